@@ -1,0 +1,2 @@
+//! A userspace RDMA verbs driver in pure Rust.
+#![deny(unsafe_code)]
