@@ -1,0 +1,166 @@
+//! The one error of the crate, and the one table from errno to kind.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use nix::errno::Errno;
+
+/// What callers branch on; see [`Error::kind`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No such device, port, object or table entry.
+    NotFound,
+    /// The process lacks a capability (`CAP_NET_RAW`, ...) or access to the device file.
+    PermissionDenied,
+    /// This kernel, driver or device does not have the feature.
+    Unsupported,
+    /// The object is in use, or an operation on it is under way.
+    Busy,
+    /// An argument or a combination of arguments is refused.
+    InvalidInput,
+    /// The device or the kernel has no more of a resource.
+    Exhausted,
+    /// The device has gone away (unplugged, reset, driver unloaded).
+    Disassociated,
+    /// The kernel's answer makes no sense.
+    Malformed,
+    /// Anything else; see [`Error::errno`].
+    Other,
+}
+
+impl ErrorKind {
+    /// The one table from errno to kind.
+    fn of(errno: Errno) -> Self {
+        use Errno::*;
+        match errno {
+            ENOENT | ENODEV | ENXIO | ENODATA => Self::NotFound,
+            EPERM | EACCES => Self::PermissionDenied,
+            EPROTONOSUPPORT | EOPNOTSUPP | ENOTTY | ENOSYS => Self::Unsupported,
+            EBUSY => Self::Busy,
+            EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST => Self::InvalidInput,
+            ENOMEM | ENOSPC | EAGAIN | EMFILE | ENFILE | EDQUOT => Self::Exhausted,
+            EIO => Self::Disassociated,
+            _ => Self::Other,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "not found",
+            Self::PermissionDenied => "permission denied",
+            Self::Unsupported => "unsupported",
+            Self::Busy => "busy",
+            Self::InvalidInput => "invalid input",
+            Self::Exhausted => "exhausted",
+            Self::Disassociated => "device gone",
+            Self::Malformed => "malformed answer",
+            Self::Other => "failed",
+        }
+    }
+}
+
+/// The error of every call: which operation, what kind, the kernel's errno if it was the
+/// kernel that refused, and what to do about it.
+///
+/// ```
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let counters = context.create_counters()?;
+/// let error = counters.read(&mut [0; 2]).unwrap_err();
+/// assert_eq!(error.kind(), uverbs::ErrorKind::InvalidInput);
+/// assert_eq!(error.to_string(), "counters.read: invalid input (EINVAL): no flow uses these counters yet");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    op: &'static str,
+    errno: Option<Errno>,
+    hint: Option<Cow<'static, str>>,
+}
+
+/// A [`std::result::Result`] with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The kernel (or a device that answers as the kernel does) refused `op`.
+    pub(crate) fn kernel(op: &'static str, errno: Errno) -> Self {
+        Self { kind: ErrorKind::of(errno), op, errno: Some(errno), hint: None }
+    }
+
+    /// The crate refused `op` before any command was sent, with the errno the kernel would give.
+    pub(crate) fn refused(op: &'static str, errno: Errno, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self::kernel(op, errno).hinted(hint)
+    }
+
+    /// The kernel's answer to `op` cannot be used.
+    pub(crate) fn malformed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
+    }
+
+    /// The same error with a hint; an earlier hint stays.
+    pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
+    /// The same error with a hint if it is of `kind`.
+    pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
+        if self.kind == kind { self.hinted(hint) } else { self }
+    }
+
+    /// What callers branch on.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The operation that failed, as `object.verb`: `counters.read`, `qp.create`.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// The errno, as a positive number; none when the kernel's answer itself was at fault.
+    pub fn errno(&self) -> Option<i32> {
+        self.errno.map(|errno| errno as i32)
+    }
+
+    /// What to do about it, when the crate knows.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.op, self.kind.words())?;
+        if let Some(errno) = self.errno {
+            write!(f, " ({errno:?})")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, ": {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind as Io;
+        let kind = match error.kind {
+            ErrorKind::NotFound => Io::NotFound,
+            ErrorKind::PermissionDenied => Io::PermissionDenied,
+            ErrorKind::Unsupported => Io::Unsupported,
+            ErrorKind::Busy => Io::ResourceBusy,
+            ErrorKind::InvalidInput => Io::InvalidInput,
+            ErrorKind::Exhausted => Io::OutOfMemory,
+            ErrorKind::Disassociated => Io::NotConnected,
+            ErrorKind::Malformed => Io::InvalidData,
+            ErrorKind::Other => Io::Other,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,3 @@
+//! What differs between drivers: payloads, rings, doorbells.
+
+pub(crate) mod ring;

@@ -1,0 +1,234 @@
+//! Rings in memory that this process shares with the kernel (rxe) or with the soft device.
+//!
+//! A ring has one producer and one consumer. Each side owns one index and only reads the other's:
+//! the producer fills slots and then stores its index with release; the consumer loads that index with
+//! acquire, so it sees the slots filled, and stores its own index with release when it is done with
+//! them; the producer's acquire load of that index makes the slots its own again. Indices are kept
+//! masked, and one slot is never used, so that full and empty differ.
+//!
+//! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
+//! Linux 6.1.
+
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+
+use crate::transport::Mapping;
+
+const LOG2_ELEM_SIZE: usize = 0;
+const INDEX_MASK: usize = 4;
+const PRODUCER_INDEX: usize = 128;
+const CONSUMER_INDEX: usize = 256;
+const SLOTS: usize = 384;
+
+/// Number and size of slots, checked once against the mapping and then kept out of its reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    mask: u32,
+    log2_size: u32,
+}
+
+impl Geometry {
+    /// What the header in `map` says, if the mapping is large enough for it.
+    pub(crate) fn of(map: &Mapping) -> Option<Self> {
+        let mask = map.load(INDEX_MASK, Ordering::Relaxed);
+        let log2_size = map.load(LOG2_ELEM_SIZE, Ordering::Relaxed);
+        let geometry = Self { mask, log2_size };
+        let is_mask = mask != 0 && mask.checked_add(1)?.is_power_of_two();
+        (is_mask && log2_size < 16 && geometry.bytes()? <= map.len()).then_some(geometry)
+    }
+
+    /// A new ring with room for at least `entries` elements of `size` bytes.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn create(entries: u32, size: usize) -> Result<(Self, Mapping), Errno> {
+        let slots = entries.checked_add(1).and_then(u32::checked_next_power_of_two).ok_or(Errno::ENOMEM)?;
+        let log2_size = size.next_power_of_two().max(64).trailing_zeros();
+        let geometry = Self { mask: slots.max(2) - 1, log2_size };
+        let map = Mapping::block(geometry.bytes().ok_or(Errno::ENOMEM)?)?;
+        map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
+        map.store(INDEX_MASK, geometry.mask, Ordering::Relaxed);
+        Ok((geometry, map))
+    }
+
+    fn bytes(self) -> Option<usize> {
+        let slots = usize::try_from(self.mask).ok()?.checked_add(1)?;
+        slots.checked_shl(self.log2_size)?.checked_add(SLOTS)
+    }
+
+    /// How many elements the ring can hold.
+    pub(crate) fn capacity(self) -> u32 {
+        self.mask
+    }
+
+    /// Size of one slot in bytes.
+    pub(crate) fn slot_size(self) -> usize {
+        1 << self.log2_size
+    }
+
+    /// Where in the mapping `offset` bytes into slot `index` are.
+    fn place(self, index: u32, offset: usize) -> usize {
+        SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
+    }
+}
+
+/// The side of a ring that fills slots.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    map: Mapping,
+    geometry: Geometry,
+    /// Our index, ahead of the shared one by what is not yet published.
+    index: u32,
+}
+
+impl Producer {
+    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
+        let index = map.load(PRODUCER_INDEX, Ordering::Relaxed) & geometry.mask;
+        Self { map, geometry, index }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Index of the slot that is filled next.
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.index
+    }
+
+    /// Slots that can be filled now.
+    pub(crate) fn free(&self) -> u32 {
+        let consumer = self.map.load(CONSUMER_INDEX, Ordering::Acquire);
+        let used = self.index.wrapping_sub(consumer) & self.geometry.mask;
+        self.geometry.mask - used
+    }
+
+    /// Writes part of the slot that is filled next; false when it does not fit into a slot.
+    #[must_use]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        offset + bytes.len() <= self.geometry.slot_size()
+            && self.map.write(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].
+    pub(crate) fn advance(&mut self) {
+        self.index = (self.index + 1) & self.geometry.mask;
+    }
+
+    /// Goes back to what the other side has seen: slots filled since are forgotten.
+    pub(crate) fn rewind(&mut self) {
+        self.index = self.map.load(PRODUCER_INDEX, Ordering::Relaxed) & self.geometry.mask;
+    }
+
+    /// Shows the other side every slot filled so far.
+    pub(crate) fn publish(&self) {
+        self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
+    }
+}
+
+/// The side of a ring that empties slots.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    map: Mapping,
+    geometry: Geometry,
+    index: u32,
+}
+
+impl Consumer {
+    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
+        let index = map.load(CONSUMER_INDEX, Ordering::Relaxed) & geometry.mask;
+        Self { map, geometry, index }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Filled slots that wait to be emptied.
+    pub(crate) fn available(&self) -> u32 {
+        let producer = self.map.load(PRODUCER_INDEX, Ordering::Acquire);
+        producer.wrapping_sub(self.index) & self.geometry.mask
+    }
+
+    /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
+    /// [`Consumer::available`] is not zero.
+    #[must_use]
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        offset + bytes.len() <= self.geometry.slot_size()
+            && self.map.read(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
+    pub(crate) fn advance(&mut self) {
+        self.index = (self.index + 1) & self.geometry.mask;
+    }
+
+    /// Gives every emptied slot back to the other side.
+    pub(crate) fn release(&self) {
+        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_across_threads() {
+        let (geometry, map) = Geometry::create(7, 8).unwrap();
+        assert_eq!(Geometry::of(&map), Some(geometry));
+        assert_eq!((geometry.capacity(), geometry.slot_size()), (7, 64));
+        let mut producer = Producer::new(map.clone(), geometry);
+        let mut consumer = Consumer::new(map, geometry);
+        let count = if cfg!(miri) { 50 } else { 10_000_u64 };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for value in 0..count {
+                    while producer.free() == 0 {
+                        std::thread::yield_now();
+                    }
+                    assert!(producer.write(0, &value.to_ne_bytes()));
+                    producer.advance();
+                    producer.publish();
+                }
+            });
+            for value in 0..count {
+                while consumer.available() == 0 {
+                    std::thread::yield_now();
+                }
+                let mut bytes = [0; 8];
+                assert!(consumer.read(0, &mut bytes));
+                assert_eq!(u64::from_ne_bytes(bytes), value);
+                consumer.advance();
+                consumer.release();
+            }
+        });
+    }
+
+    #[test]
+    fn a_header_that_lies_is_refused() {
+        let (_, map) = Geometry::create(7, 8).unwrap();
+        for (mask, log2_size) in [(0, 6), (6, 6), (u32::MAX, 6), (0xffff, 6), (7, 64), (7, 31)] {
+            map.store(INDEX_MASK, mask, Ordering::Relaxed);
+            map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
+            assert_eq!(Geometry::of(&map), None, "{mask} {log2_size}");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
+        let (geometry, map) = Geometry::create(3, 64).unwrap();
+        let mut producer = Producer::new(map.clone(), geometry);
+        let consumer = Consumer::new(map, geometry);
+        assert!(!producer.write(60, &[0; 5]));
+        for free in (0..3).rev() {
+            producer.advance();
+            assert_eq!(producer.free(), free);
+        }
+        assert_eq!(consumer.available(), 0);
+        producer.rewind();
+        assert_eq!(producer.free(), 3);
+        producer.advance();
+        producer.publish();
+        assert_eq!(consumer.available(), 1);
+    }
+}

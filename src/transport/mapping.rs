@@ -1,0 +1,233 @@
+//! Memory that a device may read and write while we hold it.
+//!
+//! # Safety
+//! - `base..base + len` is one allocation, valid for reads and writes, aligned to eight bytes at least,
+//!   and lives as long as `keep` does: `keep` owns it, and nothing in this file frees or moves it before.
+//! - No Rust reference to this memory is ever made. It is read and written only through
+//!   the atomics below, each checked against `len`, so a device (or the soft device's threads) that
+//!   writes at the same time is a race of values, never undefined behaviour on our side.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+
+/// The size of a page, to which shared blocks are aligned.
+const PAGE: usize = 4096;
+
+/// A mapping of device memory, or a block of this process's memory shared with a device.
+///
+/// It can be copied from and to, and its words be read and written atomically; it is never lent as a
+/// slice, because a device may write to it at any time.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    /// Owns the memory; never looked at again.
+    _keep: Keep,
+}
+
+#[derive(Clone, Debug)]
+enum Keep {
+    Map(#[expect(dead_code, reason = "held for its Drop")] Arc<MmapRaw>),
+    Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
+}
+
+// SAFETY: the memory is reached through atomics only (second invariant), which any thread may use; the
+// owner in `_keep` may be dropped on any thread (munmap and dealloc do not care).
+unsafe impl Send for Mapping {}
+// SAFETY: as above: `&Mapping` gives atomic access only.
+unsafe impl Sync for Mapping {}
+
+/// A zeroed, page-aligned piece of the heap.
+#[derive(Debug)]
+struct Block {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a block is a number and a layout until it is freed, which any thread may do.
+unsafe impl Send for Block {}
+// SAFETY: nothing can be done with a `&Block`.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `Mapping::block` with this layout, and freed only here.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+impl From<MmapRaw> for Mapping {
+    fn from(map: MmapRaw) -> Self {
+        // mmap never gives address zero for a mapping without MAP_FIXED, but say it by the type.
+        let base = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::<u64>::dangling().cast());
+        let len = if base == NonNull::<u64>::dangling().cast() { 0 } else { map.len() };
+        Self { base, len, _keep: Keep::Map(Arc::new(map)) }
+    }
+}
+
+impl Mapping {
+    /// A zeroed block of at least `len` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// `EINVAL` for a length of zero, `ENOMEM` when there is no memory.
+    pub(crate) fn block(len: usize) -> Result<Self, Errno> {
+        let size = len.checked_next_multiple_of(PAGE).filter(|size| *size > 0).ok_or(Errno::EINVAL)?;
+        let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
+        // SAFETY: the layout's size is not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
+        let block = Block { base, layout };
+        Ok(Self { base, len: size, _keep: Keep::Block(Arc::new(block)) })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address as the device is told it.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// The place of `len` bytes at `offset`, if they are inside.
+    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: `offset <= end <= self.len`, inside the allocation (first invariant).
+        (end <= self.len).then(|| unsafe { self.base.add(offset) })
+    }
+
+    /// The 32-bit word at `offset`, a multiple of four; none outside.
+    #[inline]
+    fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        let place = self.at(offset, 4).filter(|_| offset.is_multiple_of(4))?;
+        // SAFETY: inside the mapping, aligned, alive as long as `self`, and only ever used atomically.
+        Some(unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) })
+    }
+
+    /// Loads the word at `offset`; zero outside the mapping.
+    #[inline]
+    pub fn load(&self, offset: usize, order: Ordering) -> u32 {
+        self.word(offset).map_or(0, |word| word.load(order))
+    }
+
+    /// Stores to the word at `offset`; nothing happens outside the mapping.
+    #[inline]
+    pub fn store(&self, offset: usize, value: u32, order: Ordering) {
+        if let Some(word) = self.word(offset) {
+            word.store(value, order);
+        }
+    }
+
+    /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
+    #[must_use]
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        let Some(place) = self.at(offset, bytes.len()) else { return false };
+        // SAFETY: `place` is valid for `bytes.len()` bytes (just checked) while `self` lives.
+        unsafe { copy_out(place, bytes) };
+        true
+    }
+
+    /// Copies `bytes` to `offset`; false and nothing done when that leaves the mapping.
+    #[must_use]
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        let Some(place) = self.at(offset, bytes.len()) else { return false };
+        // SAFETY: as in `read`.
+        unsafe { copy_in(place, bytes) };
+        true
+    }
+}
+
+/// Bytes up to the next multiple of eight.
+fn head(place: NonNull<u8>, len: usize) -> usize {
+    place.as_ptr().align_offset(8).min(len)
+}
+
+/// Copies out of memory that a device or another thread may be writing.
+///
+/// # Safety
+/// `from` is valid for atomic reads of `to.len()` bytes.
+pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
+    let (head, rest) = to.split_at_mut(head(from, to.len()));
+    let (words, tail) = rest.as_chunks_mut::<8>();
+    let (middle, end) = (head.len(), head.len() + words.len() * 8);
+    for (i, byte) in head.iter_mut().enumerate() {
+        // SAFETY: `i < to.len()`.
+        *byte = unsafe { AtomicU8::from_ptr(from.add(i).as_ptr()) }.load(Ordering::Relaxed);
+    }
+    for (i, word) in words.iter_mut().enumerate() {
+        // SAFETY: eight bytes at `middle + 8 * i < to.len()`, aligned by the choice of `head`.
+        let place = unsafe { AtomicU64::from_ptr(from.add(middle + 8 * i).cast().as_ptr()) };
+        *word = place.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    for (i, byte) in tail.iter_mut().enumerate() {
+        // SAFETY: `end + i < to.len()`.
+        *byte = unsafe { AtomicU8::from_ptr(from.add(end + i).as_ptr()) }.load(Ordering::Relaxed);
+    }
+}
+
+/// Copies into memory that a device or another thread may be reading.
+///
+/// # Safety
+/// `to` is valid for atomic writes of `from.len()` bytes.
+pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    let (head, rest) = from.split_at(head(to, from.len()));
+    let (words, tail) = rest.as_chunks::<8>();
+    let (middle, end) = (head.len(), head.len() + words.len() * 8);
+    for (i, byte) in head.iter().enumerate() {
+        // SAFETY: `i < from.len()`.
+        unsafe { AtomicU8::from_ptr(to.add(i).as_ptr()) }.store(*byte, Ordering::Relaxed);
+    }
+    for (i, word) in words.iter().enumerate() {
+        // SAFETY: eight bytes at `middle + 8 * i < from.len()`, aligned by the choice of `head`.
+        let place = unsafe { AtomicU64::from_ptr(to.add(middle + 8 * i).cast().as_ptr()) };
+        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+    }
+    for (i, byte) in tail.iter().enumerate() {
+        // SAFETY: `end + i < from.len()`.
+        unsafe { AtomicU8::from_ptr(to.add(end + i).as_ptr()) }.store(*byte, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_every_alignment_come_back() {
+        let map = Mapping::block(64).unwrap();
+        for offset in 0..16 {
+            for len in 0..40 {
+                let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + offset) as u8).collect();
+                assert!(map.write(offset, &bytes));
+                let mut back = vec![0; len];
+                assert!(map.read(offset, &mut back));
+                assert_eq!(back, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_happens_outside() {
+        let map = Mapping::block(1).unwrap();
+        assert_eq!(map.len(), PAGE);
+        assert!(!map.write(PAGE - 1, &[1, 2]));
+        assert!(!map.read(usize::MAX, &mut [0; 2]));
+        map.store(PAGE, 1, Ordering::Relaxed);
+        assert_eq!(map.load(PAGE, Ordering::Relaxed), 0);
+        assert_eq!(map.load(2, Ordering::Relaxed), 0);
+        assert_eq!(Mapping::block(0).unwrap_err(), Errno::EINVAL);
+        assert_eq!(Mapping::block(usize::MAX).unwrap_err(), Errno::EINVAL);
+    }
+}

@@ -1,0 +1,56 @@
+//! How a command reaches a device: the real character device, the soft device, and wrappers.
+
+mod fault;
+mod mapping;
+mod trace;
+mod uverbs;
+
+use std::fmt::Debug;
+
+use nix::errno::Errno;
+
+pub use self::fault::Fault;
+pub use self::mapping::Mapping;
+pub use self::trace::Trace;
+pub(crate) use self::uverbs::Uverbs;
+use crate::command::Command;
+
+/// One open device file, or something that answers as one.
+///
+/// Implement it to wrap another transport: to trace, to inject faults, to count. See
+/// [`Device::open_with`](crate::Device::open_with).
+pub trait Transport: Debug + Send + Sync {
+    /// Carries out one command. On success every output that was written is marked as valid.
+    ///
+    /// # Errors
+    /// The errno that the kernel gives.
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno>;
+
+    /// Maps `len` bytes of device memory, at an offset that an earlier command gave.
+    ///
+    /// # Errors
+    /// The errno that `mmap` gives.
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    #[inline]
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        (**self).invoke(command)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        (**self).map(offset, len)
+    }
+}
+
+impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
+    #[inline]
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        (**self).invoke(command)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        (**self).map(offset, len)
+    }
+}

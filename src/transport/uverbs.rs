@@ -1,0 +1,68 @@
+//! The real transport: ioctl and mmap on the character device.
+//!
+//! # Safety
+//! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
+//!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
+//!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The kernel
+//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length.
+//! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
+//!   which the object that sends the command keeps alive until the kernel has let go of it.
+//! - A new file descriptor that a successful command reports is fresh and owned by nobody else.
+
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use memmap2::MmapOptions;
+use nix::errno::Errno;
+use nix::libc;
+use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
+
+use super::{Mapping, Transport};
+use crate::command::Command;
+
+/// An open `/dev/infiniband/uverbsN`.
+#[derive(Debug)]
+pub(crate) struct Uverbs {
+    file: File,
+}
+
+impl Uverbs {
+    /// Opens the node at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+        // std opens with O_CLOEXEC.
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(errno_of)?;
+        Ok(Self { file })
+    }
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl Transport for Uverbs {
+    #[inline]
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        let message = command.lower().as_mut_ptr();
+        // SAFETY: `message` points to a header followed by as many attributes as it says, both valid for
+        // reads and writes for the length in the header (`Command` builds it so); what they point to is
+        // valid by the first invariant above. `self.file` is open.
+        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
+        if answer < 0 {
+            return Err(Errno::last());
+        }
+        if let Some(fd) = command.raw_fd().filter(|fd| *fd >= 0) {
+            // SAFETY: the command succeeded and made this descriptor (third invariant above).
+            command.give_fd(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        Ok(())
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(&self.file).map_err(errno_of)?;
+        Ok(Mapping::from(map))
+    }
+}
