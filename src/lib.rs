@@ -3,7 +3,9 @@
 
 pub mod command;
 mod error;
+mod provider;
+#[cfg(feature = "soft")]
+pub mod soft;
 pub mod transport;
 
 pub use error::{Error, ErrorKind, Result};
-mod provider;
