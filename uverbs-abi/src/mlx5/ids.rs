@@ -7,10 +7,14 @@ object! {
     device ("UVERBS_OBJECT_DEVICE") = 0;
     method: "MLX5_IB_METHOD_" {
         QUERY_PORT = 0x1000, "Reads steering details of a port.";
+        GET_DATA_DIRECT_SYSFS_PATH = 0x1001, "Reads where the data-direct function is in sysfs (after Linux 6.1).";
     }
     query_port: "MLX5_IB_ATTR_QUERY_PORT_" {
         PORT_NUM = 0x1000, "Port, from 1.";
         RESP ("MLX5_IB_ATTR_QUERY_PORT") = 0x1001, "Out: [`super::super::super::UapiQueryPort`].";
+    }
+    get_data_direct_sysfs_path: "MLX5_IB_ATTR_" {
+        PATH ("MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH") = 0x1000, "Out: the path (after Linux 6.1).";
     }
     query_context: "MLX5_IB_ATTR_QUERY_CONTEXT_" {
         RESP_UCTX = 0x1000, "Out: [`super::super::super::AllocUcontextResp`].";
@@ -34,6 +38,23 @@ object! {
     cq ("UVERBS_OBJECT_CQ") = 3;
     create: "MLX5_IB_ATTR_CREATE_CQ_" {
         UAR_INDEX = 0x1002, "Page of a UAR object (Linux 7.2).";
+        DBR_BUF_UMEM = 0x1003, "Doorbell record, [`crate::write::BufferDesc`] (after Linux 6.1).";
+    }
+}
+
+object! {
+    /// Added to queue pairs.
+    qp ("UVERBS_OBJECT_QP") = 4;
+    create: "MLX5_IB_ATTR_CREATE_QP_" {
+        DBR_BUF_UMEM = 0x1002, "Doorbell record, [`crate::write::BufferDesc`] (after Linux 6.1).";
+    }
+}
+
+object! {
+    /// Added to memory regions.
+    mr ("UVERBS_OBJECT_MR") = 7;
+    reg_dmabuf: "MLX5_IB_ATTR_REG_DMABUF_MR_" {
+        ACCESS_FLAGS = 0x1000, "Bit 0: by the data-direct function (after Linux 6.1).";
     }
 }
 
@@ -94,7 +115,7 @@ object! {
     alloc: "MLX5_IB_ATTR_ALLOC_DM_" {
         RESP_START_OFFSET = 0x1000, "Out: offset in the page.";
         RESP_PAGE_INDEX = 0x1001, "Out: index for mmap.";
-        REQ_TYPE = 0x1002, "0 memory, 1 steering, 2 header changes, 3 patterns of header changes.";
+        REQ_TYPE = 0x1002, "0 memory, 1 steering, 2 header changes, 3 patterns of header changes, 4 encapsulation (after Linux 6.1).";
     }
     map_op_addr: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_" {
         REQ_HANDLE = 0x1000, "The memory.";
@@ -212,6 +233,7 @@ object! {
         MATCH_CRITERIA = 0x1003, "Parts of the mask that are used, one bit each.";
         FLOW_FLAGS = 0x1004, "Flags of the flow.";
         FT_TYPE = 0x1005, "Table, see [`super::super::flow_table_type`].";
+        IB_PORT = 0x1006, "Port (after Linux 6.1).";
     }
     destroy: "MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_" {
         HANDLE = 0x1000, "The matcher.";
@@ -253,6 +275,7 @@ object! {
         MMAP_OFFSET = 0x1001, "Out: offset to pass to mmap.";
         MMAP_LENGTH = 0x1002, "Out: bytes to pass to mmap.";
         PAGE_ID = 0x1003, "Out: number of the page.";
+        FLAGS = 0x1004, "Bit 0: for transaction layer packets (after Linux 6.1).";
     }
     destroy: "MLX5_IB_ATTR_VAR_OBJ_DESTROY_" {
         HANDLE = 0x1000, "The object.";
@@ -330,6 +353,8 @@ values! {
         FDB = 2, "The switch.";
         RDMA_RX = 3, "RDMA that comes in.";
         RDMA_TX = 4, "RDMA that goes out.";
+        RDMA_TRANSPORT_RX = 5, "RDMA transport that comes in (after Linux 6.1).";
+        RDMA_TRANSPORT_TX = 6, "RDMA transport that goes out (after Linux 6.1).";
     }
 
     /// Kinds of doorbell page.
@@ -344,6 +369,8 @@ pub(crate) const TABLES: &[&[&[crate::layout::Number]]] = &[
     device::TABLES,
     pd::TABLES,
     cq::TABLES,
+    qp::TABLES,
+    mr::TABLES,
     flow::TABLES,
     flow_action::TABLES,
     dm::TABLES,
