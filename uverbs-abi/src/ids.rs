@@ -213,7 +213,7 @@ object! {
     advise: "UVERBS_ATTR_ADVISE_MR_" {
         PD_HANDLE = 0, "Protection domain.";
         ADVICE = 1, "See [`crate::types::advise`].";
-        FLAGS = 2, "Bit 0: wait until it is done.";
+        FLAGS = 2, "See [`crate::types::AdviseFlags`].";
         SGE_LIST = 3, "The pieces, [`crate::write::Sge`].";
     }
     query: "UVERBS_ATTR_QUERY_MR_" {

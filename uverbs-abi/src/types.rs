@@ -311,6 +311,11 @@ flags! {
         SQ_SIG_ALL = 1 << 12, "Every send request makes a completion.";
     }
 
+    /// Which optional fields of [`crate::write::ExCreateQp`] are given.
+    struct ExCreateQpMask: u32 "IB_UVERBS_CREATE_QP_MASK_" {
+        IND_TABLE = 1 << 0, "`rwq_ind_tbl_handle`.";
+    }
+
     /// Flags of a new completion queue.
     struct CqFlags: u32 "IB_UVERBS_CQ_FLAGS_" {
         TIMESTAMP_COMPLETION = 1 << 0, "Completions carry a timestamp.";
@@ -348,6 +353,11 @@ flags! {
     /// Flags of a read of counters.
     struct ReadCountersFlags: u32 "IB_UVERBS_READ_COUNTERS_" {
         PREFER_CACHED = 1 << 0, "Values from a cache of the driver will do; no kernel has one.";
+    }
+
+    /// Flags of advice about a region.
+    struct AdviseFlags: u32 "IB_UVERBS_ADVISE_MR_FLAG_" {
+        FLUSH = 1 << 0, "Return when it is done.";
     }
 
     /// Operations that a completion counter counts (provisional: in no released kernel).
@@ -422,6 +432,11 @@ flags! {
         SCATTER_FCS = 1 << 1, "Frame check sequences can be delivered.";
         IP_CSUM = 1 << 2, "Checksums.";
         DELAY_DROP = 1 << 3, "Can wait before dropping.";
+    }
+
+    /// Flags of a port.
+    struct PortFlags: u8 "IB_UVERBS_QPF_" {
+        GRH_REQUIRED = 1 << 0, "Addresses need a routing part.";
     }
 
     /// Capabilities of a port.

@@ -75,7 +75,7 @@ object! {
         TAG = 0x1006, "Tag that completions will carry.";
         ARR_COUNTERS_DEVX = 0x1007, "Device object of the counter.";
         ARR_COUNTERS_DEVX_OFFSET = 0x1008, "Offset in a bulk of counters.";
-        FLAGS = 0x1009, "Bit 0: go on as if nothing matched; bit 1: drop.";
+        FLAGS = 0x1009, "See [`super::super::create_flow_flags`].";
     }
     destroy: "MLX5_IB_ATTR_DESTROY_FLOW_" {
         HANDLE = 0x1000, "The flow.";
@@ -96,7 +96,7 @@ object! {
     }
     create_packet_reformat: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_" {
         HANDLE = 0x1000, "Out: the new action.";
-        TYPE = 0x1001, "0 L2 tunnel to L2, 1 L2 to L2 tunnel, 2 L3 tunnel to L2, 3 L2 to L3 tunnel.";
+        TYPE = 0x1001, "See [`super::super::packet_reformat_type`].";
         FT_TYPE = 0x1002, "Table, see [`super::super::flow_table_type`].";
         DATA_BUF = 0x1003, "Header to add.";
     }
@@ -115,7 +115,7 @@ object! {
     alloc: "MLX5_IB_ATTR_ALLOC_DM_" {
         RESP_START_OFFSET = 0x1000, "Out: offset in the page.";
         RESP_PAGE_INDEX = 0x1001, "Out: index for mmap.";
-        REQ_TYPE = 0x1002, "0 memory, 1 steering, 2 header changes, 3 patterns of header changes, 4 encapsulation (after Linux 6.1).";
+        REQ_TYPE = 0x1002, "See [`super::super::dm_type`].";
     }
     map_op_addr: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_" {
         REQ_HANDLE = 0x1000, "The memory.";
@@ -355,6 +355,29 @@ values! {
         RDMA_TX = 4, "RDMA that goes out.";
         RDMA_TRANSPORT_RX = 5, "RDMA transport that comes in (after Linux 6.1).";
         RDMA_TRANSPORT_TX = 6, "RDMA transport that goes out (after Linux 6.1).";
+    }
+
+    /// Bits of the attribute FLAGS of a new flow.
+    create_flow_flags: u32 "MLX5_IB_ATTR_CREATE_FLOW_FLAGS_" {
+        DEFAULT_MISS = 1, "Go on as if nothing had matched.";
+        DROP = 2, "Drop.";
+    }
+
+    /// What a packet reformat does.
+    packet_reformat_type: u64 "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_" {
+        L2_TUNNEL_TO_L2 = 0, "Takes off a tunnel that holds Ethernet.";
+        L2_TO_L2_TUNNEL = 1, "Puts Ethernet into a tunnel.";
+        L3_TUNNEL_TO_L2 = 2, "Takes off a tunnel that holds IP.";
+        L2_TO_L3_TUNNEL = 3, "Puts IP into a tunnel.";
+    }
+
+    /// Kinds of device memory.
+    dm_type: u64 "MLX5_IB_UAPI_DM_TYPE_" {
+        MEMIC = 0, "Memory to read and write.";
+        STEERING_SW_ICM = 1, "Steering tables.";
+        HEADER_MODIFY_SW_ICM = 2, "Header changes.";
+        HEADER_MODIFY_PATTERN_SW_ICM = 3, "Patterns of header changes.";
+        ENCAP_SW_ICM = 4, "Encapsulation (after Linux 6.1).";
     }
 
     /// Kinds of doorbell page.

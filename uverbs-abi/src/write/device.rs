@@ -184,7 +184,7 @@ layout! {
         35 active_speed: u8, "See [`crate::types::speed`].";
         36 phys_state: u8, "See [`crate::types::phys_state`].";
         37 link_layer: u8, "See [`crate::types::link_layer`].";
-        38 flags: u8, "Bit 0: addresses need a routing header.";
+        38 flags: u8, "See [`crate::types::PortFlags`].";
         39 reserved: u8, "Zero.";
     }
 
