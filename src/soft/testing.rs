@@ -87,7 +87,7 @@ pub(super) fn parsed(specs: &[Vec<u8>]) -> Result<Specs, Errno> {
 }
 
 pub(super) const UNICAST: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(super) const MULTICAST: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
+pub(super) const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
 
 /// Ethernet around something.
 pub(super) fn ethernet(dst: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {

@@ -12,7 +12,7 @@ const LABEL: [u8; 4] = [0x12, 0x34, 0x51, 0x40];
 /// A frame with every tunnel there is, for tests that cut or spoil it.
 fn nested() -> Vec<Vec<u8>> {
     let inner = ipv4(0xc0a8_0001, 17, &udp(5, 6, b""));
-    let bridged = ethernet(MULTICAST, 0x86dd, &ipv6(6, &tcp(7, 8)));
+    let bridged = ethernet(GROUP, 0x86dd, &ipv6(6, &tcp(7, 8)));
     let v4 = |proto, payload: &[u8]| ethernet(UNICAST, 0x0800, &ipv4(1, proto, payload));
     let gre = |head: &[u8], payload: &[u8]| v4(47, &[head, payload].concat());
     vec![
@@ -91,7 +91,7 @@ fn padding_is_no_header() {
 fn tunnels_fill_the_inner_layer() {
     let [vxlan, mpls_udp, bridged, plain, mpls_gre, mpls, esp] =
         <[_; 7]>::try_from(nested()).expect("seven").map(|frame| Headers::of(&frame));
-    assert_eq!((vxlan.vxlan_vni.get(), vxlan.inner.dst_mac), (0x123456, MULTICAST));
+    assert_eq!((vxlan.vxlan_vni.get(), vxlan.inner.dst_mac), (0x123456, GROUP));
     assert_eq!((vxlan.inner.ip_version, vxlan.inner.tcp_dst.get()), (6, 8));
     assert_eq!((vxlan.outer.ip_version, vxlan.outer.udp_dst.get()), (4, 4789));
     let label = u32::from_be_bytes(LABEL);
