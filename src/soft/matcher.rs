@@ -119,7 +119,11 @@ impl Match {
     /// Only fields that reached the block are seen: not the time to live, say, nor a VLAN tag without a mask.
     pub(crate) fn check_values(&self) -> Result<(), Errno> {
         let (value, mask): (Words, Words) = (self.value.words(), self.mask.words());
-        match value.iter().zip(&mask).all(|(value, mask)| value & !mask == 0) {
+        match value
+            .iter()
+            .zip(&mask)
+            .all(|(value, mask)| value & !mask == 0)
+        {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         }

@@ -222,4 +222,3 @@ fn set_proto(value: &mut Layer, mask: &mut Layer, proto: u8, bits: u8) -> Result
         false => Err(Errno::EINVAL),
     }
 }
-

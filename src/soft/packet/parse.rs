@@ -200,7 +200,8 @@ impl Layer {
         self.tos = head[1];
         let fragment = u16::from_be_bytes([head[6], head[7]]);
         // On the wire 0x4000 is "don't fragment" and 0x2000 "more fragments"; verbs count them the other way.
-        self.ip_flags = u8::from(fragment & 0x4000 != 0) << 1 | u8::from(fragment & 0x2000 != 0) << 2;
+        self.ip_flags =
+            u8::from(fragment & 0x4000 != 0) << 1 | u8::from(fragment & 0x2000 != 0) << 2;
         self.ttl = head[8];
         self.proto = head[9];
         self.src_ip[12..].copy_from_slice(&head[12..16]);
