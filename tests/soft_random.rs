@@ -100,7 +100,7 @@ proptest! {
     })]
 
     #[test]
-    #[cfg_attr(miri, ignore = "takes an hour there; the other tests cover the same code")]
+    #[cfg_attr(miri, ignore = "two cases take nine minutes there")]
     fn no_sequence_of_commands_goes_wrong(
         commands in prop::collection::vec(prop_oneof![wild(), old(), damaged()], 1..80),
         unplug in prop::option::weighted(0.2, 0..80_usize),
