@@ -1,3 +1,41 @@
 //! Layouts and numbers of the Linux kernel's uverbs ABI.
+//!
+//! This crate describes what crosses `/dev/infiniband/uverbsN`: the one ioctl ([`ioctl`]), the numbers it
+//! carries ([`ids`]), the request and response structs ([`write`], [`flow`]), the driver payloads ([`mlx5`],
+//! [`rxe`], [`siw`]) and the netlink messages that find a device ([`netlink`]). It opens nothing and calls nothing.
+//!
+//! Every struct is `#[repr(C)]`, holds only integers (or big-endian integers where the ABI says so), has no
+//! hidden padding, and has its size and field offsets asserted at compile time next to its definition.
+//! [`layout`] lists all of them, and all numbers, as data; tests compare those lists with the C headers.
+//! [`Default`] gives all zero bytes, which is what reserved fields must hold.
+//!
+//! Layouts are those of a 64-bit little-endian host, as of Linux 7.2; a field or number that older kernels
+//! lack says so.
+//!
+//! ```
+//! use uverbs_abi::{flow, write::AllocPd};
+//! use zerocopy::IntoBytes;
+//!
+//! let spec = flow::FlowSpecTcpUdp {
+//!     hdr: flow::FlowSpecHdr { type_: flow::SPEC_UDP, size: 16, reserved: 0 },
+//!     val: flow::FlowTcpUdpFilter { dst_port: 4791.into(), ..Default::default() },
+//!     mask: flow::FlowTcpUdpFilter { dst_port: 0xffff.into(), ..Default::default() },
+//! };
+//! assert_eq!(spec.as_bytes()[8..10], [0x12, 0xb7]); // network order, kept by the type
+//! assert_eq!(AllocPd::default().as_bytes(), [0; 8]);
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
+
+#[macro_use]
+pub mod layout;
+
+pub mod flow;
+pub mod ids;
+pub mod ioctl;
+pub mod mlx5;
+pub mod netlink;
+pub mod rxe;
+pub mod siw;
+pub mod types;
+pub mod write;

@@ -1,0 +1,132 @@
+//! What the device reads and writes itself: completion entries, segments of work requests.
+//!
+//! All fields are big-endian, as the device has them; no struct here needs alignment.
+
+use zerocopy::big_endian::{U16, U32, U64};
+
+numbers! {
+    u8 "MLX5_CQE_" {
+        CQE_REQ ("MLX5_CQE_REQ") = 0, "Opcode of [`Cqe64`]: a send is complete.";
+        CQE_RESP_WR_IMM ("MLX5_CQE_RESP_WR_IMM") = 1, "Opcode of [`Cqe64`]: a write with immediate data came in.";
+        CQE_RESP_SEND ("MLX5_CQE_RESP_SEND") = 2, "Opcode of [`Cqe64`]: a message came in.";
+        CQE_RESP_SEND_IMM ("MLX5_CQE_RESP_SEND_IMM") = 3, "Opcode of [`Cqe64`]: a message with immediate data came in.";
+        CQE_RESP_SEND_INV ("MLX5_CQE_RESP_SEND_INV") = 4, "Opcode of [`Cqe64`]: a message came in and invalidated a key.";
+        CQE_RESIZE_CQ ("MLX5_CQE_RESIZE_CQ") = 5, "Opcode of [`Cqe64`]: the queue was resized.";
+        CQE_REQ_ERR ("MLX5_CQE_REQ_ERR") = 13, "Opcode of [`Cqe64`]: a send failed.";
+        CQE_RESP_ERR ("MLX5_CQE_RESP_ERR") = 14, "Opcode of [`Cqe64`]: a receive failed.";
+        CQE_INVALID ("MLX5_CQE_INVALID") = 15, "Opcode of [`Cqe64`]: the entry was never written.";
+        CQE_OWNER_MASK ("MLX5_CQE_OWNER_MASK") = 1, "Bit of [`Cqe64::op_own`] that flips with every turn of the ring.";
+
+        CQE_L2_OK ("MLX5_CQE_L2_OK") = 1, "Bit of [`Cqe64::hds_ip_ext`]: Ethernet header is good.";
+        CQE_L3_OK ("MLX5_CQE_L3_OK") = 2, "Bit of [`Cqe64::hds_ip_ext`]: IP checksum is good.";
+        CQE_L4_OK ("MLX5_CQE_L4_OK") = 4, "Bit of [`Cqe64::hds_ip_ext`]: TCP or UDP checksum is good.";
+
+        SYNDROME_LOCAL_LENGTH_ERR ("MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR") = 0x01, "Value of [`ErrCqe::syndrome`]: local length.";
+        SYNDROME_LOCAL_QP_OP_ERR ("MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR") = 0x02, "Value of [`ErrCqe::syndrome`]: local operation.";
+        SYNDROME_LOCAL_PROT_ERR ("MLX5_CQE_SYNDROME_LOCAL_PROT_ERR") = 0x04, "Value of [`ErrCqe::syndrome`]: local protection.";
+        SYNDROME_WR_FLUSH_ERR ("MLX5_CQE_SYNDROME_WR_FLUSH_ERR") = 0x05, "Value of [`ErrCqe::syndrome`]: flushed.";
+        SYNDROME_MW_BIND_ERR ("MLX5_CQE_SYNDROME_MW_BIND_ERR") = 0x06, "Value of [`ErrCqe::syndrome`]: binding a window.";
+        SYNDROME_BAD_RESP_ERR ("MLX5_CQE_SYNDROME_BAD_RESP_ERR") = 0x10, "Value of [`ErrCqe::syndrome`]: bad response.";
+        SYNDROME_LOCAL_ACCESS_ERR ("MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR") = 0x11, "Value of [`ErrCqe::syndrome`]: local access.";
+        SYNDROME_REMOTE_INVAL_REQ_ERR ("MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR") = 0x12, "Value of [`ErrCqe::syndrome`]: remote invalid request.";
+        SYNDROME_REMOTE_ACCESS_ERR ("MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR") = 0x13, "Value of [`ErrCqe::syndrome`]: remote access.";
+        SYNDROME_REMOTE_OP_ERR ("MLX5_CQE_SYNDROME_REMOTE_OP_ERR") = 0x14, "Value of [`ErrCqe::syndrome`]: remote operation.";
+        SYNDROME_TRANSPORT_RETRY_EXC_ERR ("MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR") = 0x15, "Value of [`ErrCqe::syndrome`]: out of retries.";
+        SYNDROME_RNR_RETRY_EXC_ERR ("MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR") = 0x16, "Value of [`ErrCqe::syndrome`]: out of retries, receiver not ready.";
+        SYNDROME_REMOTE_ABORTED_ERR ("MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR") = 0x22, "Value of [`ErrCqe::syndrome`]: remote side aborted.";
+
+        OPCODE_NOP ("MLX5_OPCODE_NOP") = 0x00, "Opcode of [`WqeCtrlSeg`]: nothing.";
+        OPCODE_SEND ("MLX5_OPCODE_SEND") = 0x0a, "Opcode of [`WqeCtrlSeg`]: send.";
+        WQE_CTRL_SOLICITED ("MLX5_WQE_CTRL_SOLICITED") = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
+        WQE_CTRL_CQ_UPDATE ("MLX5_WQE_CTRL_CQ_UPDATE") = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
+        ETH_WQE_L3_CSUM ("MLX5_ETH_WQE_L3_CSUM") = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
+        ETH_WQE_L4_CSUM ("MLX5_ETH_WQE_L4_CSUM") = 0x80, "Bit of [`WqeEthSeg::cs_flags`]: fill in the TCP or UDP checksum.";
+    }
+    u32 "MLX5_" {
+        INVALID_LKEY = 0x100, "Local key that ends a list of data segments.";
+        INLINE_SEG = 0x8000_0000, "Bit of the length of a segment that holds the data itself.";
+    }
+    usize "MLX5_" {
+        SEND_WQE_BB = 64, "Bytes of a block of the send ring.";
+        ETH_L2_INLINE_HEADER_SIZE () = 18, "Bytes of the header that is copied into the request when the device asks for it.";
+        RCV_DBR = 0, "Index of the receive counter in a doorbell record of a queue pair.";
+        SND_DBR = 1, "Index of the send counter in it.";
+    }
+}
+
+layout! {
+    /// A completion entry; of an entry of 128 bytes it is the second half.
+    struct Cqe64 = "mlx5_cqe64", 64 {
+        0  rsvd0: [u8; 2], "Not used here.";
+        2  wqe_id: U16, "Number of the request, for strided receive queues.";
+        4  rsvd4: [u8; 13], "Not used here.";
+        17 ml_path: u8, "Low bits of the local identifier it was sent to.";
+        18 rsvd20: [u8; 4], "Not used here.";
+        22 slid: U16, "Sender's local identifier.";
+        24 flags_rqpn: U32, "Flags, and in the low 24 bits the sender's queue pair number.";
+        28 hds_ip_ext: u8, "Which checks were good: [`CQE_L2_OK`] and others.";
+        29 l4_hdr_type_etc: u8, "Kinds of header; bits 2 and 3: 1 IPv6, 2 IPv4.";
+        30 vlan_info: U16, "VLAN tag that was stripped.";
+        32 srqn_uidx: U32, "Low 24 bits: the index given when the queue pair was made.";
+        36 imm_inval_pkey: U32, "Immediate data, invalidated key, or partition key.";
+        40 app: u8, "Used for tag matching.";
+        41 app_op: u8, "Used for tag matching.";
+        42 app_info: U16, "Used for tag matching.";
+        44 byte_cnt: U32, "Bytes received.";
+        48 timestamp: U64, "Time of the completion.";
+        56 sop_drop_qpn: U32, "Received: flow tag in the low 24 bits; sent: opcode in the top 8, queue pair below.";
+        60 wqe_counter: U16, "Index of the request, before masking.";
+        62 signature: u8, "Check byte, if signatures are on.";
+        63 op_own: u8, "Bits 4 to 7 opcode, 2 to 3 format, bit 0 owner.";
+    }
+
+    /// A completion entry of opcode [`CQE_REQ_ERR`] or [`CQE_RESP_ERR`].
+    struct ErrCqe = "mlx5_err_cqe", 64 {
+        0  rsvd0: [u8; 32], "Not used.";
+        32 srqn: U32, "As in [`Cqe64::srqn_uidx`].";
+        36 rsvd1: [u8; 18], "Not used.";
+        54 vendor_err_synd: u8, "Vendor's error code.";
+        55 syndrome: u8, "What went wrong: [`SYNDROME_WR_FLUSH_ERR`] and others.";
+        56 s_wqe_opcode_qpn: U32, "Opcode in the top 8 bits, queue pair below.";
+        60 wqe_counter: U16, "Index of the request, before masking.";
+        62 signature: u8, "Check byte, if signatures are on.";
+        63 op_own: u8, "As in [`Cqe64::op_own`].";
+    }
+
+    /// Segment that names a piece of memory.
+    struct WqeDataSeg = "mlx5_wqe_data_seg", 16 {
+        0 byte_count: U32, "Bytes.";
+        4 lkey: U32, "Local key.";
+        8 addr: U64, "Address.";
+    }
+
+    /// First segment of a send request.
+    struct WqeCtrlSeg = "mlx5_wqe_ctrl_seg", 16 {
+        0  opmod_idx_opcode: U32, "Modifier in the top 8 bits, index of the request (16), opcode (8).";
+        4  qpn_ds: U32, "Number of the send queue (24 bits), length in units of 16 bytes (8).";
+        8  signature: u8, "Check byte, if signatures are on.";
+        9  dci_stream_channel_id: U16, "Stream, for dynamically connected transport.";
+        11 fm_ce_se: u8, "[`WQE_CTRL_CQ_UPDATE`] and [`WQE_CTRL_SOLICITED`].";
+        12 imm: U32, "Immediate data.";
+    }
+
+    /// Segment of a send request that a RAW_PACKET queue pair needs.
+    struct WqeEthSeg = "mlx5_wqe_eth_seg", 32 {
+        0  rsvd0: U32, "Zero.";
+        4  cs_flags: u8, "[`ETH_WQE_L3_CSUM`] and [`ETH_WQE_L4_CSUM`].";
+        5  rsvd1: u8, "Zero.";
+        6  mss: U16, "Segment size of large sends; zero without them.";
+        8  rsvd2: U32, "Zero.";
+        12 inline_hdr_sz: U16, "Bytes of header that are inside the segment: 0 or 18.";
+        14 inline_hdr_start: [u8; 2], "First bytes of that header.";
+        16 inline_hdr: [u8; 16], "The rest; a request without inline header ends before it.";
+    }
+
+    /// First segment of an entry of a shared receive queue.
+    struct WqeSrqNextSeg = "mlx5_wqe_srq_next_seg", 16 {
+        0 rsvd0: [u8; 2], "Zero.";
+        2 next_wqe_index: U16, "Next free entry.";
+        4 signature: u8, "Check byte, if signatures are on.";
+        5 rsvd1: [u8; 11], "Zero.";
+    }
+}

@@ -1,0 +1,127 @@
+//! RDMA netlink: how devices and their character devices are found.
+
+numbers! {
+    i32 "" {
+        NETLINK_RDMA = 20, "Netlink family.";
+    }
+    u16 "RDMA_NL_" {
+        NLDEV = 5, "Client that answers about devices.";
+    }
+    u16 "NLM_F_" {
+        FLAG_REQUEST ("NLM_F_REQUEST") = 0x001, "Message flag: a request.";
+        FLAG_MULTI ("NLM_F_MULTI") = 0x002, "Message flag: more messages follow, until [`MSG_DONE`].";
+        FLAG_ACK ("NLM_F_ACK") = 0x004, "Message flag: an answer is wanted in any case.";
+        FLAG_DUMP ("NLM_F_DUMP") = 0x300, "Message flag: all objects, not one.";
+    }
+    u16 "NLMSG_" {
+        MSG_NOOP ("NLMSG_NOOP") = 1, "Message type: nothing.";
+        MSG_ERROR ("NLMSG_ERROR") = 2, "Message type: an error, or errno 0 for success.";
+        MSG_DONE ("NLMSG_DONE") = 3, "Message type: end of a dump.";
+    }
+    u16 "NLA_" {
+        NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff, "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
+        NLA_F_NESTED = 0x8000, "Bit of [`NlAttr::nla_type`]: the attribute holds attributes.";
+    }
+    usize "NLMSG_" {
+        ALIGN ("NLMSG_ALIGNTO") = 4, "Alignment of messages and of attributes, in bytes.";
+    }
+}
+
+/// Commands of the client [`NLDEV`].
+pub mod op {
+    numbers! {
+        u16 "RDMA_NLDEV_CMD_" {
+            GET = 1, "Reads one device, or all of them.";
+            SET = 2, "Changes a device.";
+            NEWLINK = 3, "Adds a software device.";
+            DELLINK = 4, "Removes a software device.";
+            PORT_GET = 5, "Reads a port.";
+            SYS_GET = 6, "Reads settings of the subsystem.";
+            SYS_SET = 7, "Changes settings of the subsystem.";
+            RES_GET = 9, "Reads the number of objects in use.";
+            RES_QP_GET = 10, "Reads queue pairs.";
+            RES_CM_ID_GET = 11, "Reads connection identifiers.";
+            RES_CQ_GET = 12, "Reads completion queues.";
+            RES_MR_GET = 13, "Reads memory regions.";
+            RES_PD_GET = 14, "Reads protection domains.";
+            GET_CHARDEV = 15, "Finds the character device of a device.";
+            STAT_SET = 16, "Binds statistic counters.";
+            STAT_GET = 17, "Reads statistic counters.";
+            STAT_DEL = 18, "Unbinds statistic counters.";
+        }
+    }
+}
+
+/// Attributes of the client [`NLDEV`].
+pub mod attr {
+    numbers! {
+        u16 "RDMA_NLDEV_ATTR_" {
+            PAD = 0, "Padding before an attribute of 64 bits.";
+            DEV_INDEX = 1, "Index of the device, u32.";
+            DEV_NAME = 2, "Name of the device, string.";
+            PORT_INDEX = 3, "Port, u32; number of ports in an answer about a device.";
+            CAP_FLAGS = 4, "Capabilities, u64.";
+            FW_VERSION = 5, "Firmware version, string; absent if empty.";
+            NODE_GUID = 6, "GUID of the device, u64 in host order.";
+            SYS_IMAGE_GUID = 7, "GUID of the system, u64 in host order.";
+            SUBNET_PREFIX = 8, "Subnet prefix, u64 in host order.";
+            LID = 9, "Local identifier, u32.";
+            SM_LID = 10, "Local identifier of the subnet manager, u32.";
+            LMC = 11, "Mask of local identifiers, u8.";
+            PORT_STATE = 12, "State of the port, u8.";
+            PORT_PHYS_STATE = 13, "Physical state of the port, u8.";
+            DEV_NODE_TYPE = 14, "Kind of device, u8, see [`crate::types::node_type`].";
+            NDEV_INDEX = 50, "Index of the network interface, u32.";
+            NDEV_NAME = 51, "Name of the network interface, string.";
+            LINK_TYPE = 65, "Driver of a software device, string: rxe or siw.";
+            SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66, "Devices are shared by network namespaces (1) or not (0), u8.";
+            DEV_PROTOCOL = 67, "Protocol, string: ib, roce, iw and others.";
+            CHARDEV_TYPE = 69, "Kind of character device, string: uverbs.";
+            CHARDEV_NAME = 70, "Name of the character device, string.";
+            CHARDEV_ABI = 71, "Version that the device reports, u64.";
+            CHARDEV = 72, "Device number, u64.";
+            UVERBS_DRIVER_ID = 73, "Driver, u32, see [`crate::types::driver_id`]; absent for some drivers.";
+            DEV_DIM = 84, "Adaptive moderation is on, u8.";
+            SYS_COPY_ON_FORK ("RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK") = 93, "Registered memory is copied on fork, u8.";
+            SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96, "Anyone may use privileged queue keys, u8.";
+            DEV_TYPE = 99, "Kind of sub-device, u8 (Linux 6.12).";
+            PARENT_NAME = 100, "Parent of a sub-device, string (Linux 6.12).";
+            NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";
+            SYS_MONITOR_MODE ("RDMA_NLDEV_SYS_ATTR_MONITOR_MODE") = 103, "Events can be subscribed, u8 (Linux 6.12).";
+        }
+    }
+}
+
+/// The message type of a command of a client.
+#[doc(alias = "RDMA_NL_GET_TYPE")]
+pub const fn message_type(client: u16, op: u16) -> u16 {
+    (client << 10) + op
+}
+
+/// The message type of a command of the client [`NLDEV`].
+pub const fn nldev(op: u16) -> u16 {
+    message_type(NLDEV, op)
+}
+
+layout! {
+    /// Head of a message; attributes follow it.
+    struct NlMsgHdr = "nlmsghdr", 16 {
+        0  nlmsg_len: u32, "Bytes of the message, with this head.";
+        4  nlmsg_type: u16, "See [`message_type`].";
+        6  nlmsg_flags: u16, "[`FLAG_REQUEST`] and others.";
+        8  nlmsg_seq: u32, "Number that the answer repeats.";
+        12 nlmsg_pid: u32, "Socket that the message is from; zero for the kernel.";
+    }
+
+    /// Head of an attribute; its value follows, then padding to [`ALIGN`].
+    struct NlAttr = "nlattr", 4 {
+        0 nla_len: u16, "Bytes of the attribute, with this head, without padding.";
+        2 nla_type: u16, "Number of the attribute, with [`NLA_F_NESTED`] if it holds attributes.";
+    }
+
+    /// Body of a message of type [`MSG_ERROR`], as far as it is always there.
+    struct NlMsgErr = "nlmsgerr", 20 {
+        0 error: i32, "Negative errno, or zero.";
+        4 msg: NlMsgHdr, "Head of the message that it answers.";
+    }
+}
