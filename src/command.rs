@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
-use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE};
-use zerocopy::{Immutable, IntoBytes, KnownLayout};
+use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE, UHW_IN, UHW_OUT};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 
@@ -24,7 +24,7 @@ const CAPACITY: usize = 16;
 
 /// The header directly followed by the attributes, as `ib_uverbs_ioctl` reads them.
 #[repr(C)]
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 struct Wire {
     header: IoctlHdr,
     attrs: [Attr; CAPACITY],
@@ -162,6 +162,11 @@ impl<'a> Command<'a> {
         self
     }
 
+    /// The driver's own request.
+    pub(crate) fn driver_input<T: IntoBytes + Immutable>(&mut self, value: &'a T) -> &mut Self {
+        self.input(UHW_IN, value)
+    }
+
     /// A value or struct that goes in: inline up to eight bytes, else borrowed.
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
         let bytes = value.as_bytes();
@@ -173,6 +178,11 @@ impl<'a> Command<'a> {
             self.push(id, bytes.len(), u64::from_ne_bytes(inline), Buffer::None);
         }
         self
+    }
+
+    /// The place of the driver's own answer.
+    pub(crate) fn driver_output(&mut self, bytes: &'a mut [u8]) -> &mut Self {
+        self.output(UHW_OUT, bytes)
     }
 
     /// A struct that goes in and that holds, at `at`, the address of `inner`.
