@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE};
-use zerocopy::{Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 
@@ -24,7 +24,7 @@ const CAPACITY: usize = 16;
 
 /// The header directly followed by the attributes, as `ib_uverbs_ioctl` reads them.
 #[repr(C)]
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 struct Wire {
     header: IoctlHdr,
     attrs: [Attr; CAPACITY],

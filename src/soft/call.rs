@@ -33,7 +33,6 @@ pub(super) enum Thing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) handle: u32,
-    pub(super) kind: Kind,
     pub(super) id: u32,
 }
 
@@ -151,7 +150,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
             return Err(Errno::EIO);
         }
         // The handle fits: it was found.
-        Ok(Object { handle: handle as u32, kind, id: entry.id })
+        Ok(Object { handle: handle as u32, id: entry.id })
     }
 
     /// The call has made its object.
@@ -266,7 +265,11 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
     }
 
     /// The same, and zeros into what remains of the attribute.
-    pub(super) fn copy_to_or_zero<T: IntoBytes + Immutable>(&mut self, id: u16, value: &T) -> Result<(), Errno> {
+    pub(super) fn copy_to_or_zero<T: IntoBytes + Immutable>(
+        &mut self,
+        id: u16,
+        value: &T,
+    ) -> Result<(), Errno> {
         let found = self.find(id).ok_or(Errno::ENOENT)?;
         let bytes = value.as_bytes();
         if let Some(rest) = usize::from(found.len).checked_sub(bytes.len()).filter(|rest| *rest > 0) {

@@ -5,7 +5,8 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::{self, device};
 use uverbs_abi::types::{
-    CoreSupport, DeviceCapFlags, RawPacketCaps, gid_type, link_layer, mtu, phys_state, port_state, speed, width,
+    CoreSupport, DeviceCapFlags, RawPacketCaps, gid_type, link_layer, mtu, phys_state, port_state, speed,
+    width,
 };
 use uverbs_abi::write::{
     ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryDevice, QueryDeviceResp, QueryPort, QueryPortResp,
@@ -145,7 +146,7 @@ pub(super) fn write_query_port(call: &mut Call<'_, '_, '_>) -> Result<(), Errno>
 
 /// The GID of entry 0: a link-local address made of the node's GUID.
 fn gid() -> GidEntry {
-    let gid = [0xfe80_0000_0000_0000_u64.into(), NODE_GUID.into()];
+    let gid = zerocopy::transmute!([0xfe80_0000_0000_0000_u64.to_be(), NODE_GUID.to_be()]);
     GidEntry { gid, gid_index: 0, port_num: 1, gid_type: gid_type::ROCE_V2, netdev_ifindex: 0 }
 }
 
@@ -213,7 +214,11 @@ fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
 }
 
 fn capabilities(call: &Call<'_, '_, '_>) -> DeviceCapFlags {
-    let flows = if call.state.profile.flows { DeviceCapFlags::MANAGED_FLOW_STEERING } else { DeviceCapFlags::empty() };
+    let flows = if call.state.profile.flows {
+        DeviceCapFlags::MANAGED_FLOW_STEERING
+    } else {
+        DeviceCapFlags::empty()
+    };
     DeviceCapFlags::SYS_IMAGE_GUID | flows
 }
 

@@ -41,7 +41,7 @@ impl State {
     /// a flag that says so; it is zero without a tag, as on mlx5.
     fn receive(&mut self, number: u32, frame: &[u8], port: u8, tag: Option<u32>) {
         let Some(qp) = self.qps.get(&number) else { return };
-        let is_ready = matches!(u32::from(qp.state), qp_state::RTR | qp_state::RTS);
+        let is_ready = matches!(qp.state, qp_state::RTR | qp_state::RTS);
         if !is_ready || qp.receives.available() == 0 {
             return;
         }
@@ -49,7 +49,8 @@ impl State {
         // A slot is never smaller than this.
         let read = qp.receives.read(0, wqe.as_mut_bytes());
         let cq = qp.recv_cq;
-        let status = if read { self.scatter(qp, wqe.dma.num_sge, frame) } else { Err(wc_status::LOC_QP_OP_ERR) };
+        let status =
+            if read { self.scatter(qp, wqe.dma.num_sge, frame) } else { Err(wc_status::LOC_QP_OP_ERR) };
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.receives.advance();
             // Before the completion: who sees that may count on the slot.
@@ -132,10 +133,10 @@ impl State {
         if let Some(events) = cq.events.and_then(|events| self.events.get(&events)) {
             events.asynchronous(event_type::CQ_ERR, cq.user_handle);
         }
-        let hit = |qp: &Qp| [qp.send_cq, qp.recv_cq].contains(&id) && u32::from(qp.state) != qp_state::RESET;
+        let hit = |qp: &Qp| [qp.send_cq, qp.recv_cq].contains(&id) && qp.state != qp_state::RESET;
         let numbers: Vec<_> = self.qps.iter().filter(|(_, qp)| hit(qp)).map(|(number, _)| *number).collect();
         for number in numbers {
-            let Some(qp) = self.qps.get(&number).filter(|qp| u32::from(qp.state) != qp_state::ERR) else { continue };
+            let Some(qp) = self.qps.get(&number).filter(|qp| qp.state != qp_state::ERR) else { continue };
             if let Some(events) = qp.events.and_then(|events| self.events.get(&events)) {
                 events.asynchronous(event_type::QP_FATAL, qp.user_handle);
             }
@@ -146,7 +147,7 @@ impl State {
     /// The queue pair goes to the error state, and what is posted ends.
     pub(super) fn break_qp(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
-            qp.state = qp_state::ERR as u8;
+            qp.state = qp_state::ERR;
             self.flush(number);
         }
     }
@@ -183,7 +184,7 @@ impl State {
     /// Flushes what was posted to a broken queue pair since: receives have no doorbell, so the device looks
     /// when it is called for another reason.
     pub(super) fn flush_if_broken(&mut self, number: u32) {
-        if self.qps.get(&number).is_some_and(|qp| u32::from(qp.state) == qp_state::ERR) {
+        if self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR) {
             self.flush(number);
         }
     }
@@ -205,7 +206,7 @@ impl State {
     pub(super) fn set_state(&mut self, number: u32, state: u8) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         qp.state = state;
-        match u32::from(state) {
+        match state {
             qp_state::RESET => {
                 for ring in [&mut qp.sends, &mut qp.receives] {
                     (0..ring.available()).for_each(|_| ring.advance());

@@ -48,7 +48,9 @@ impl Memory {
         for map in blocks {
             // A block is mapped, so its address is an address.
             let offset = start.checked_sub(map.address() as usize);
-            if let Some(offset) = offset.filter(|offset| offset.checked_add(len).is_some_and(|end| end <= map.len())) {
+            if let Some(offset) =
+                offset.filter(|offset| offset.checked_add(len).is_some_and(|end| end <= map.len()))
+            {
                 return Ok(Self::Block { map: map.clone(), offset });
             }
         }

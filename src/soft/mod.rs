@@ -45,15 +45,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 
+use self::call::Call;
 #[cfg(feature = "pcap")]
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
 pub use self::raw::{RawAttr, RawCommand, RawConnection};
 pub use self::resources::Resources;
-pub use self::traffic::{Traffic, TrafficError, Vary};
-use self::call::Call;
 use self::state::State;
 use self::steering::Origin;
+pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::command::Command;
 use crate::transport::{Mapping, Transport};
 

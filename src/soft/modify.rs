@@ -52,7 +52,7 @@ fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) ->
 /// Whether these attributes take a queue pair from one state to the other.
 fn is_allowed(from: u8, to: u8, mask: QpAttrMask) -> bool {
     let mask = mask - QpAttrMask::STATE;
-    match (u32::from(from), u32::from(to)) {
+    match (from, to) {
         (qp_state::RESET, qp_state::INIT) => mask == QpAttrMask::PORT,
         (qp_state::RTR | qp_state::RTS, qp_state::RTS) => QpAttrMask::RATE_LIMIT.contains(mask),
         (_, qp_state::RESET)

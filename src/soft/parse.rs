@@ -61,7 +61,7 @@ fn check(call: &mut Call<'_, '_, '_>, index: usize, attr: &Attr, want: Want) -> 
     match want {
         Want::In { min, max, open } => {
             // Before anything else: a tail that this device does not know must be zeros.
-            if attr.len > max && open && !tail_is_zero(call, index, attr, max) {
+            if attr.len > max && open && !tail_is_zero(call, index, max) {
                 return Err(Errno::EOPNOTSUPP);
             }
             sized(attr, min, max, open)
@@ -89,7 +89,7 @@ fn sized(attr: &Attr, min: u16, max: u16, open: bool) -> Result<Thing, Errno> {
 }
 
 /// Whether all bytes from `known` on are there and zero; `uverbs_is_attr_cleared`.
-fn tail_is_zero(call: &Call<'_, '_, '_>, index: usize, attr: &Attr, known: u16) -> bool {
+fn tail_is_zero(call: &Call<'_, '_, '_>, index: usize, known: u16) -> bool {
     let tail = call.input_at(index).and_then(|bytes| bytes.get(usize::from(known)..));
     tail.is_some_and(|tail| tail.iter().all(|byte| *byte == 0))
 }
@@ -106,7 +106,7 @@ fn object(call: &mut Call<'_, '_, '_>, index: usize, data: u64, want: Want) -> R
         Want::Destroy(kind) => {
             let entry = call.table().get(data, kind)?;
             // The handle fits: it was found.
-            Ok(Thing::Object(Object { handle: data as u32, kind, id: entry.id }))
+            Ok(Thing::Object(Object { handle: data as u32, id: entry.id }))
         }
         Want::NewFd(events) => {
             call.context()?;

@@ -154,7 +154,7 @@ pub(super) fn req_notify_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 fn check_qp(call: &Call<'_, '_, '_>) -> Result<QpCreateFlags, Errno> {
     use qp::create::{FLAGS, PD_HANDLE, RECV_CQ_HANDLE, SEND_CQ_HANDLE, TYPE};
     // The test keeps this number within its type.
-    let kind = call.constant(TYPE, u32::MAX.into())? as u32;
+    let kind = call.constant(TYPE, u8::MAX.into())? as u8;
     match kind {
         qp_type::XRC_TGT => {
             let unwanted = [PD_HANDLE, SEND_CQ_HANDLE, RECV_CQ_HANDLE];
@@ -162,7 +162,12 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<QpCreateFlags, Errno> {
             // The domain of extended connections that it needs cannot exist here.
             return Err(if unwanted { Errno::EINVAL } else { Errno::ENOENT });
         }
-        qp_type::RAW_PACKET | qp_type::RC | qp_type::UC | qp_type::UD | qp_type::XRC_INI | qp_type::DRIVER => {}
+        qp_type::RAW_PACKET
+        | qp_type::RC
+        | qp_type::UC
+        | qp_type::UD
+        | qp_type::XRC_INI
+        | qp_type::DRIVER => {}
         _ => return Err(Errno::EINVAL),
     }
     call.object(PD_HANDLE)?;
@@ -221,7 +226,8 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 
     let piece = size_of::<Sge>();
     // Both were checked against small limits.
-    let inline = (cap.max_send_sge as usize * piece).max(cap.max_inline_data as usize).next_multiple_of(piece);
+    let inline =
+        (cap.max_send_sge as usize * piece).max(cap.max_inline_data as usize).next_multiple_of(piece);
     let (send_geometry, send_map) = Geometry::create(cap.max_send_wr, size_of::<SendWqe>() + inline)?;
     let recv_size = size_of::<RecvWqe>() + cap.max_recv_sge as usize * piece;
     let (recv_geometry, recv_map) = Geometry::create(cap.max_recv_wr, recv_size)?;
@@ -241,7 +247,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         recv_cq,
         user_handle,
         events: event_file(call, EVENT_FD),
-        state: qp_state::RESET as u8,
+        state: qp_state::RESET,
         port: 0,
         cap,
         signal_all: flags.contains(QpCreateFlags::SQ_SIG_ALL),

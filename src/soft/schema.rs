@@ -4,9 +4,7 @@
 //! that this device has.
 
 use nix::errno::Errno;
-use uverbs_abi::ids::{
-    async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp,
-};
+use uverbs_abi::ids::{async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
 use super::call::Call;

@@ -28,7 +28,8 @@ pub(super) fn post_send(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     request.as_mut_bytes().copy_from_slice(head);
     let requests = u64::from(request.wqe_size) * u64::from(request.wr_count);
     let pieces = u64::from(request.sge_count) * size_of::<Sge>() as u64;
-    let skip = requests.checked_add(pieces).and_then(|skip| usize::try_from(skip).ok()).ok_or(Errno::ENOSPC)?;
+    let skip =
+        requests.checked_add(pieces).and_then(|skip| usize::try_from(skip).ok()).ok_or(Errno::ENOSPC)?;
     let tail = rest.get(skip..).ok_or(Errno::ENOSPC)?;
     if tail.iter().any(|byte| *byte != 0) {
         return Err(Errno::EOPNOTSUPP);
@@ -41,7 +42,7 @@ pub(super) fn post_send(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     let number = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
     let qp = call.state.qps.get(&number).ok_or(Errno::EINVAL)?;
-    let accepted = request.wr_count == 0 && u32::from(qp.state) >= qp_state::RTS;
+    let accepted = request.wr_count == 0 && qp.state >= qp_state::RTS;
     if accepted {
         call.state.drain(number);
     }
@@ -63,7 +64,7 @@ impl State {
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
         for _ in 0..waiting {
             let Some(qp) = self.qps.get(&number) else { return };
-            match u32::from(qp.state) {
+            match qp.state {
                 qp_state::RTS => {}
                 // An earlier request, or its own frame coming back, broke the queue pair.
                 qp_state::ERR => return self.flush(number),

@@ -232,7 +232,8 @@ impl State {
         if self.gone {
             return Err(Errno::EIO);
         }
-        let unmapped = &mut self.files.get_mut(&file).filter(|file| file.context).ok_or(Errno::EINVAL)?.unmapped;
+        let unmapped =
+            &mut self.files.get_mut(&file).filter(|file| file.context).ok_or(Errno::EINVAL)?.unmapped;
         match unmapped.get(&offset) {
             Some(map) if len > 0 && len <= map.len() => unmapped.remove(&offset).ok_or(Errno::EINVAL),
             _ => Err(Errno::EINVAL),

@@ -82,7 +82,8 @@ impl Table {
 
     /// Every object, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = (u32, Entry)> {
-        let mut all: Vec<_> = (0..).zip(&self.slots).filter_map(|(handle, slot)| Some((handle, (*slot)?))).collect();
+        let mut all: Vec<_> =
+            (0..).zip(&self.slots).filter_map(|(handle, slot)| Some((handle, (*slot)?))).collect();
         all.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.age));
         all.into_iter()
     }
