@@ -11,7 +11,7 @@ fn an_open_device_answers_queries() {
         let context = target.open();
         let device = context.query_device().unwrap();
         assert_eq!(u32::from(device.base.phys_port_cnt), target.device.ports());
-        assert_eq!(u64::from_be(device.base.node_guid), target.device.node_guid().0);
+        assert_eq!(device.base.node_guid.get(), target.device.node_guid().0);
         assert!(device.base.max_cqe > 0 && device.base.max_qp > 0);
         assert!(context.completion_vectors() > 0);
         let port = context.query_port(1).unwrap();

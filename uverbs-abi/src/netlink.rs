@@ -7,22 +7,22 @@ numbers! {
     u16 "RDMA_NL_" {
         NLDEV = 5, "Client that answers about devices.";
     }
-    u16 "NLM_F_" {
+    u16 "" {
         FLAG_REQUEST ("NLM_F_REQUEST") = 0x001, "Message flag: a request.";
         FLAG_MULTI ("NLM_F_MULTI") = 0x002, "Message flag: more messages follow, until [`MSG_DONE`].";
         FLAG_ACK ("NLM_F_ACK") = 0x004, "Message flag: an answer is wanted in any case.";
         FLAG_DUMP ("NLM_F_DUMP") = 0x300, "Message flag: all objects, not one.";
     }
-    u16 "NLMSG_" {
+    u16 "" {
         MSG_NOOP ("NLMSG_NOOP") = 1, "Message type: nothing.";
         MSG_ERROR ("NLMSG_ERROR") = 2, "Message type: an error, or errno 0 for success.";
         MSG_DONE ("NLMSG_DONE") = 3, "Message type: end of a dump.";
     }
-    u16 "NLA_" {
+    u16 "" {
         NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff, "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
         NLA_F_NESTED = 0x8000, "Bit of [`NlAttr::nla_type`]: the attribute holds attributes.";
     }
-    usize "NLMSG_" {
+    usize "" {
         ALIGN ("NLMSG_ALIGNTO") = 4, "Alignment of messages and of attributes, in bytes.";
     }
 }

@@ -70,6 +70,8 @@ numbers! {
         QUERY_DEV_RESP_FLAGS_CQE_128B_PAD = 2, "Bit of [`QueryDeviceResp::flags`]: small messages can be padded.";
         QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE = 4, "Bit of [`QueryDeviceResp::flags`]: credits by packet.";
         QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT = 8, "Bit of [`QueryDeviceResp::flags`]: connected targets can scatter to completions.";
+        QUERY_DEV_RESP_FLAGS_OOO_DP = 16, "Bit of [`QueryDeviceResp::flags`]: data may be placed out of order (after Linux 6.1).";
+        MODIFY_QP_OOO_DP = 1, "Bit of [`ModifyQp::comp_mask`]: place data out of order (after Linux 6.1).";
     }
     u64 "MLX5_" {
         RX_HASH_SRC_IPV4 = 0x001, "Bit of [`CreateQpRss::rx_hash_fields_mask`]: IPv4 source.";
