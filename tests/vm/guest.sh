@@ -31,15 +31,14 @@ finish() { # the last thing a script does; without it the runner counts the gues
 }
 
 until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
-    tries=$(($1 * 10))
+    deadline=$(($(date +%s) + $1))
     shift
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries - 1))
-        if [ "$tries" -le 0 ]; then
-            echo "still not true: $*" >&2
+    until "$@"; do
+        if [ "$(date +%s)" -gt "$deadline" ]; then
+            echo "in vain: waiting for $*" >&2
             return 1
         fi
-        sleep 0.1
+        sleep 0.2
     done
 }
 
@@ -58,7 +57,7 @@ resources_are_as_before() {
 }
 
 same_resources() {
-    resources >"$OUT/resources.after" && cmp "$OUT/resources.before" "$OUT/resources.after"
+    resources >"$OUT/resources.after" && cmp -s "$OUT/resources.before" "$OUT/resources.after"
 }
 
 device_tests() { # device_tests DEVICE: the tests that run on any device
