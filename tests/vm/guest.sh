@@ -6,7 +6,7 @@
 
 set -u
 OUT=$1
-export TMPDIR=/tmp
+export TMPDIR=/tmp RUST_BACKTRACE=1
 
 record() { # record NAME RESULT [DETAIL]
     printf '%s\t%s\t%s\n' "$1" "$2" "$(printf '%s' "${3:-}" | tr '\t\n' '  ')" >>"$OUT/steps"
