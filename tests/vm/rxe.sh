@@ -13,8 +13,9 @@ device=rxe0
 make_device() {
     # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
     modprobe -q crc32_generic
-    # A fixed address, so that GUID and GIDs are the same in every run. 6.1 refuses rxe on `lo`.
-    modprobe rdma_rxe &&
+    # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
+    # in every run. 6.1 refuses rxe on `lo`.
+    modprobe rdma_rxe && modprobe dummy numdummies=0 &&
         ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
         ip address add 192.0.2.1/24 dev dummy0 &&
         ip link set dummy0 up &&
