@@ -11,7 +11,7 @@ use uverbs_abi::write::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::command::Command;
+use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
@@ -71,10 +71,14 @@ impl Context {
         invoke(&*self.0.transport, self.0.device.driver_id(), command)
     }
 
-    /// Sends a command that was prepared for this context before.
+    /// Reads counters into `values`, of which there are 8191 at most.
     #[inline]
-    pub(crate) fn repeat(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        self.0.transport.invoke(command)
+    pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
+        match self.0.transport.read_counters(read, values) {
+            Ok(()) if read.is_answered() => Ok(()),
+            Ok(()) => Err(unwritten(READ_OP)),
+            Err(errno) => Err(failed(READ_OP, errno)),
+        }
     }
 
     /// Whether both are clones of one open device.
@@ -210,11 +214,18 @@ impl Context {
 fn invoke(transport: &dyn Transport, driver: u32, command: &mut Command<'_>) -> Result<()> {
     command.sendable()?;
     command.for_driver(driver);
-    transport.invoke(command).map_err(|errno| Error::kernel(command.op(), errno))?;
-    if !command.outputs_are_valid() {
-        return Err(Error::malformed(command.op(), "the kernel did not write every answer"));
-    }
-    Ok(())
+    transport.invoke(command).map_err(|errno| failed(command.op(), errno))?;
+    if command.outputs_are_valid() { Ok(()) } else { Err(unwritten(command.op())) }
+}
+
+#[cold]
+fn failed(op: &'static str, errno: Errno) -> Error {
+    Error::kernel(op, errno)
+}
+
+#[cold]
+fn unwritten(op: &'static str) -> Error {
+    Error::malformed(op, "the kernel did not write every answer")
 }
 
 impl AsFd for Context {

@@ -236,7 +236,7 @@ fn values_never_go_down() {
 /// The kernel keeps an error pointer in such counters and follows it at the next use.
 #[test]
 fn counters_that_the_device_had_no_room_for_are_not_used_again() {
-    let target = Target::soft(Profile::default().with_max_hardware_counters(1));
+    let target = Target::soft(Profile::default().with_max_bound_counters(1));
     let context = target.open();
     let raw = Raw::new(&context);
     let first = packets_and_bytes(&context);
@@ -260,6 +260,6 @@ fn counters_of_another_open_device_are_refused() {
         let raw = Raw::new(&context);
         let counters = packets_and_bytes(&other);
         let rule = to_mac(MAC).count(&counters);
-        refuses(raw.qp.create_flow(&rule), ErrorKind::InvalidInput, ENOENT, "another open device");
+        refuses(raw.qp.create_flow(&rule), ErrorKind::InvalidInput, EINVAL, "another open device");
     });
 }

@@ -110,5 +110,5 @@ fn a_destroy_that_failed_can_be_tried_again() {
     let (pd, error) = pd.destroy().unwrap_err();
     assert_eq!(error.kind(), uverbs::ErrorKind::Busy);
     pd.destroy().unwrap();
-    assert_eq!(target.soft.as_ref().unwrap().resources().pds, 0);
+    assert_eq!(target.soft.as_ref().unwrap().resources().protection_domains, 0);
 }

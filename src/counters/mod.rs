@@ -14,20 +14,16 @@ mod reader;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use nix::errno::Errno;
-use uverbs_abi::ids::counters::{self, create, read};
+use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
-use zerocopy::IntoBytes;
 
 pub use self::reader::Reader;
-use crate::command::Command;
+use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flow::Flow;
 use crate::object::{self, Kind, Object};
-
-/// Most values that one read can return: the buffer's length in bytes is a 16-bit number.
-const MAX_SLOTS: usize = u16::MAX as usize / size_of::<u64>();
 
 /// What a counter counts.
 #[non_exhaustive]
@@ -175,8 +171,8 @@ impl Counters {
     #[doc(alias = "ibv_attach_counters_point_flow")]
     pub fn attach(&self, point: Point, index: u32) -> Result<()> {
         let op = "counters.attach";
-        if index as usize >= MAX_SLOTS {
-            let hint = format!("index {index} is above {}, the last that a read can return", MAX_SLOTS - 1);
+        if index as usize >= MAX_VALUES {
+            let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         let mut binding = self.binding();
@@ -184,7 +180,7 @@ impl Counters {
             let hint = "a flow uses these counters; attach before the first flow or after the last";
             return Err(Error::refused(op, Errno::EBUSY, hint));
         }
-        if binding.points.len() == MAX_SLOTS {
+        if binding.points.len() == MAX_VALUES {
             return Err(Error::refused(op, Errno::EINVAL, "8191 points are the most"));
         }
         binding.points.push(FlowCountersDesc { description: point.into(), index });
@@ -229,13 +225,10 @@ impl Counters {
         };
         check_slots(op, values.len(), needed)?;
         // The kernel takes no more, and nothing stands behind them.
-        let (values, rest) = values.split_at_mut(values.len().min(MAX_SLOTS));
-        let mut command = Command::new(op, counters::OBJECT, counters::method::READ);
-        command
-            .handle(read::HANDLE, self.id())
-            .output(read::BUFF, values.as_mut_bytes())
-            .flags(read::FLAGS, flags.bits());
-        self.context().invoke(&mut command)?;
+        let (values, rest) = values.split_at_mut(values.len().min(MAX_VALUES));
+        let context = self.context();
+        let mut command = CountersRead::new(context.driver_id(), self.id(), flags.bits());
+        context.read_counters(&mut command, values)?;
         rest.fill(0);
         Ok(())
     }
@@ -302,9 +295,9 @@ impl Counters {
         Ok(())
     }
 
-    /// How many values a read must have room for; none while unbound.
-    fn needed(&self) -> Option<usize> {
-        *self.0.slots.read().unwrap_or_else(PoisonError::into_inner)
+    /// How many values a read must have room for; zero while unbound.
+    fn needed(&self) -> usize {
+        self.0.slots.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(0)
     }
 }
 

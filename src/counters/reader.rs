@@ -1,17 +1,12 @@
 //! Reading in a hot loop.
 
-use nix::errno::Errno;
-use uverbs_abi::ids::counters::{self, read};
 use uverbs_abi::types::ReadCountersFlags;
 
 use super::Counters;
-use crate::command::Command;
+use crate::command::CountersRead;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::flow::Flow;
-
-/// Where the values stand among the command's attributes.
-const BUFF: usize = 1;
 
 /// A read of counters prepared once: no allocation and no lock at each [`Reader::read`].
 ///
@@ -36,25 +31,19 @@ const BUFF: usize = 1;
 /// ```
 #[derive(Debug)]
 pub struct Reader {
-    command: Command<'static>,
+    command: CountersRead,
+    values: Box<[u64]>,
     context: Context,
     _flow: Flow,
 }
 
 impl Reader {
     /// Prepares a read of `counters`, which `flow` counts into.
-    pub(crate) fn new(counters: &Counters, flow: Flow, flags: ReadCountersFlags) -> Result<Self> {
-        let op = "counters.read";
-        let needed = counters.needed().ok_or_else(|| Error::malformed(op, "a flow without bound counters"))?;
+    pub(crate) fn new(counters: &Counters, flow: Flow, flags: ReadCountersFlags) -> Self {
         let context = counters.context().clone();
-        let mut command = Command::new(op, counters::OBJECT, counters::method::READ);
-        command
-            .for_driver(context.driver_id())
-            .handle(read::HANDLE, counters.id())
-            .owned_output(read::BUFF, vec![0; needed].into_boxed_slice())
-            .flags(read::FLAGS, flags.bits());
-        command.sendable()?;
-        Ok(Self { command, context, _flow: flow })
+        let command = CountersRead::new(context.driver_id(), counters.id(), flags.bits());
+        let values = vec![0; counters.needed()].into_boxed_slice();
+        Self { command, values, context, _flow: flow }
     }
 
     /// Reads all values from the device, up to the highest index that has a point.
@@ -63,25 +52,12 @@ impl Reader {
     /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and those of its firmware.
     #[inline]
     pub fn read(&mut self) -> Result<&[u64]> {
-        match self.context.repeat(&mut self.command) {
-            Ok(()) if self.command.outputs_are_valid() => Ok(self.command.owned(BUFF)),
-            Ok(()) => Err(unwritten()),
-            Err(errno) => Err(failed(errno)),
-        }
+        self.context.read_counters(&mut self.command, &mut self.values)?;
+        Ok(&self.values)
     }
 
     /// The values of the last successful [`Reader::read`]; zeros before the first.
     pub fn values(&self) -> &[u64] {
-        self.command.owned(BUFF)
+        &self.values
     }
-}
-
-#[cold]
-fn unwritten() -> Error {
-    Error::malformed("counters.read", "the kernel did not write the values")
-}
-
-#[cold]
-fn failed(errno: Errno) -> Error {
-    Error::kernel("counters.read", errno)
 }

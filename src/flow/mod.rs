@@ -93,7 +93,7 @@ impl<T: QpType> QueuePair<T> {
             Some(counters) => {
                 if !counters.context().is_same(context) {
                     let hint = "the counters belong to another open device than the queue pair";
-                    return Err(Error::refused("flow.create", Errno::ENOENT, hint));
+                    return Err(Error::refused("flow.create", Errno::EINVAL, hint));
                 }
                 counters.bind(|points| self.send_rule(context, rule, Some(points)))?
             }
@@ -166,7 +166,7 @@ impl Flow {
     pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
         let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
         let counters = self.counters().ok_or_else(none)?;
-        Reader::new(counters, Self(self.0.clone()), flags)
+        Ok(Reader::new(counters, Self(self.0.clone()), flags))
     }
 
     /// Ends the flow and says how that went.

@@ -89,11 +89,9 @@ macro_rules! specs {
                 const LAYER: Layer = Layer::$layer;
 
                 fn encode(&self, flag: u32, put: &mut dyn FnMut(&[u8])) {
-                    let spec = $spec {
-                        hdr: header::<$spec>(flow::$type_, flag),
-                        val: self.val,
-                        mask: self.mask,
-                    };
+                    let hdr = header::<$spec>(flow::$type_, flag);
+                    let mut spec = $spec { hdr, val: self.val, mask: self.mask };
+                    keep(spec.val.as_mut_bytes(), spec.mask.as_bytes());
                     put(spec.as_bytes());
                 }
 
@@ -103,6 +101,12 @@ macro_rules! specs {
             }
         )*
     };
+}
+
+/// Clears what the mask leaves out: mlx5 refuses a value with other bits (check_valid_spec, fs_core.c,
+/// Linux 6.1), though they mean nothing.
+fn keep(val: &mut [u8], mask: &[u8]) {
+    val.iter_mut().zip(mask).for_each(|(val, mask)| *val &= mask);
 }
 
 /// The Ethertype of a link filter, if its mask is full.

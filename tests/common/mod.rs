@@ -1,6 +1,7 @@
 //! The devices that every behaviour is tested on: the soft device always, and the one that
 //! `UVERBS_TEST_DEVICE` names, if it is set.
 
+#![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::panic::Location;
