@@ -2,6 +2,7 @@
 
 mod rule;
 mod spec;
+mod text;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub use self::spec::{
     Esp, Eth, FlowLabel, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel, Spec, Tcp, Udp, VlanId, Vni,
     Vxlan,
 };
+pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
 use crate::counters::{Counters, Reader};
