@@ -15,7 +15,7 @@ object! {
         QUERY_GID_TABLE = 5, "Reads all GIDs of the device.";
         QUERY_GID_ENTRY = 6, "Reads one GID.";
         QUERY_PORT_SPEED = 7, "Reads the speed of a port (Linux 7.2).";
-        QUERY_COMP_CNTR_CAPS () = 8, "Reads what completion counters can do (provisional: in no released kernel).";
+        QUERY_COMP_CNTR_CAPS = 8, "Reads what completion counters can do (provisional: in no released kernel).";
     }
     invoke_write: "UVERBS_ATTR_" {
         CORE_IN = 0, "Request, without the headers of a write.";
@@ -54,12 +54,12 @@ object! {
     }
     query_port_speed: "UVERBS_ATTR_QUERY_PORT_SPEED_" {
         PORT_NUM = 0, "Port, from 1 (Linux 7.2).";
-        RESP = 1, "Out: the speed, in units of 100 Mb/s (Linux 7.2).";
+        RESP = 1, "Out: speed of all lanes together, in units of 100 Mb/s (Linux 7.2).";
     }
-    query_comp_cntr_caps: "" {
-        MAX_COUNTERS () = 0, "Out: most counters (provisional).";
-        MAX_VALUE () = 1, "Out: highest value of a counter (provisional).";
-        SUPPORTED_QP_ATTACH_OPS () = 2, "Out: operations that can be counted (provisional).";
+    query_comp_cntr_caps: "UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_" {
+        MAX_COUNTERS = 0, "Out: most counters (provisional).";
+        MAX_VALUE = 1, "Out: highest value of a counter (provisional).";
+        SUPPORTED_QP_ATTACH_OPS = 2, "Out: operations that can be counted (provisional).";
     }
 }
 
@@ -113,7 +113,7 @@ object! {
     method: "UVERBS_METHOD_QP_" {
         CREATE = 0, "Makes a queue pair.";
         DESTROY = 1, "Destroys it.";
-        ATTACH_COMP_CNTR () = 2, "Attaches a completion counter (provisional: in no released kernel).";
+        ATTACH_COMP_CNTR = 2, "Attaches a completion counter (provisional: in no released kernel).";
     }
     create: "UVERBS_ATTR_CREATE_QP_" {
         HANDLE = 0, "Out: the new queue pair.";
@@ -139,10 +139,10 @@ object! {
         HANDLE = 0, "The queue pair.";
         RESP = 1, "Out: [`crate::write::DestroyQpResp`].";
     }
-    attach_comp_cntr: "" {
-        HANDLE () = 0, "The queue pair (provisional).";
-        COMP_CNTR_HANDLE () = 1, "The counter (provisional).";
-        OP_MASK () = 2, "What to count, see [`crate::types::CompCntrOps`] (provisional).";
+    attach_comp_cntr: "UVERBS_ATTR_QP_ATTACH_COMP_CNTR_" {
+        HANDLE = 0, "The queue pair (provisional).";
+        CNTR_HANDLE = 1, "The counter (provisional).";
+        OP_MASK = 2, "What to count, see [`crate::types::CompCntrOps`] (provisional).";
     }
 }
 
@@ -213,7 +213,7 @@ object! {
     advise: "UVERBS_ATTR_ADVISE_MR_" {
         PD_HANDLE = 0, "Protection domain.";
         ADVICE = 1, "See [`crate::types::advise`].";
-        FLAGS = 2, "Bit 0: wait until it is done.";
+        FLAGS = 2, "See [`crate::types::AdviseFlags`].";
         SGE_LIST = 3, "The pieces, [`crate::write::Sge`].";
     }
     query: "UVERBS_ATTR_QUERY_MR_" {
@@ -425,29 +425,29 @@ object! {
 
 object! {
     /// Completion counters (provisional: published by rdma-core, in no released kernel).
-    comp_cntr () = 19;
-    method: "" {
-        CREATE () = 0, "Makes a completion counter (provisional).";
-        DESTROY () = 1, "Destroys it (provisional).";
-        MODIFY () = 2, "Sets or increments a value (provisional).";
-        READ () = 3, "Reads a value (provisional).";
+    comp_cntr ("UVERBS_OBJECT_COMP_CNTR") = 19;
+    method: "UVERBS_METHOD_COMP_CNTR_" {
+        CREATE = 0, "Makes a completion counter (provisional).";
+        DESTROY = 1, "Destroys it (provisional).";
+        MODIFY = 2, "Sets or increments a value (provisional).";
+        READ = 3, "Reads a value (provisional).";
     }
-    create: "" {
-        HANDLE () = 0, "Out: the new counter (provisional).";
+    create: "UVERBS_ATTR_CREATE_COMP_CNTR_" {
+        HANDLE = 0, "Out: the new counter (provisional).";
     }
-    destroy: "" {
-        HANDLE () = 0, "The counter (provisional).";
+    destroy: "UVERBS_ATTR_DESTROY_COMP_CNTR_" {
+        HANDLE = 0, "The counter (provisional).";
     }
-    modify: "" {
-        HANDLE () = 0, "The counter (provisional).";
-        ENTRY () = 1, "0 completions, 1 errors (provisional).";
-        OP () = 2, "0 set, 1 increment (provisional).";
-        VALUE () = 3, "The operand (provisional).";
+    modify: "UVERBS_ATTR_MODIFY_COMP_CNTR_" {
+        HANDLE = 0, "The counter (provisional).";
+        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (provisional).";
+        OP = 2, "See [`crate::types::comp_cntr_op`] (provisional).";
+        VALUE = 3, "The operand (provisional).";
     }
-    read: "" {
-        HANDLE () = 0, "The counter (provisional).";
-        ENTRY () = 1, "0 completions, 1 errors (provisional).";
-        RESP_VALUE () = 2, "Out: the value (provisional).";
+    read: "UVERBS_ATTR_READ_COMP_CNTR_" {
+        HANDLE = 0, "The counter (provisional).";
+        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (provisional).";
+        RESP_VALUE = 2, "Out: the value (provisional).";
     }
 }
 

@@ -1,7 +1,7 @@
 //! Layouts and numbers of the Linux kernel's uverbs ABI.
 //!
 //! This crate describes what crosses `/dev/infiniband/uverbsN`: the one ioctl ([`ioctl`]), the numbers it
-//! carries ([`ids`]), the request and response structs ([`write`], [`flow`]), the driver payloads ([`mlx5`],
+//! carries ([`ids`]), the request and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`],
 //! [`rxe`], [`siw`]) and the netlink messages that find a device ([`netlink`]). It opens nothing and calls nothing.
 //!
 //! Every struct is `#[repr(C)]`, holds only integers (or big-endian integers where the ABI says so), has no

@@ -7,22 +7,23 @@ numbers! {
     u16 "RDMA_NL_" {
         NLDEV = 5, "Client that answers about devices.";
     }
-    u16 "NLM_F_" {
+    u16 "" {
         FLAG_REQUEST ("NLM_F_REQUEST") = 0x001, "Message flag: a request.";
         FLAG_MULTI ("NLM_F_MULTI") = 0x002, "Message flag: more messages follow, until [`MSG_DONE`].";
         FLAG_ACK ("NLM_F_ACK") = 0x004, "Message flag: an answer is wanted in any case.";
         FLAG_DUMP ("NLM_F_DUMP") = 0x300, "Message flag: all objects, not one.";
     }
-    u16 "NLMSG_" {
+    u16 "" {
         MSG_NOOP ("NLMSG_NOOP") = 1, "Message type: nothing.";
         MSG_ERROR ("NLMSG_ERROR") = 2, "Message type: an error, or errno 0 for success.";
         MSG_DONE ("NLMSG_DONE") = 3, "Message type: end of a dump.";
     }
-    u16 "NLA_" {
-        NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff, "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
+    u16 "" {
+        NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff,
+            "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
         NLA_F_NESTED = 0x8000, "Bit of [`NlAttr::nla_type`]: the attribute holds attributes.";
     }
-    usize "NLMSG_" {
+    usize "" {
         ALIGN ("NLMSG_ALIGNTO") = 4, "Alignment of messages and of attributes, in bytes.";
     }
 }
@@ -74,7 +75,8 @@ pub mod attr {
             NDEV_INDEX = 50, "Index of the network interface, u32.";
             NDEV_NAME = 51, "Name of the network interface, string.";
             LINK_TYPE = 65, "Driver of a software device, string: rxe or siw.";
-            SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66, "Devices are shared by network namespaces (1) or not (0), u8.";
+            SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66,
+                "Devices are shared by network namespaces (1) or not (0), u8.";
             DEV_PROTOCOL = 67, "Protocol, string: ib, roce, iw and others.";
             CHARDEV_TYPE = 69, "Kind of character device, string: uverbs.";
             CHARDEV_NAME = 70, "Name of the character device, string.";
@@ -83,7 +85,8 @@ pub mod attr {
             UVERBS_DRIVER_ID = 73, "Driver, u32, see [`crate::types::driver_id`]; absent for some drivers.";
             DEV_DIM = 84, "Adaptive moderation is on, u8.";
             SYS_COPY_ON_FORK ("RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK") = 93, "Registered memory is copied on fork, u8.";
-            SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96, "Anyone may use privileged queue keys, u8.";
+            SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96,
+                "Anyone may use privileged queue keys, u8.";
             DEV_TYPE = 99, "Kind of sub-device, u8 (Linux 6.12).";
             PARENT_NAME = 100, "Parent of a sub-device, string (Linux 6.12).";
             NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";

@@ -214,6 +214,24 @@ values! {
         PREFETCH_NO_FAULT = 2, "Map what is there.";
     }
 
+    /// Which value of a completion counter (provisional: in no released kernel).
+    comp_cntr_entry: u64 "IB_UVERBS_COMP_CNTR_ENTRY_" {
+        COMP = 0, "Completions (provisional).";
+        ERR = 1, "Errors (provisional).";
+    }
+
+    /// How a completion counter changes (provisional: in no released kernel).
+    comp_cntr_op: u64 "IB_UVERBS_COMP_CNTR_MODIFY_OP_" {
+        SET = 0, "To a value (provisional).";
+        INC = 1, "By a value (provisional).";
+    }
+
+    /// What a buffer is, in [`crate::write::BufferDesc`] (Linux 7.2).
+    buffer_type: u32 "IB_UVERBS_BUFFER_TYPE_" {
+        DMABUF = 0, "A dma-buf (Linux 7.2).";
+        VA = 1, "Memory of the process (Linux 7.2).";
+    }
+
     /// Drivers, as a call has to name them.
     driver_id: u32 "RDMA_DRIVER_" {
         UNKNOWN = 0, "None.";
@@ -293,6 +311,11 @@ flags! {
         SQ_SIG_ALL = 1 << 12, "Every send request makes a completion.";
     }
 
+    /// Which optional fields of [`crate::write::ExCreateQp`] are given.
+    struct ExCreateQpMask: u32 "IB_UVERBS_CREATE_QP_MASK_" {
+        IND_TABLE = 1 << 0, "`rwq_ind_tbl_handle`.";
+    }
+
     /// Flags of a new completion queue.
     struct CqFlags: u32 "IB_UVERBS_CQ_FLAGS_" {
         TIMESTAMP_COMPLETION = 1 << 0, "Completions carry a timestamp.";
@@ -332,14 +355,19 @@ flags! {
         PREFER_CACHED = 1 << 0, "Values from a cache of the driver will do; no kernel has one.";
     }
 
+    /// Flags of advice about a region.
+    struct AdviseFlags: u32 "IB_UVERBS_ADVISE_MR_FLAG_" {
+        FLUSH = 1 << 0, "Return when it is done.";
+    }
+
     /// Operations that a completion counter counts (provisional: in no released kernel).
-    struct CompCntrOps: u32 "" {
-        SEND () = 1 << 0, "Sends.";
-        RECV () = 1 << 1, "Receives.";
-        RDMA_READ () = 1 << 2, "Reads.";
-        REMOTE_RDMA_READ () = 1 << 3, "Reads by the remote side.";
-        RDMA_WRITE () = 1 << 4, "Writes.";
-        REMOTE_RDMA_WRITE () = 1 << 5, "Writes by the remote side.";
+    struct CompCntrOps: u32 "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_" {
+        SEND = 1 << 0, "Sends.";
+        RECV = 1 << 1, "Receives.";
+        RDMA_READ = 1 << 2, "Reads.";
+        REMOTE_RDMA_READ = 1 << 3, "Reads by the remote side.";
+        RDMA_WRITE = 1 << 4, "Writes.";
+        REMOTE_RDMA_WRITE = 1 << 5, "Writes by the remote side.";
     }
 
     /// What the core of the kernel supports.
@@ -380,12 +408,35 @@ flags! {
         ATOMIC_WRITE = 1 << 40, "Atomic writes (Linux 6.2).";
     }
 
+    /// On-demand paging in general.
+    struct OdpGeneralCaps: u64 "IBV_ODP_" {
+        SUPPORT = 1 << 0, "Supported.";
+        SUPPORT_IMPLICIT = 1 << 1, "The whole address space can be one region.";
+    }
+
+    /// Operations that work with on-demand paging.
+    struct OdpTransportCaps: u32 "IB_UVERBS_ODP_SUPPORT_" {
+        SEND ("IBV_ODP_SUPPORT_SEND") = 1 << 0, "Sends.";
+        RECV ("IBV_ODP_SUPPORT_RECV") = 1 << 1, "Receives.";
+        WRITE ("IBV_ODP_SUPPORT_WRITE") = 1 << 2, "Writes.";
+        READ ("IBV_ODP_SUPPORT_READ") = 1 << 3, "Reads.";
+        ATOMIC ("IBV_ODP_SUPPORT_ATOMIC") = 1 << 4, "Atomic operations.";
+        SRQ_RECV ("IBV_ODP_SUPPORT_SRQ_RECV") = 1 << 5, "Receives from a shared queue.";
+        FLUSH = 1 << 6, "Flushes (Linux 6.2).";
+        ATOMIC_WRITE = 1 << 7, "Atomic writes (Linux 6.2).";
+    }
+
     /// Capabilities for raw packets.
     struct RawPacketCaps: u32 "IB_UVERBS_RAW_PACKET_CAP_" {
         CVLAN_STRIPPING = 1 << 0, "VLAN tags can be taken off.";
         SCATTER_FCS = 1 << 1, "Frame check sequences can be delivered.";
         IP_CSUM = 1 << 2, "Checksums.";
         DELAY_DROP = 1 << 3, "Can wait before dropping.";
+    }
+
+    /// Flags of a port.
+    struct PortFlags: u8 "IB_UVERBS_QPF_" {
+        GRH_REQUIRED = 1 << 0, "Addresses need a routing part.";
     }
 
     /// Capabilities of a port.

@@ -7,10 +7,14 @@ object! {
     device ("UVERBS_OBJECT_DEVICE") = 0;
     method: "MLX5_IB_METHOD_" {
         QUERY_PORT = 0x1000, "Reads steering details of a port.";
+        GET_DATA_DIRECT_SYSFS_PATH = 0x1001, "Reads where the data-direct function is in sysfs (after Linux 6.1).";
     }
     query_port: "MLX5_IB_ATTR_QUERY_PORT_" {
         PORT_NUM = 0x1000, "Port, from 1.";
         RESP ("MLX5_IB_ATTR_QUERY_PORT") = 0x1001, "Out: [`super::super::super::UapiQueryPort`].";
+    }
+    get_data_direct_sysfs_path: "MLX5_IB_ATTR_" {
+        PATH ("MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH") = 0x1000, "Out: the path (after Linux 6.1).";
     }
     query_context: "MLX5_IB_ATTR_QUERY_CONTEXT_" {
         RESP_UCTX = 0x1000, "Out: [`super::super::super::AllocUcontextResp`].";
@@ -34,6 +38,23 @@ object! {
     cq ("UVERBS_OBJECT_CQ") = 3;
     create: "MLX5_IB_ATTR_CREATE_CQ_" {
         UAR_INDEX = 0x1002, "Page of a UAR object (Linux 7.2).";
+        DBR_BUF_UMEM = 0x1003, "Doorbell record, [`crate::write::BufferDesc`] (after Linux 6.1).";
+    }
+}
+
+object! {
+    /// Added to queue pairs.
+    qp ("UVERBS_OBJECT_QP") = 4;
+    create: "MLX5_IB_ATTR_CREATE_QP_" {
+        DBR_BUF_UMEM = 0x1002, "Doorbell record, [`crate::write::BufferDesc`] (after Linux 6.1).";
+    }
+}
+
+object! {
+    /// Added to memory regions.
+    mr ("UVERBS_OBJECT_MR") = 7;
+    reg_dmabuf: "MLX5_IB_ATTR_REG_DMABUF_MR_" {
+        ACCESS_FLAGS = 0x1000, "Bit 0: by the data-direct function (after Linux 6.1).";
     }
 }
 
@@ -54,7 +75,7 @@ object! {
         TAG = 0x1006, "Tag that completions will carry.";
         ARR_COUNTERS_DEVX = 0x1007, "Device object of the counter.";
         ARR_COUNTERS_DEVX_OFFSET = 0x1008, "Offset in a bulk of counters.";
-        FLAGS = 0x1009, "Bit 0: go on as if nothing matched; bit 1: drop.";
+        FLAGS = 0x1009, "See [`super::super::create_flow_flags`].";
     }
     destroy: "MLX5_IB_ATTR_DESTROY_FLOW_" {
         HANDLE = 0x1000, "The flow.";
@@ -75,7 +96,7 @@ object! {
     }
     create_packet_reformat: "MLX5_IB_ATTR_CREATE_PACKET_REFORMAT_" {
         HANDLE = 0x1000, "Out: the new action.";
-        TYPE = 0x1001, "0 L2 tunnel to L2, 1 L2 to L2 tunnel, 2 L3 tunnel to L2, 3 L2 to L3 tunnel.";
+        TYPE = 0x1001, "See [`super::super::packet_reformat_type`].";
         FT_TYPE = 0x1002, "Table, see [`super::super::flow_table_type`].";
         DATA_BUF = 0x1003, "Header to add.";
     }
@@ -94,7 +115,7 @@ object! {
     alloc: "MLX5_IB_ATTR_ALLOC_DM_" {
         RESP_START_OFFSET = 0x1000, "Out: offset in the page.";
         RESP_PAGE_INDEX = 0x1001, "Out: index for mmap.";
-        REQ_TYPE = 0x1002, "0 memory, 1 steering, 2 header changes, 3 patterns of header changes.";
+        REQ_TYPE = 0x1002, "See [`super::super::dm_type`].";
     }
     map_op_addr: "MLX5_IB_ATTR_DM_MAP_OP_ADDR_" {
         REQ_HANDLE = 0x1000, "The memory.";
@@ -212,6 +233,7 @@ object! {
         MATCH_CRITERIA = 0x1003, "Parts of the mask that are used, one bit each.";
         FLOW_FLAGS = 0x1004, "Flags of the flow.";
         FT_TYPE = 0x1005, "Table, see [`super::super::flow_table_type`].";
+        IB_PORT = 0x1006, "Port (after Linux 6.1).";
     }
     destroy: "MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_" {
         HANDLE = 0x1000, "The matcher.";
@@ -253,6 +275,7 @@ object! {
         MMAP_OFFSET = 0x1001, "Out: offset to pass to mmap.";
         MMAP_LENGTH = 0x1002, "Out: bytes to pass to mmap.";
         PAGE_ID = 0x1003, "Out: number of the page.";
+        FLAGS = 0x1004, "Bit 0: for transaction layer packets (after Linux 6.1).";
     }
     destroy: "MLX5_IB_ATTR_VAR_OBJ_DESTROY_" {
         HANDLE = 0x1000, "The object.";
@@ -330,6 +353,31 @@ values! {
         FDB = 2, "The switch.";
         RDMA_RX = 3, "RDMA that comes in.";
         RDMA_TX = 4, "RDMA that goes out.";
+        RDMA_TRANSPORT_RX = 5, "RDMA transport that comes in (after Linux 6.1).";
+        RDMA_TRANSPORT_TX = 6, "RDMA transport that goes out (after Linux 6.1).";
+    }
+
+    /// Bits of the attribute FLAGS of a new flow.
+    create_flow_flags: u32 "MLX5_IB_ATTR_CREATE_FLOW_FLAGS_" {
+        DEFAULT_MISS = 1, "Go on as if nothing had matched.";
+        DROP = 2, "Drop.";
+    }
+
+    /// What a packet reformat does.
+    packet_reformat_type: u64 "MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_" {
+        L2_TUNNEL_TO_L2 = 0, "Takes off a tunnel that holds Ethernet.";
+        L2_TO_L2_TUNNEL = 1, "Puts Ethernet into a tunnel.";
+        L3_TUNNEL_TO_L2 = 2, "Takes off a tunnel that holds IP.";
+        L2_TO_L3_TUNNEL = 3, "Puts IP into a tunnel.";
+    }
+
+    /// Kinds of device memory.
+    dm_type: u64 "MLX5_IB_UAPI_DM_TYPE_" {
+        MEMIC = 0, "Memory to read and write.";
+        STEERING_SW_ICM = 1, "Steering tables.";
+        HEADER_MODIFY_SW_ICM = 2, "Header changes.";
+        HEADER_MODIFY_PATTERN_SW_ICM = 3, "Patterns of header changes.";
+        ENCAP_SW_ICM = 4, "Encapsulation (after Linux 6.1).";
     }
 
     /// Kinds of doorbell page.
@@ -344,6 +392,8 @@ pub(crate) const TABLES: &[&[&[crate::layout::Number]]] = &[
     device::TABLES,
     pd::TABLES,
     cq::TABLES,
+    qp::TABLES,
+    mr::TABLES,
     flow::TABLES,
     flow_action::TABLES,
     dm::TABLES,

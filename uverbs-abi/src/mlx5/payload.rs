@@ -252,7 +252,7 @@ layout! {
 
     /// Request to modifying a queue pair.
     struct ModifyQp = "mlx5_ib_modify_qp", 16 {
-        0  comp_mask: u32, "Zero.";
+        0  comp_mask: u32, "[`super::MODIFY_QP_OOO_DP`].";
         4  burst_info: BurstInfo, "Bursts.";
         12 ece_options: u32, "Connection options.";
     }

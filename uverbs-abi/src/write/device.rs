@@ -99,14 +99,14 @@ layout! {
 
     /// On-demand paging by transport; C has it unnamed inside [`OdpCaps`].
     struct OdpPerTransportCaps = "ib_uverbs_odp_caps.per_transport_caps", 12 {
-        0 rc_odp_caps: u32, "Operations of reliable connections.";
-        4 uc_odp_caps: u32, "Operations of unreliable connections.";
-        8 ud_odp_caps: u32, "Operations of datagrams.";
+        0 rc_odp_caps: u32, "Reliable connections, see [`crate::types::OdpTransportCaps`].";
+        4 uc_odp_caps: u32, "Unreliable connections.";
+        8 ud_odp_caps: u32, "Datagrams.";
     }
 
     /// On-demand paging.
     struct OdpCaps = "ib_uverbs_odp_caps", 24 {
-        0  general_caps: u64, "Bit 0: supported; bit 1: the whole address space at once.";
+        0  general_caps: u64, "See [`crate::types::OdpGeneralCaps`].";
         8  per_transport_caps: OdpPerTransportCaps, "Operations, by transport.";
         20 reserved: u32, "Zero.";
     }
@@ -184,7 +184,7 @@ layout! {
         35 active_speed: u8, "See [`crate::types::speed`].";
         36 phys_state: u8, "See [`crate::types::phys_state`].";
         37 link_layer: u8, "See [`crate::types::link_layer`].";
-        38 flags: u8, "Bit 0: addresses need a routing header.";
+        38 flags: u8, "See [`crate::types::PortFlags`].";
         39 reserved: u8, "Zero.";
     }
 
@@ -207,7 +207,7 @@ layout! {
 
     /// A buffer that user space brings for a ring (Linux 7.2).
     struct BufferDesc = "ib_uverbs_buffer_desc", 32 {
-        0  type_ ("type"): u32, "0: dma-buf; 1: address in the process.";
+        0  type_ ("type"): u32, "See [`crate::types::buffer_type`].";
         4  fd: i32, "File of the dma-buf.";
         8  flags: u32, "Unknown bits are EINVAL.";
         12 optional_flags: u32, "Unknown bits are ignored.";

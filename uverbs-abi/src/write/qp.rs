@@ -82,7 +82,7 @@ layout! {
         45 qp_type: u8, "See [`crate::types::qp_type`].";
         46 is_srq: u8, "1: receives come from a shared queue.";
         47 reserved: u8, "Zero.";
-        48 comp_mask: u32, "Bit 0: `rwq_ind_tbl_handle` is given.";
+        48 comp_mask: u32, "See [`crate::types::ExCreateQpMask`].";
         52 create_flags: u32, "See [`crate::types::QpCreateFlags`].";
         56 rwq_ind_tbl_handle: u32, "Indirection table, for receive-side scaling.";
         60 source_qpn: u32, "Queue pair number that packets shall show.";

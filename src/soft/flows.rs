@@ -1,0 +1,107 @@
+//! Flows: CREATE_FLOW from the request to the steering table.
+//!
+//! Source: `ib_uverbs_ex_create_flow`, uverbs_cmd.c, and `mlx5_ib_create_flow`, fs.c, Linux 6.1. That a caller
+//! lacks CAP_NET_RAW is never an error here.
+
+use nix::errno::Errno;
+use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
+use uverbs_abi::ids::device::invoke_write::CORE_IN;
+
+use super::PORTS;
+use super::call::Call;
+use super::counters;
+use super::flow_check::{self, Caller, Object, Specs};
+use super::state::State;
+use super::steering::Rule;
+use super::table::Kind;
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    qp: u32,
+    /// Counters objects, once for each COUNT spec: each is a use of the object.
+    taken: Vec<u32>,
+    /// The counters object that the rule counts with. A rule that is not NORMAL has none, whatever its specs.
+    pub(super) counting: Option<u32>,
+}
+
+/// `ib_uverbs_ex_create_flow`.
+pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let body = match call.find(CORE_IN) {
+        Some(found) if usize::from(found.len) >= size_of::<CreateFlow>() => call.input(CORE_IN)?.to_vec(),
+        _ => return Err(Errno::ENOSPC),
+    };
+    // Of a device that is gone no port is looked at.
+    let ports = if call.state.gone { u32::MAX } else { PORTS.into() };
+    let (request, spec_bytes) = flow_check::header(&body, Caller { net_raw: true, ports })?;
+    let flow_handle = call.begin(Kind::Flow)?;
+    let qp = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
+
+    let mut taken = Vec::new();
+    let has_counters = call.state.profile.counters;
+    let mut lookup = |object, handle: u32| match object {
+        Object::Counters if has_counters => {
+            let id = call.lookup(Kind::Counters, handle.into())?.id;
+            if let Some(counters) = call.state.counters.get_mut(&id) {
+                counters.uses += 1;
+                taken.push(id);
+            }
+            Ok(())
+        }
+        // Of a kind that this device does not have.
+        Object::Counters | Object::FlowAction => Err(Errno::EINVAL),
+    };
+    let specs = flow_check::specs(&request.flow_attr, spec_bytes, &mut lookup);
+    let made = specs.and_then(|specs| insert(call, &request, &specs, qp, &taken));
+    match made {
+        Ok((id, counting)) => {
+            call.state.flows.insert(id, Flow { qp, taken, counting });
+            if let Some(qp) = call.state.qps.get_mut(&qp) {
+                qp.uses += 1;
+            }
+            call.made(id);
+        }
+        Err(errno) => {
+            call.state.unuse(&taken);
+            return Err(errno);
+        }
+    }
+    call.respond(&CreateFlowResp { comp_mask: 0, flow_handle })
+}
+
+/// The driver's part: its own request, the rule, the counters, the table, in this order.
+fn insert(
+    call: &mut Call<'_, '_, '_>,
+    request: &CreateFlow,
+    specs: &Specs,
+    qp: u32,
+    taken: &[u32],
+) -> Result<(u32, Option<u32>), Errno> {
+    let payload = counters::payload(call)?;
+    let rule = Rule::compile(&request.flow_attr, specs, &call.state.rules)?;
+    // A rule that counts has one COUNT spec, so the object it took is the one that was named.
+    let counting = rule.counters().and_then(|_| taken.last().copied());
+    if let Some(id) = counting {
+        counters::bind(call, id, payload)?;
+    }
+    let id = call.state.number(|state| &state.flows);
+    let full = call.state.flows.len() >= call.state.profile.max_flows as usize;
+    let inserted = if full { Err(Errno::ENOSPC) } else { call.state.steering.insert(id, qp, &rule) };
+    if let Err(errno) = inserted {
+        call.state.unbind(counting);
+        return Err(errno);
+    }
+    Ok((id, counting))
+}
+
+impl State {
+    /// Takes a flow away: `mlx5_ib_destroy_flow` always succeeds.
+    pub(super) fn destroy_flow(&mut self, id: u32) {
+        let Some(flow) = self.flows.remove(&id) else { return };
+        self.steering.remove(id);
+        self.unbind(flow.counting);
+        self.unuse(&flow.taken);
+        if let Some(qp) = self.qps.get_mut(&flow.qp) {
+            qp.uses = qp.uses.saturating_sub(1);
+        }
+    }
+}

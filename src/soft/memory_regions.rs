@@ -1,0 +1,101 @@
+//! Memory regions.
+
+use nix::errno::Errno;
+use uverbs_abi::ids::mr::query::{HANDLE, RESP_IOVA, RESP_LENGTH, RESP_LKEY, RESP_RKEY};
+use uverbs_abi::rxe::Sge;
+use uverbs_abi::types::AccessFlags;
+use uverbs_abi::write::{RegMr, RegMrResp};
+
+use super::call::Call;
+use super::memory::Memory;
+use super::state::State;
+use super::table::Kind;
+
+#[derive(Debug)]
+pub(super) struct MemoryRegion {
+    pub(super) pd: u32,
+    /// Local and remote key are the same, as on mlx5.
+    key: u32,
+    /// Address of the first byte as requests name it.
+    iova: u64,
+    length: u64,
+    access: AccessFlags,
+    memory: Memory,
+}
+
+/// `IB_ACCESS_SUPPORTED`, Linux 6.1.
+fn supported() -> AccessFlags {
+    AccessFlags::from_bits_retain((AccessFlags::HUGETLB.bits() << 1) - 1) | AccessFlags::OPTIONAL_RANGE
+}
+
+/// `ib_check_mr_access`, ib_verbs.h, Linux 6.1, of a device without on-demand paging.
+fn check_access(access: AccessFlags) -> Result<(), Errno> {
+    let remote = access.intersects(AccessFlags::REMOTE_ATOMIC | AccessFlags::REMOTE_WRITE);
+    let bad = (remote && !access.contains(AccessFlags::LOCAL_WRITE))
+        || !supported().contains(access)
+        || access.contains(AccessFlags::ON_DEMAND);
+    if bad { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// `ib_uverbs_reg_mr`, then what `ib_umem_get` says.
+pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: RegMr = call.request()?;
+    if request.start % 4096 != request.hca_va % 4096 {
+        return Err(Errno::EINVAL);
+    }
+    let mr_handle = call.begin(Kind::Mr)?;
+    let access = AccessFlags::from_bits_retain(request.access_flags);
+    check_access(access)?;
+    let pd = call.lookup(Kind::Pd, request.pd_handle.into())?.id;
+
+    let writes = AccessFlags::LOCAL_WRITE
+        | AccessFlags::REMOTE_WRITE
+        | AccessFlags::REMOTE_ATOMIC
+        | AccessFlags::MW_BIND;
+    let (start, length) = (request.start, request.length);
+    let only = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
+    let memory = match only {
+        Some(blocks) => Memory::block(blocks, start, length)?,
+        None => Memory::range(start, length, access.intersects(writes))?,
+    };
+    let iova = request.hca_va;
+    if iova.checked_add(length).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    if call.state.mrs.len() >= call.state.profile.max_mr as usize {
+        return Err(Errno::ENOMEM);
+    }
+    let id = call.state.number(|state| &state.mrs);
+    // The low byte differs from region to region, so that an old key is not valid again at once.
+    let key = id << 8 | (id.wrapping_mul(167) & 0xff);
+    call.state.mrs.insert(id, MemoryRegion { pd, key, iova, length, access, memory });
+    if let Some(pd) = call.state.pds.get_mut(&pd) {
+        pd.uses += 1;
+    }
+    call.made(id);
+    call.respond(&RegMrResp { mr_handle, lkey: key, rkey: key })
+}
+
+/// `UVERBS_METHOD_QUERY_MR`.
+pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let id = call.object(HANDLE)?.id;
+    let mr = call.state.mrs.get(&id).ok_or(Errno::EINVAL)?;
+    let (key, length, iova) = (mr.key, mr.length, mr.iova);
+    call.copy_to(RESP_LKEY, &key.to_ne_bytes())?;
+    call.copy_to(RESP_RKEY, &key.to_ne_bytes())?;
+    call.copy_to(RESP_LENGTH, &length.to_ne_bytes())?;
+    call.copy_to_optional(RESP_IOVA, &iova.to_ne_bytes())
+}
+
+impl State {
+    /// The memory that one piece of a request of this protection domain names, and where in it the piece
+    /// begins. None if the key is wrong, the piece leaves the region, or the region may not be written.
+    pub(super) fn reach(&self, pd: u32, piece: &Sge, write: bool) -> Option<(&Memory, usize)> {
+        let mr = self.mrs.get(&(piece.lkey >> 8))?;
+        let offset = piece.addr.checked_sub(mr.iova)?;
+        let end = offset.checked_add(piece.length.into())?;
+        let allowed = !write || mr.access.contains(AccessFlags::LOCAL_WRITE);
+        let fits = mr.key == piece.lkey && mr.pd == pd && allowed && end <= mr.length;
+        fits.then_some((&mr.memory, usize::try_from(offset).ok()?))
+    }
+}

@@ -1,0 +1,202 @@
+//! The soft device: a complete RDMA device inside the process, for tests and for machines without hardware.
+//!
+//! It answers the same commands that the kernel answers, by the same rules and with the same errno: those of the
+//! uverbs core, of mlx5's flows and counters, and of rxe's queues, as of Linux 6.1. It carries raw Ethernet
+//! frames between its own queue pairs and, with [`SoftDevice::inject`], from the wire. One thing it never asks
+//! for is a capability.
+//!
+//! What it does otherwise than hardware:
+//! - its port is looped back: what is sent comes in again, except to the sender itself;
+//! - its queues are rxe's rings but take raw packets, which rxe does not;
+//! - a flow tag is in the completion's immediate data;
+//! - events that were written stay readable after their object is destroyed, and none is reported as read.
+
+mod call;
+mod context;
+mod counters;
+mod engine;
+mod events;
+mod flow_check;
+mod flows;
+mod matcher;
+mod memory;
+mod memory_regions;
+mod modify;
+mod packet;
+mod parse;
+#[cfg(feature = "pcap")]
+mod pcap;
+mod profile;
+mod queues;
+mod raw;
+mod resources;
+mod schema;
+mod send;
+mod state;
+mod steering;
+mod table;
+#[cfg(test)]
+mod testing;
+mod traffic;
+mod write;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+
+use self::call::Call;
+#[cfg(feature = "pcap")]
+pub use self::pcap::{Capture, CaptureError, Frame};
+pub use self::profile::Profile;
+pub use self::raw::{RawAttr, RawCommand, RawConnection};
+pub use self::resources::Resources;
+use self::state::State;
+use self::steering::Origin;
+pub use self::traffic::{Traffic, TrafficError, Vary};
+use crate::command::Command;
+use crate::transport::{Mapping, Transport};
+
+/// The driver id that commands to it carry: none of the kernel's drivers.
+pub(crate) const DRIVER_ID: u32 = 0;
+/// Number of ports.
+pub(crate) const PORTS: u8 = 1;
+/// GUID of the device, and of its system: a locally administered one.
+pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
+/// Firmware version as it is shown.
+pub(crate) const FIRMWARE: &str = "0.1.0";
+const NAME: &str = "soft0";
+
+/// A soft device: the hardware, which any number of files can be opened on.
+///
+/// Clones are the same hardware. It lasts as long as a clone or an open file does.
+#[derive(Clone)]
+pub struct SoftDevice {
+    hardware: Arc<Hardware>,
+}
+
+struct Hardware {
+    profile: Profile,
+    state: Mutex<State>,
+}
+
+impl Hardware {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in there panics; were it to, the state would still be the best there is.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for SoftDevice {
+    fn default() -> Self {
+        Self::new(Profile::default())
+    }
+}
+
+impl SoftDevice {
+    /// New hardware.
+    ///
+    /// Sizes in the profile that the device's numbers have no room for are made smaller.
+    pub fn new(profile: Profile) -> Self {
+        let profile = profile.bounded();
+        let state = Mutex::new(State::new(profile.clone()));
+        Self { hardware: Arc::new(Hardware { profile, state }) }
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// What it can do.
+    pub fn profile(&self) -> &Profile {
+        &self.hardware.profile
+    }
+
+    /// What is alive on it, in all open files together.
+    ///
+    /// ```
+    /// let device = uverbs::soft::SoftDevice::default();
+    /// assert!(device.resources().is_empty());
+    /// ```
+    pub fn resources(&self) -> Resources {
+        self.hardware.lock().resources()
+    }
+
+    /// A frame comes in from the wire on port 1, from the destination address to the end of the payload (no
+    /// check sequence).
+    pub fn inject(&self, frame: &[u8]) {
+        let mut state = self.hardware.lock();
+        if !state.gone {
+            state.arrive(frame, Origin::Wire { port: PORTS });
+        }
+    }
+
+    /// The hardware vanishes.
+    ///
+    /// Its objects are destroyed; their handles can still be destroyed, and everything else answers `EIO`. Event
+    /// files announce "device fatal", completion channels end. A device whose profile has no `disassociate`
+    /// stays until the last file is closed.
+    pub fn unplug(&self) {
+        self.hardware.lock().unplug();
+    }
+
+    /// Opens a file on it.
+    pub(crate) fn connect(&self) -> impl Transport + use<> {
+        Connection { file: self.hardware.lock().open(), hardware: self.hardware.clone() }
+    }
+
+    /// Opens a file on it that takes any command, also a malformed one.
+    pub fn raw(&self) -> RawConnection {
+        let connection = Connection { file: self.hardware.lock().open(), hardware: self.hardware.clone() };
+        if let Some(file) = self.hardware.lock().files.get_mut(&connection.file) {
+            file.only_memory = Some(Vec::new());
+        }
+        RawConnection::new(connection)
+    }
+}
+
+impl fmt::Debug for SoftDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftDevice").field("profile", &self.hardware.profile).finish_non_exhaustive()
+    }
+}
+
+/// An open file. Dropping it closes it.
+struct Connection {
+    hardware: Arc<Hardware>,
+    file: u32,
+}
+
+impl Connection {
+    /// Memory that commands through this file may register.
+    fn allow(&self, memory: Mapping) {
+        if let Some(file) = self.hardware.lock().files.get_mut(&self.file) {
+            file.only_memory.get_or_insert_default().push(memory);
+        }
+    }
+}
+
+impl Transport for Connection {
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        let method = parse::method(&self.hardware.profile, command)?;
+        let mut state = self.hardware.lock();
+        Call::new(&mut state, self.file, command).run(method)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        self.hardware.lock().map(self.file, offset, len)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.hardware.lock().close(self.file);
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("device", &NAME).field("file", &self.file).finish()
+    }
+}

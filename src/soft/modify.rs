@@ -1,0 +1,112 @@
+//! The state of queue pairs: changing it and asking for it.
+//!
+//! Source: `modify_qp` and `ib_uverbs_query_qp`, uverbs_cmd.c; `ib_modify_qp_is_ok` and its table, verbs.c;
+//! the operations of `__mlx5_ib_modify_qp`, qp.c; Linux 6.1. All for RAW_PACKET.
+
+use nix::errno::Errno;
+use uverbs_abi::types::{QpAttrMask, qp_state};
+use uverbs_abi::write::{ExModifyQp, ExModifyQpResp, ModifyQp, QpDest, QueryQp, QueryQpResp};
+use zerocopy::FromZeros;
+
+use super::PORTS;
+use super::call::Call;
+use super::table::Kind;
+
+/// `IB_QP_ATTR_STANDARD_BITS`.
+const STANDARD: QpAttrMask = QpAttrMask::from_bits_retain((1 << 21) - 1);
+
+/// `ib_uverbs_modify_qp`.
+pub(super) fn modify_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ModifyQp = call.request()?;
+    modify(call, &request, STANDARD)
+}
+
+/// `ib_uverbs_ex_modify_qp`. A rate limit is taken and has no effect: nothing here has a rate.
+pub(super) fn ex_modify_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ExModifyQp = call.request()?;
+    modify(call, &request.base, STANDARD | QpAttrMask::RATE_LIMIT)?;
+    let response_length = call.response_length::<ExModifyQpResp>();
+    call.respond(&ExModifyQpResp { response_length, ..ExModifyQpResp::new_zeroed() })
+}
+
+fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) -> Result<(), Errno> {
+    let mask = QpAttrMask::from_bits_retain(request.attr_mask);
+    if !known.contains(mask) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let number = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
+    let qp = call.state.qps.get(&number).ok_or(Errno::EINVAL)?;
+    let from = qp.state;
+    let to = if mask.contains(QpAttrMask::STATE) { request.qp_state } else { from };
+    let port_is_bad = mask.contains(QpAttrMask::PORT) && !(1..=PORTS).contains(&request.port_num);
+    if port_is_bad || !is_allowed(from, to, mask) {
+        return Err(Errno::EINVAL);
+    }
+    if mask.contains(QpAttrMask::PORT) {
+        call.state.set_port(number, request.port_num);
+    }
+    call.state.set_state(number, to);
+    Ok(())
+}
+
+/// Whether these attributes take a queue pair from one state to the other.
+fn is_allowed(from: u8, to: u8, mask: QpAttrMask) -> bool {
+    let mask = mask - QpAttrMask::STATE;
+    match (from, to) {
+        (qp_state::RESET, qp_state::INIT) => mask == QpAttrMask::PORT,
+        (qp_state::RTR | qp_state::RTS, qp_state::RTS) => QpAttrMask::RATE_LIMIT.contains(mask),
+        (_, qp_state::RESET)
+        | (qp_state::INIT, qp_state::INIT | qp_state::RTR)
+        | (qp_state::INIT | qp_state::RTR | qp_state::RTS | qp_state::ERR, qp_state::ERR) => mask.is_empty(),
+        _ => false,
+    }
+}
+
+/// `ib_uverbs_query_qp`.
+pub(super) fn query_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: QueryQp = call.request()?;
+    let number = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
+    call.state.flush_if_broken(number);
+    let qp = call.state.qps.get(&number).ok_or(Errno::EINVAL)?;
+    let path = QpDest { port_num: qp.port, ..QpDest::new_zeroed() };
+    let response = QueryQpResp {
+        dest: path,
+        max_send_wr: qp.cap.max_send_wr,
+        max_recv_wr: qp.cap.max_recv_wr,
+        max_send_sge: qp.cap.max_send_sge,
+        max_recv_sge: qp.cap.max_recv_sge,
+        max_inline_data: qp.cap.max_inline_data,
+        qp_state: qp.state,
+        cur_qp_state: qp.state,
+        port_num: qp.port,
+        sq_sig_all: qp.signal_all.into(),
+        ..QueryQpResp::new_zeroed()
+    };
+    call.respond(&response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_transitions_of_raw_packets_are_allowed() {
+        let mut allowed = Vec::new();
+        for from in 0..7 {
+            for to in 0..7 {
+                if is_allowed(from, to, QpAttrMask::STATE) {
+                    allowed.push((from, to));
+                }
+            }
+        }
+        let to_reset = (0..7).map(|from| (from, 0));
+        let others = [(1, 1), (1, 2), (1, 6), (2, 3), (2, 6), (3, 3), (3, 6), (6, 6)];
+        let mut expected: Vec<_> = to_reset.chain(others).collect();
+        expected.sort_unstable();
+        assert_eq!(allowed, expected);
+        assert!(is_allowed(0, 1, QpAttrMask::STATE | QpAttrMask::PORT));
+        assert!(!is_allowed(0, 1, QpAttrMask::STATE | QpAttrMask::PORT | QpAttrMask::QKEY));
+        assert!(is_allowed(2, 3, QpAttrMask::STATE | QpAttrMask::RATE_LIMIT));
+        assert!(!is_allowed(1, 2, QpAttrMask::STATE | QpAttrMask::RATE_LIMIT));
+    }
+}

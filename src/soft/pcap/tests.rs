@@ -1,0 +1,1 @@
+//! Captures made by hand.

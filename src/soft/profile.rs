@@ -1,0 +1,118 @@
+//! What a soft device can do, and how much of it.
+
+/// What a soft device can do, and how much of it.
+///
+/// The default is a small ConnectX: counters, flows, and hot-unplug.
+///
+/// ```
+/// use uverbs::soft::{Profile, SoftDevice};
+///
+/// let profile = Profile::default().with_max_bound_counters(2).with_gids(4);
+/// assert_eq!(SoftDevice::new(profile).profile().max_bound_counters, 2);
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Counters objects exist.
+    pub counters: bool,
+    /// Flows exist.
+    pub flows: bool,
+    /// Most hardware counters. One is taken when a counters object is first used by a flow, not when it is
+    /// made; running out of them is `ENOMEM`, as the firmware's "limits exceeded" is.
+    pub max_bound_counters: u32,
+    /// Most flows; one more is `ENOSPC`.
+    pub max_flows: u32,
+    /// Most queue pairs; one more is `ENOMEM`.
+    pub max_qp: u32,
+    /// Most completion queues; one more is `ENOMEM`.
+    pub max_cq: u32,
+    /// Most memory regions; one more is `ENOMEM`.
+    pub max_mr: u32,
+    /// Most protection domains; one more is `ENOMEM`.
+    pub max_pd: u32,
+    /// Most entries of a completion queue, below 2^24.
+    pub max_cqe: u32,
+    /// Most requests in a ring, below 2^16.
+    pub max_qp_wr: u32,
+    /// Most pieces of memory of a request, at most 64.
+    pub max_sge: u32,
+    /// Length of the GID table. Entry 0 holds a GID, the others are empty; none means an empty table.
+    pub gids: u32,
+    /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
+    /// bit 0, `ALLOW_LOOP_BACK`, by which a queue pair receives what it sends.
+    pub wide_rules: bool,
+    /// The device can vanish while it is in use; without this it stays until it is closed everywhere.
+    pub disassociate: bool,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            counters: true,
+            flows: true,
+            max_bound_counters: 4096,
+            max_flows: 65_536,
+            max_qp: 1024,
+            max_cq: 1024,
+            max_mr: 65_536,
+            max_pd: 1024,
+            max_cqe: 65_535,
+            max_qp_wr: 8192,
+            max_sge: 16,
+            gids: 16,
+            wide_rules: false,
+            disassociate: true,
+        }
+    }
+}
+
+impl Profile {
+    /// The same within what the device's numbers have room for: those of objects have 24 bits, a few of which
+    /// are reserved; rings are mapped with lengths of 32 bits.
+    pub(super) fn bounded(self) -> Self {
+        const OBJECTS: u32 = 0xff_0000;
+        Self {
+            max_flows: self.max_flows.min(OBJECTS),
+            max_qp: self.max_qp.min(OBJECTS),
+            max_cq: self.max_cq.min(OBJECTS),
+            max_mr: self.max_mr.min(OBJECTS),
+            max_pd: self.max_pd.min(OBJECTS),
+            max_cqe: self.max_cqe.min(0xff_ffff),
+            max_qp_wr: self.max_qp_wr.min(0xffff),
+            max_sge: self.max_sge.min(64),
+            ..self
+        }
+    }
+}
+
+macro_rules! with {
+    ($($with:ident $field:ident: $type:ty;)*) => {
+        impl Profile {
+            $(
+                #[doc = concat!("The same with another [`", stringify!($field), "`](Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $with(mut self, $field: $type) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+with! {
+    with_counters counters: bool;
+    with_flows flows: bool;
+    with_max_bound_counters max_bound_counters: u32;
+    with_max_flows max_flows: u32;
+    with_max_qp max_qp: u32;
+    with_max_cq max_cq: u32;
+    with_max_mr max_mr: u32;
+    with_max_pd max_pd: u32;
+    with_max_cqe max_cqe: u32;
+    with_max_qp_wr max_qp_wr: u32;
+    with_max_sge max_sge: u32;
+    with_gids gids: u32;
+    with_wide_rules wide_rules: bool;
+    with_disassociate disassociate: bool;
+}

@@ -1,0 +1,35 @@
+//! What is alive on a soft device.
+
+/// How many objects of each kind are alive on a soft device; see
+/// [`SoftDevice::resources`](super::SoftDevice::resources).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Contexts: open files on which one was made.
+    pub contexts: usize,
+    /// Protection domains.
+    pub protection_domains: usize,
+    /// Completion queues.
+    pub completion_queues: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Memory regions.
+    pub memory_regions: usize,
+    /// Flows.
+    pub flows: usize,
+    /// Counters objects.
+    pub counters: usize,
+    /// Hardware counters: those of counters objects that a flow has used.
+    pub hardware_counters: usize,
+    /// Completion channels.
+    pub completion_channels: usize,
+    /// Asynchronous event files.
+    pub async_files: usize,
+}
+
+impl Resources {
+    /// Whether nothing is alive.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

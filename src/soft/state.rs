@@ -1,0 +1,279 @@
+//! What there is behind the lock of a soft device: open files, and the objects of the hardware.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use uverbs_abi::types::event_type;
+
+use super::counters::Counters;
+use super::events::{EventFile, Events};
+use super::flows::Flow;
+use super::matcher::Rules;
+use super::memory_regions::MemoryRegion;
+use super::profile::Profile;
+use super::queues::{Cq, Qp};
+use super::resources::Resources;
+use super::steering;
+use super::table::{Kind, Table};
+use crate::transport::Mapping;
+
+/// One open file: what the kernel calls a ufile.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) table: Table,
+    /// GET_CONTEXT has succeeded.
+    pub(super) context: bool,
+    /// Where objects report that name no event file of their own: the first that was made.
+    pub(super) default_events: Option<u32>,
+    /// Rings that wait to be mapped, by offset.
+    pub(super) unmapped: BTreeMap<u64, Mapping>,
+    /// Memory that may be registered, if that is limited; see `RawConnection::memory`.
+    pub(super) only_memory: Option<Vec<Mapping>>,
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub(super) struct Pd {
+    /// Objects made in it.
+    pub(super) uses: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) profile: Profile,
+    /// The hardware has vanished.
+    pub(super) gone: bool,
+    /// It will vanish when the last file is closed.
+    pub(super) leaving: bool,
+    pub(super) files: BTreeMap<u32, File>,
+    pub(super) events: BTreeMap<u32, EventFile>,
+    pub(super) pds: BTreeMap<u32, Pd>,
+    pub(super) cqs: BTreeMap<u32, Cq>,
+    pub(super) qps: BTreeMap<u32, Qp>,
+    pub(super) mrs: BTreeMap<u32, MemoryRegion>,
+    pub(super) flows: BTreeMap<u32, Flow>,
+    pub(super) counters: BTreeMap<u32, Counters>,
+    pub(super) steering: steering::Table,
+    pub(super) rules: Rules,
+    /// Hardware counters in use.
+    pub(super) bound: u32,
+    /// Counts up with every object, so that no number of the hardware is used twice too soon.
+    clock: u32,
+    next_offset: u64,
+}
+
+impl State {
+    pub(super) fn new(profile: Profile) -> Self {
+        let rules = if profile.wide_rules { Rules::all() } else { Rules::default() };
+        Self {
+            profile,
+            gone: false,
+            leaving: false,
+            files: BTreeMap::new(),
+            events: BTreeMap::new(),
+            pds: BTreeMap::new(),
+            cqs: BTreeMap::new(),
+            qps: BTreeMap::new(),
+            mrs: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            steering: steering::Table::new(rules),
+            rules,
+            bound: 0,
+            clock: 0,
+            next_offset: 0,
+        }
+    }
+
+    /// A number of 24 bits that none of these objects has: those of queue pairs and memory keys are so short.
+    pub(super) fn number<T>(&mut self, of: impl Fn(&Self) -> &BTreeMap<u32, T>) -> u32 {
+        loop {
+            self.clock = (self.clock + 1) & 0xff_ffff;
+            // Small numbers are reserved for special queue pairs.
+            if self.clock > 0x40 && !of(self).contains_key(&self.clock) {
+                return self.clock;
+            }
+        }
+    }
+
+    pub(super) fn open(&mut self) -> u32 {
+        let file = self.files.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.files.insert(file, File::default());
+        file
+    }
+
+    /// Closes a file: destroys everything, newest first, again and again until nothing is left
+    /// (`uverbs_destroy_ufile_hw`, rdma_core.c, Linux 6.1).
+    pub(super) fn close(&mut self, file: u32) {
+        self.destroy_all(file);
+        self.files.remove(&file);
+        self.events.retain(|_, events| events.file != file);
+        if self.leaving && self.files.is_empty() {
+            self.gone = true;
+        }
+    }
+
+    fn destroy_all(&mut self, file: u32) {
+        let Some(table) = self.files.get(&file).map(|file| &file.table) else { return };
+        let mut left: Vec<_> = table.newest_first().map(|(_, entry)| entry).collect();
+        loop {
+            let before = left.len();
+            left.retain(|entry| self.destroy(entry.kind, entry.id).is_err());
+            if left.is_empty() || left.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// The hardware vanishes: `ib_uverbs_remove_one` and `uverbs_destroy_ufile_hw`, Linux 6.1.
+    pub(super) fn unplug(&mut self) {
+        if !self.profile.disassociate && !self.files.is_empty() {
+            self.leaving = true;
+            return;
+        }
+        let files: Vec<_> = self.files.keys().copied().collect();
+        for file in files {
+            self.destroy_all(file);
+            if let Some(file) = self.files.get_mut(&file) {
+                file.unmapped.clear();
+                file.context = false;
+            }
+        }
+        if !self.gone {
+            for events in self.events.values_mut() {
+                match events.kind {
+                    Events::Asynchronous => events.asynchronous(event_type::DEVICE_FATAL, 0),
+                    Events::Completion => events.end(),
+                }
+            }
+        }
+        self.gone = true;
+    }
+
+    /// Destroys an object of the hardware; EBUSY while another one uses it. One that is gone is destroyed.
+    pub(super) fn destroy(&mut self, kind: Kind, id: u32) -> Result<(), Errno> {
+        match kind {
+            Kind::Pd => {
+                busy(self.pds.get(&id).map_or(0, |pd| pd.uses))?;
+                self.pds.remove(&id);
+            }
+            Kind::Cq => {
+                busy(self.cqs.get(&id).map_or(0, |cq| cq.uses))?;
+                if let Some(cq) = self.cqs.remove(&id) {
+                    self.forget(cq.file, &[cq.offset]);
+                }
+            }
+            Kind::Qp => {
+                busy(self.qps.get(&id).map_or(0, |qp| qp.uses))?;
+                if let Some(qp) = self.qps.remove(&id) {
+                    self.forget(qp.file, &qp.offsets);
+                    self.release(qp.pd);
+                    for cq in [qp.send_cq, qp.recv_cq] {
+                        if let Some(cq) = self.cqs.get_mut(&cq) {
+                            cq.uses = cq.uses.saturating_sub(1);
+                        }
+                    }
+                }
+            }
+            Kind::Mr => {
+                if let Some(mr) = self.mrs.remove(&id) {
+                    self.release(mr.pd);
+                }
+            }
+            Kind::Flow => self.destroy_flow(id),
+            Kind::Counters => {
+                busy(self.counters.get(&id).map_or(0, |counters| counters.uses))?;
+                if self.counters.remove(&id).is_some_and(|counters| counters.is_bound()) {
+                    self.bound = self.bound.saturating_sub(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A new queue pair uses these.
+    pub(super) fn use_by_qp(&mut self, pd: u32, cqs: [u32; 2]) {
+        if let Some(pd) = self.pds.get_mut(&pd) {
+            pd.uses += 1;
+        }
+        for cq in cqs {
+            if let Some(cq) = self.cqs.get_mut(&cq) {
+                cq.uses += 1;
+            }
+        }
+    }
+
+    /// One object less in this protection domain.
+    fn release(&mut self, pd: u32) {
+        if let Some(pd) = self.pds.get_mut(&pd) {
+            pd.uses = pd.uses.saturating_sub(1);
+        }
+    }
+
+    /// Makes a ring mappable, and says at which offset.
+    pub(super) fn offer(&mut self, file: u32, map: Mapping) -> u64 {
+        let offset = self.next_offset;
+        self.next_offset += map.len() as u64;
+        if let Some(file) = self.files.get_mut(&file) {
+            file.unmapped.insert(offset, map);
+        }
+        offset
+    }
+
+    /// Rings that were never mapped are gone with their queue.
+    fn forget(&mut self, file: u32, offsets: &[u64]) {
+        if let Some(file) = self.files.get_mut(&file) {
+            offsets.iter().for_each(|offset| drop(file.unmapped.remove(offset)));
+        }
+    }
+
+    /// Maps a ring, once: `ib_uverbs_mmap` and `rxe_mmap`, Linux 6.1.
+    pub(super) fn map(&mut self, file: u32, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        if self.gone {
+            return Err(Errno::EIO);
+        }
+        let unmapped =
+            &mut self.files.get_mut(&file).filter(|file| file.context).ok_or(Errno::EINVAL)?.unmapped;
+        match unmapped.get(&offset) {
+            Some(map) if len > 0 && len <= map.len() => unmapped.remove(&offset).ok_or(Errno::EINVAL),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn add_events(&mut self, events: EventFile) -> u32 {
+        let id = self.number(|state| &state.events);
+        self.events.insert(id, events);
+        id
+    }
+
+    pub(super) fn drop_events(&mut self, id: u32) {
+        self.events.remove(&id);
+    }
+
+    /// The event file of this open file that a descriptor stands for.
+    pub(super) fn find_events(&self, file: u32, kind: Events, number: i32) -> Option<u32> {
+        let mut mine = self.events.iter().filter(|(_, events)| events.file == file && events.kind == kind);
+        mine.find(|(_, events)| events.is(number)).map(|(id, _)| *id)
+    }
+
+    pub(super) fn resources(&mut self) -> Resources {
+        self.events.retain(|_, events| events.is_open());
+        let events = |kind| self.events.values().filter(|events| events.kind == kind).count();
+        Resources {
+            contexts: self.files.values().filter(|file| file.context).count(),
+            protection_domains: self.pds.len(),
+            completion_queues: self.cqs.len(),
+            queue_pairs: self.qps.len(),
+            memory_regions: self.mrs.len(),
+            flows: self.flows.len(),
+            counters: self.counters.len(),
+            hardware_counters: self.bound as usize,
+            completion_channels: events(Events::Completion),
+            async_files: events(Events::Asynchronous),
+        }
+    }
+}
+
+fn busy(uses: u32) -> Result<(), Errno> {
+    if uses == 0 { Ok(()) } else { Err(Errno::EBUSY) }
+}

@@ -1,0 +1,206 @@
+//! The steering table: which rule gets a frame, and who receives and counts it.
+//!
+//! Order, conflicts and errno are those of mlx5: `mlx5_ib_create_flow`, `get_flow_table` and
+//! `_create_flow_rule` (drivers/infiniband/hw/mlx5/fs.c), `mlx5_add_flow_rules` and `check_conflicting_ftes`
+//! (drivers/net/ethernet/mellanox/mlx5/core/fs_core.c), Linux 6.1.
+//!
+//! # What a received frame goes through
+//!
+//! 1. SNIFFER rules: each gets a copy, nothing is taken away.
+//! 2. Priorities 0 to 15. Each has two tables, for rules with DONT_TRAP and then for those without
+//!    (`ib_prio_to_core_prio`). In one table a frame hits one entry at most. After DONT_TRAP it goes on.
+//! 3. One table for rules that can only match multicast and lack DONT_TRAP, whatever their priority: it is
+//!    number `MLX5_IB_FLOW_MCAST_PRIO` = 32, behind the 32 tables of the priorities, so these rules come *last*.
+//! 4. Leftovers: ALL_DEFAULT, and for multicast MC_DEFAULT. (mlx5 has the kernel's own network interface between
+//!    3 and 4; the soft device has none.)
+//!
+//! A sent frame meets the EGRESS rules in the same order, then the sniffers, and then, looped back, 2 to 4. It is
+//! copied to sniffers once, not again on its way back.
+//!
+//! # Where the hardware decides on mlx5, and this file here
+//!
+//! - Different matches in one table that fit the same frame: the one inserted first wins.
+//! - A rule is not applied to frames sent by its own queue pair, unless it has ALLOW_LOOP_BACK (which mlx5
+//!   refuses, see [`Rules::loop_back`]): the meaning of that flag in ibv_create_flow(3).
+//! - Sniffers see what leaves the port, so not a frame that an EGRESS rule drops.
+
+mod rule;
+mod tier;
+
+use super::matcher::Rules;
+use super::packet::Headers;
+use nix::errno::Errno;
+use rule::Place;
+pub(crate) use rule::Rule;
+use std::collections::HashMap;
+use tier::{Key, Member, Tier};
+
+/// `MLX5_IB_FLOW_MCAST_PRIO`: 16 tables with and 16 without DONT_TRAP come before (device.h, mlx5).
+const MULTICAST: usize = 32;
+/// Tables of one direction.
+const TIERS: usize = MULTICAST + 1;
+
+/// Where a frame comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Received on this port.
+    Wire { port: u8 },
+    /// Sent on this port by this queue pair.
+    Sent { port: u8, qp: u32 },
+}
+
+/// One rule that a frame met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// The flow.
+    pub(crate) flow: u32,
+    /// Who receives the frame. None if it is dropped, if the flow is for sent frames, and if another flow with
+    /// the same match already gave this frame to the same queue pair: that is one destination for mlx5.
+    pub(crate) qp: Option<u32>,
+    /// Counters object that counts the frame.
+    pub(crate) counters: Option<u32>,
+    /// Tag for the completion: that of the table entry, see [`Table::insert`].
+    pub(crate) tag: Option<u32>,
+    /// The frame ends here.
+    pub(crate) drop: bool,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// A rule took it.
+    Taken,
+    /// A rule dropped it. On the way out this means it was never sent.
+    Dropped,
+    /// No rule took it; sniffers and DONT_TRAP rules may have had a copy.
+    Missed,
+}
+
+/// All rules of a device.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rules: Rules,
+    receive: [Tier; TIERS],
+    send: [Tier; TIERS],
+    leftovers: Vec<(u8, bool, Member)>,
+    sniffers: Vec<(u8, Member)>,
+    /// Where each flow is.
+    flows: HashMap<u32, (Place, Key)>,
+    /// Counts insertions of entries, for "first inserted wins".
+    clock: u64,
+}
+
+impl Table {
+    /// An empty table of a device that can do this.
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            receive: std::array::from_fn(|_| Tier::default()),
+            send: std::array::from_fn(|_| Tier::default()),
+            leftovers: Vec::new(),
+            sniffers: Vec::new(),
+            flows: HashMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// Puts a rule in as `flow`, for `qp`. An id that is in use is EINVAL: no kernel gives one out twice.
+    ///
+    /// A rule whose match is in its table already joins that entry, with these conflicts (EEXIST): one drops and
+    /// the other does not; the new rule has a tag and it is not the entry's. The entry's tag is that of the rule
+    /// that made it, zero if it had none; a rule without a tag joins any entry, and its packets carry that tag.
+    pub(crate) fn insert(&mut self, flow: u32, qp: u32, rule: &Rule) -> Result<(), Errno> {
+        rule.check(&self.rules)?;
+        if self.flows.contains_key(&flow) {
+            return Err(Errno::EINVAL);
+        }
+        let member = Member {
+            flow,
+            qp,
+            counters: rule.matching.actions.count,
+            loop_back: rule.loop_back,
+            first: true,
+        };
+        let key = Key::new(&rule.matching, rule.port);
+        let actions = &rule.matching.actions;
+        match rule.place {
+            Place::Receive(table) => self.receive[table].insert(&key, actions, member, self.clock)?,
+            Place::Send(table) => self.send[table].insert(&key, actions, member, self.clock)?,
+            Place::Leftovers { unicast } => self.leftovers.push((rule.port, unicast, member)),
+            Place::Sniffer => self.sniffers.push((rule.port, member)),
+        }
+        self.clock += 1;
+        self.flows.insert(flow, (rule.place, key));
+        Ok(())
+    }
+
+    /// Takes a flow out; false if it is not there.
+    pub(crate) fn remove(&mut self, flow: u32) -> bool {
+        let Some((place, key)) = self.flows.remove(&flow) else {
+            return false;
+        };
+        match place {
+            Place::Receive(table) => self.receive[table].remove(&key, flow),
+            Place::Send(table) => self.send[table].remove(&key, flow),
+            Place::Leftovers { .. } => self.leftovers.retain(|(_, _, member)| member.flow != flow),
+            Place::Sniffer => self.sniffers.retain(|(_, member)| member.flow != flow),
+        }
+        true
+    }
+
+    /// Sends a frame through the rules and tells `visit` of each that it met, in order. Does not allocate.
+    pub(crate) fn steer(&self, frame: &[u8], origin: Origin, mut visit: impl FnMut(Delivery)) -> Fate {
+        let mut fields = Headers::of(frame);
+        let (port, sender) = match origin {
+            Origin::Wire { port } => (port, None),
+            Origin::Sent { port, qp } => (port, Some(qp)),
+        };
+        fields.port = port;
+        let words = fields.words();
+
+        // Whose flow it is does not matter here: EGRESS rules are about all that is sent.
+        let sent = || self.send.iter().find_map(|tier| tier.find(&words, None));
+        if let Some(entry) = sender.and_then(|_| sent()) {
+            entry.members(None).for_each(|member| visit(entry.sent(member)));
+            if entry.drop {
+                return Fate::Dropped;
+            }
+        }
+        let sniffers = self.sniffers.iter().filter(|(on, _)| *on == port);
+        copy(sniffers.map(|(_, member)| member), &mut visit);
+
+        for (number, tier) in self.receive.iter().enumerate() {
+            let Some(entry) = tier.find(&words, sender) else {
+                continue;
+            };
+            entry.members(sender).for_each(|member| visit(entry.received(member)));
+            if entry.drop {
+                return Fate::Dropped;
+            }
+            if number == MULTICAST || number % 2 == 1 {
+                return Fate::Taken;
+            }
+        }
+        let leftovers = self.leftovers.iter().filter(|(on, unicast, member)| {
+            *on == port && member.hears(sender) && (*unicast || fields.multicast())
+        });
+        match copy(leftovers.map(|(_, _, member)| member), &mut visit) {
+            0 => Fate::Missed,
+            _ => Fate::Taken,
+        }
+    }
+}
+
+/// Gives a frame to all these flows, to a queue pair once. Returns how many flows there were.
+fn copy<'a>(members: impl Iterator<Item = &'a Member> + Clone, visit: &mut impl FnMut(Delivery)) -> usize {
+    let mut number = 0;
+    for member in members.clone() {
+        let first = !members.clone().take(number).any(|before| before.qp == member.qp);
+        visit(Member { first, ..*member }.delivery());
+        number += 1;
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests;

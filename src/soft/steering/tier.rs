@@ -1,0 +1,224 @@
+//! One flow table: entries by match, grouped by mask.
+//!
+//! As on mlx5, entries with the same mask form a group, and within a group a frame can hit one entry only: so a
+//! look-up costs one hash per *mask* in use, however many rules there are.
+
+use super::Delivery;
+use crate::soft::matcher::{Actions, Match};
+use crate::soft::packet::Words;
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// `MLX5_FS_MAX_ENTRIES` (drivers/infiniband/hw/mlx5/fs.c, Linux 6.1).
+const MAX_ENTRIES: usize = 1 << 16;
+
+/// A match as words, with the port as one more field that every rule asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    mask: Words,
+    value: Words,
+}
+
+impl Key {
+    pub(super) fn new(matching: &Match, port: u8) -> Self {
+        let (mut value, mut mask) = (matching.value, matching.mask);
+        (value.port, mask.port) = (port, 0xff);
+        let (value, mask) = (value.words(), mask.words());
+        Self { mask, value }
+    }
+}
+
+/// One flow in an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) flow: u32,
+    pub(super) qp: u32,
+    pub(super) counters: Option<u32>,
+    pub(super) loop_back: bool,
+    /// The first of its queue pair in the entry: the one that delivers.
+    pub(super) first: bool,
+}
+
+impl Member {
+    /// Whether the flow takes frames of this sender.
+    pub(super) fn hears(&self, sender: Option<u32>) -> bool {
+        self.loop_back || sender != Some(self.qp)
+    }
+
+    /// What a visitor is told of this flow.
+    pub(super) fn delivery(&self) -> Delivery {
+        Delivery {
+            flow: self.flow,
+            qp: Some(self.qp).filter(|_| self.first),
+            counters: self.counters,
+            tag: None,
+            drop: false,
+        }
+    }
+}
+
+/// All flows with one match in one table.
+#[derive(Debug)]
+pub(super) struct Entry {
+    order: u64,
+    /// Of the flow that made the entry; it outlives that flow, as `flow_context` of an fte does.
+    tag: Option<u32>,
+    pub(super) drop: bool,
+    members: Vec<Member>,
+}
+
+impl Entry {
+    /// The flows that take frames of this sender.
+    pub(super) fn members(&self, sender: Option<u32>) -> impl Iterator<Item = &Member> {
+        let hears = move |member: &&Member| member.hears(sender);
+        self.members.iter().filter(hears)
+    }
+
+    /// `check_conflicting_ftes` (fs_core.c): only a *new* tag can be in conflict.
+    fn conflicts(&self, actions: &Actions) -> bool {
+        let tags = actions.tag.is_some_and(|tag| tag != self.tag.unwrap_or(0));
+        self.drop != actions.drop || tags
+    }
+
+    /// Marks the first flow of a queue pair. Those that hear their own frames come first, so that a frame which
+    /// any of them hears has its deliverer among those that hear it.
+    fn mark_first(&mut self, qp: u32) {
+        self.members.sort_by_key(|member| !member.loop_back);
+        let mut first = true;
+        for member in self.members.iter_mut().filter(|member| member.qp == qp) {
+            member.first = first;
+            first = false;
+        }
+    }
+
+    /// What a visitor is told of a flow for received frames.
+    pub(super) fn received(&self, member: &Member) -> Delivery {
+        let delivery = member.delivery();
+        Delivery {
+            qp: delivery.qp.filter(|_| !self.drop),
+            tag: self.tag.filter(|_| !self.drop),
+            drop: self.drop,
+            ..delivery
+        }
+    }
+
+    /// What a visitor is told of a flow for sent frames: the destination is the port, no queue pair.
+    pub(super) fn sent(&self, member: &Member) -> Delivery {
+        Delivery { qp: None, drop: self.drop, ..member.delivery() }
+    }
+}
+
+/// Entries with one mask, by value.
+#[derive(Debug)]
+struct Group {
+    mask: Words,
+    entries: HashMap<Words, Entry, BuildHasherDefault<WordHasher>>,
+}
+
+/// One flow table.
+#[derive(Debug, Default)]
+pub(super) struct Tier {
+    groups: Vec<Group>,
+    entries: usize,
+}
+
+impl Tier {
+    /// The entry that this frame hits, for frames of this sender. Of several, the oldest.
+    pub(super) fn find(&self, fields: &Words, sender: Option<u32>) -> Option<&Entry> {
+        let mut oldest: Option<&Entry> = None;
+        for group in &self.groups {
+            let mut masked = *fields;
+            for (field, mask) in masked.iter_mut().zip(&group.mask) {
+                *field &= mask;
+            }
+            let found = group.entries.get(&masked);
+            let found = found.filter(|entry| entry.members(sender).next().is_some());
+            if let Some(entry) = found
+                && oldest.is_none_or(|oldest| entry.order < oldest.order)
+            {
+                oldest = Some(entry);
+            }
+        }
+        oldest
+    }
+
+    /// Joins the entry of this match, or makes it.
+    pub(super) fn insert(
+        &mut self,
+        key: &Key,
+        actions: &Actions,
+        member: Member,
+        order: u64,
+    ) -> Result<(), Errno> {
+        let full = self.entries >= MAX_ENTRIES;
+        let index = self.groups.iter().position(|group| group.mask == key.mask);
+        let existing = index.and_then(|index| self.groups[index].entries.get_mut(&key.value));
+        if let Some(entry) = existing {
+            if entry.conflicts(actions) {
+                return Err(Errno::EEXIST);
+            }
+            entry.members.push(member);
+            entry.mark_first(member.qp);
+            return Ok(());
+        }
+        if full {
+            return Err(Errno::ENOSPC);
+        }
+        let index = index.unwrap_or_else(|| {
+            let (mask, entries) = (key.mask, HashMap::default());
+            self.groups.push(Group { mask, entries });
+            self.groups.len() - 1
+        });
+        let entry = Entry { order, tag: actions.tag, drop: actions.drop, members: vec![member] };
+        self.groups[index].entries.insert(key.value, entry);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Takes a flow out of the entry of this match; an entry without flows is gone, a group without entries too.
+    pub(super) fn remove(&mut self, key: &Key, flow: u32) {
+        let Some(index) = self.groups.iter().position(|group| group.mask == key.mask) else {
+            return;
+        };
+        let group = &mut self.groups[index];
+        let Some(entry) = group.entries.get_mut(&key.value) else {
+            return;
+        };
+        let Some(at) = entry.members.iter().position(|member| member.flow == flow) else {
+            return;
+        };
+        let gone = entry.members.remove(at);
+        entry.mark_first(gone.qp);
+        if entry.members.is_empty() {
+            group.entries.remove(&key.value);
+            self.entries -= 1;
+        }
+        if group.entries.is_empty() {
+            self.groups.remove(index);
+        }
+    }
+}
+
+/// Multiply and rotate, eight bytes at a time. The keys of a table are made by whoever owns the device, so no
+/// frame from outside can bring collisions about.
+#[derive(Debug, Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_ne_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0.rotate_left(32)
+    }
+}
