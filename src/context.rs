@@ -117,11 +117,34 @@ impl Context {
     /// Extended `QUERY_DEVICE` by `INVOKE_WRITE` (ib_uverbs_ex_query_device, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<ExQueryDeviceResp> {
+        self.query(None)
+    }
+
+    /// What mlx5 tells beyond [`Context::query_device`]: large sends, hashes, sending rates. None of other drivers.
+    ///
+    /// # Errors
+    /// As [`Context::query_device`].
+    ///
+    /// # Kernel
+    /// The driver's answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
+    pub fn query_device_mlx5(&self) -> Result<Option<uverbs_abi::mlx5::QueryDeviceResp>> {
+        if self.provider() != Provider::Mlx5 {
+            return Ok(None);
+        }
+        let mut driver = uverbs_abi::mlx5::QueryDeviceResp::new_zeroed();
+        self.query(Some(driver.as_mut_bytes()))?;
+        Ok(Some(driver))
+    }
+
+    fn query(&self, driver: Option<&mut [u8]>) -> Result<ExQueryDeviceResp> {
         use device::invoke_write::{CORE_IN, CORE_OUT};
         let request = ExQueryDevice::default();
         let mut response = ExQueryDeviceResp::new_zeroed();
         let mut command = Command::write("device.query", cmd::EX_QUERY_DEVICE);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        if let Some(driver) = driver {
+            command.driver_output(driver);
+        }
         self.invoke(&mut command)?;
         Ok(response)
     }

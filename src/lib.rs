@@ -27,8 +27,8 @@ pub use self::cq::{Completion, CompletionChannel, CompletionQueue, CompletionQue
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::flow::{
-    CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel,
-    Normal, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
+    AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel,
+    Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
 };
 pub use self::mr::{MemoryRegion, Segment};
 pub use self::pd::ProtectionDomain;

@@ -132,6 +132,12 @@ impl Device {
         &self.interfaces
     }
 
+    /// Where sysfs shows the device; none for a soft device. It need not exist.
+    #[doc(alias = "ibdev_path")]
+    pub fn sysfs(&self) -> Option<&Path> {
+        self.sysfs.as_deref()
+    }
+
     pub(crate) fn provider(&self) -> Provider {
         match self.node {
             Node::File(_) => Provider::of(self.driver_id),

@@ -2,11 +2,12 @@
 
 mod rule;
 mod spec;
+mod text;
 
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::CreateFlowResp;
+use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData, FlowCountersDesc};
@@ -19,6 +20,7 @@ pub use self::spec::{
     Esp, Eth, FlowLabel, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel, Spec, Tcp, Udp, VlanId, Vni,
     Vxlan,
 };
+pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
 use crate::counters::{Counters, Reader};
@@ -142,6 +144,32 @@ fn explain(context: &Context, error: Error) -> Error {
             error.hinted("a rule with the same match and another action is in force")
         }
         _ => error,
+    }
+}
+
+impl Context {
+    /// Whether the driver has flows. Nothing is made, and no capability is needed.
+    ///
+    /// Which headers it can match is another question, that only [`QueuePair::create_flow`] answers.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
+    ///
+    /// # Kernel
+    /// A command that the driver has no function for is refused before it is looked at; one with a
+    /// `comp_mask` is refused as the first thing that is looked at (uverbs_uapi.c and
+    /// ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    pub fn has_flows(&self) -> Result<bool> {
+        let request = CreateFlow { comp_mask: !0, ..CreateFlow::new_zeroed() };
+        let mut response = CreateFlowResp::new_zeroed();
+        let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        match self.invoke(&mut command) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(true),
+            Err(error) => Err(error),
+            Ok(()) => Err(Error::malformed("flow.create", "a request that makes no sense was accepted")),
+        }
     }
 }
 

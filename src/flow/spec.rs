@@ -69,6 +69,11 @@ macro_rules! specs {
                     Self { val: $filter::new_zeroed(), mask: $filter::new_zeroed() }
                 }
 
+                /// The header with this value and mask.
+                pub(super) fn from_filters(val: $filter, mask: $filter) -> Self {
+                    Self { val, mask }
+                }
+
                 /// Value and mask as the kernel is told them.
                 pub fn filters(&self) -> (&$filter, &$filter) {
                     (&self.val, &self.mask)
