@@ -128,7 +128,7 @@ fn rules_are_printed_in_their_canonical_form() {
         ("mpls word 0x10000/0xfffff000", "mpls label 16"),
         ("mpls word 0x10100", "mpls word 0x00010100"),
         ("ip src 10.0.0.0/255.0.0.0", "ip src 10.0.0.0/8"),
-        ("ip src 10.0.0.1/255.0.0.0", "ip src 10.0.0.1/255.0.0.0"),
+        ("ip src 10.0.0.1/255.0.0.0", "ip src 10.0.0.0/8"),
         ("ip src 0.0.0.0/0", "ip"),
         ("ip flags 2/0xff", "ip flags 0x02/0xff"),
         ("priority 2 udp tag 7 drop egress", "udp tag 7 drop priority 2 egress"),
