@@ -16,7 +16,8 @@ use crate::transport::Mapping;
 fn map(op: &'static str, context: &Context, info: Mminfo) -> Result<(Mapping, Geometry)> {
     let len = usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
     let map = context.map(op, info.offset, len)?;
-    let geometry = Geometry::of(&map).ok_or_else(|| Error::malformed(op, "a ring that does not fit its size"))?;
+    let geometry =
+        Geometry::of(&map).ok_or_else(|| Error::malformed(op, "a ring that does not fit its size"))?;
     Ok((map, geometry))
 }
 
@@ -109,11 +110,7 @@ impl Receives {
 
     /// Fills the next slot; false when the pieces do not fit into it.
     #[must_use]
-    pub(crate) fn put(
-        &mut self,
-        wr_id: u64,
-        pieces: impl ExactSizeIterator<Item = Piece> + Clone,
-    ) -> bool {
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Piece> + Clone) -> bool {
         let Some(dma) = dma(pieces.clone()) else { return false };
         let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
         if !self.0.write(0, wqe.as_bytes()) || !put_pieces(&self.0, size_of::<RecvWqe>(), pieces) {
