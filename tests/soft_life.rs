@@ -280,9 +280,8 @@ fn a_descriptor_is_known_by_its_file() {
     }
     use std::os::fd::{AsRawFd, OwnedFd};
     let world = World::new();
-    let channel = |fd: &OwnedFd| {
-        create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, fd.as_raw_fd() as u64))
-    };
+    let channel =
+        |fd: &OwnedFd| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, fd.as_raw_fd() as u64));
     let new = || world.file.invoke_fd(&mut write(cmd::CREATE_COMP_CHANNEL, &0_u64, 4)).unwrap().unwrap();
     let first = new();
     // A duplicate is the same file; another pipe under the old number is not.

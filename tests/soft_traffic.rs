@@ -1,8 +1,8 @@
 //! Frames through the soft device: rings, completions, events, errors.
 
-mod soft;
 #[path = "soft/ring.rs"]
 mod ring;
+mod soft;
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
@@ -140,8 +140,16 @@ fn a_bad_send_breaks_the_queue_pair_and_flushes_it() {
         ("an unknown key", |p| vec![Sge { lkey: p.key ^ 1, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
         ("a key of nothing", |p| vec![Sge { lkey: u32::MAX, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
         ("the end of the region", |p| vec![p.piece(16380, 60)], wc_status::LOC_PROT_ERR),
-        ("an address before it", |p| vec![Sge { addr: p.address - 1, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
-        ("an address that wraps", |p| vec![Sge { addr: u64::MAX, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
+        (
+            "an address before it",
+            |p| vec![Sge { addr: p.address - 1, ..p.piece(0, 60) }],
+            wc_status::LOC_PROT_ERR,
+        ),
+        (
+            "an address that wraps",
+            |p| vec![Sge { addr: u64::MAX, ..p.piece(0, 60) }],
+            wc_status::LOC_PROT_ERR,
+        ),
         ("a frame too short", |p| vec![p.piece(0, 13)], wc_status::LOC_LEN_ERR),
         ("a frame too long", |p| vec![p.piece(0, 9217)], wc_status::LOC_LEN_ERR),
         ("nothing", |_| vec![], wc_status::LOC_LEN_ERR),

@@ -1,3 +1,62 @@
-//! What differs between drivers: payloads, rings, doorbells.
+//! What differs between drivers: the context's payload, the shape of queues, the counters' payload.
 
+mod mlx5;
 pub(crate) mod ring;
+pub(crate) mod rxe;
+
+use uverbs_abi::mlx5::AllocUcontextReqV2;
+use uverbs_abi::types::driver_id;
+
+use crate::error::{Error, Result};
+use nix::errno::Errno;
+
+/// The user half of a driver. A match on it stands where drivers differ, and nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    /// rxe, software RoCE: queues are rings shared with the kernel.
+    Rxe,
+    /// mlx5, ConnectX: the one kernel driver with flow counters.
+    Mlx5,
+    /// The soft device: rxe's rings and mlx5's counters.
+    Soft,
+    /// A driver whose own payloads this crate does not know.
+    Other,
+}
+
+impl Provider {
+    pub(crate) fn of(driver: u32) -> Self {
+        match driver {
+            driver_id::RXE => Self::Rxe,
+            driver_id::MLX5 => Self::Mlx5,
+            _ => Self::Other,
+        }
+    }
+
+    /// What the driver wants to be told when a context is made.
+    pub(crate) fn context_request(self) -> Option<AllocUcontextReqV2> {
+        (self == Self::Mlx5).then(mlx5::context_request)
+    }
+
+    /// Whether queues are rxe's rings; else the error that says so.
+    pub(crate) fn needs_rings(self, op: &'static str) -> Result<()> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(()),
+            Self::Mlx5 | Self::Other => {
+                let hint = "this version of the crate has queues for rxe and the soft device only";
+                Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
+            }
+        }
+    }
+
+    /// Whether flows carry mlx5's payload.
+    pub(crate) fn counts_as_mlx5(self) -> bool {
+        matches!(self, Self::Mlx5 | Self::Soft)
+    }
+
+    /// Whether a counters object must not be touched again, not even destroyed, after the first flow on
+    /// it failed for want of a counter: mlx5 keeps an error pointer in it and follows that
+    /// (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2).
+    pub(crate) fn keeps_failed_counters(self) -> bool {
+        self == Self::Mlx5
+    }
+}

@@ -55,7 +55,12 @@ impl Geometry {
         slots.checked_shl(self.log2_size)?.checked_add(SLOTS)
     }
 
-    /// How many elements the ring can hold.
+    /// Number of slots.
+    pub(crate) fn slots(self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// How many elements the ring can hold: one slot is never used.
     pub(crate) fn capacity(self) -> u32 {
         self.mask
     }
@@ -117,6 +122,12 @@ impl Producer {
     /// Goes back to what the other side has seen: slots filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
         self.index = self.map.load(PRODUCER_INDEX, Ordering::Relaxed) & self.geometry.mask;
+    }
+
+    /// Takes back slots that the other side has seen but refused to look at.
+    pub(crate) fn retract(&mut self, slot: u32) {
+        self.index = slot & self.geometry.mask;
+        self.publish();
     }
 
     /// Shows the other side every slot filled so far.

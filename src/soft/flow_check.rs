@@ -7,12 +7,12 @@
 
 use nix::errno::Errno;
 use uverbs_abi::flow::{
-    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, FLAG_ALLOW_LOOP_BACK, FLAG_DONT_TRAP,
-    FLAG_EGRESS, FlowAttr, FlowEspFilter, FlowEthFilter, FlowGreFilter, FlowIpv4Filter,
-    FlowIpv6Filter, FlowMplsFilter, FlowSpecActionCount, FlowSpecActionDrop, FlowSpecActionHandle,
-    FlowSpecActionTag, FlowSpecHdr, FlowTcpUdpFilter, FlowTunnelFilter, MAX_SPEC_SIZE, MAX_SPECS,
-    SPEC_ACTION_COUNT, SPEC_ACTION_DROP, SPEC_ACTION_HANDLE, SPEC_ACTION_TAG, SPEC_ESP, SPEC_ETH,
-    SPEC_GRE, SPEC_INNER, SPEC_IPV4, SPEC_IPV6, SPEC_MPLS, SPEC_TCP, SPEC_UDP, SPEC_VXLAN_TUNNEL,
+    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, FLAG_ALLOW_LOOP_BACK, FLAG_DONT_TRAP, FLAG_EGRESS,
+    FlowAttr, FlowEspFilter, FlowEthFilter, FlowGreFilter, FlowIpv4Filter, FlowIpv6Filter, FlowMplsFilter,
+    FlowSpecActionCount, FlowSpecActionDrop, FlowSpecActionHandle, FlowSpecActionTag, FlowSpecHdr,
+    FlowTcpUdpFilter, FlowTunnelFilter, MAX_SPEC_SIZE, MAX_SPECS, SPEC_ACTION_COUNT, SPEC_ACTION_DROP,
+    SPEC_ACTION_HANDLE, SPEC_ACTION_TAG, SPEC_ESP, SPEC_ETH, SPEC_GRE, SPEC_INNER, SPEC_IPV4, SPEC_IPV6,
+    SPEC_MPLS, SPEC_TCP, SPEC_UDP, SPEC_VXLAN_TUNNEL,
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -172,8 +172,7 @@ fn action(
         }
         // The one action whose size is a matter of support: even size 0 is answered so.
         SPEC_ACTION_HANDLE => {
-            let spec =
-                FlowSpecActionHandle::read_from_bytes(whole).map_err(|_| Errno::EOPNOTSUPP)?;
+            let spec = FlowSpecActionHandle::read_from_bytes(whole).map_err(|_| Errno::EOPNOTSUPP)?;
             lookup(Object::FlowAction, spec.handle)?;
             Spec::Handle(spec.handle)
         }
@@ -201,8 +200,7 @@ fn filter(head: FlowSpecHdr, whole: &[u8]) -> Result<Spec, Errno> {
         SPEC_TCP => Spec::Tcp(halves(whole, inner, size_of::<FlowTcpUdpFilter>())?),
         SPEC_UDP => Spec::Udp(halves(whole, inner, size_of::<FlowTcpUdpFilter>())?),
         SPEC_VXLAN_TUNNEL if !inner => {
-            let spec: Filter<FlowTunnelFilter> =
-                halves(whole, inner, size_of::<FlowTunnelFilter>())?;
+            let spec: Filter<FlowTunnelFilter> = halves(whole, inner, size_of::<FlowTunnelFilter>())?;
             fits(spec.val.tunnel_id.get() | spec.mask.tunnel_id.get(), 24)?;
             Spec::Vxlan(spec)
         }
@@ -214,11 +212,7 @@ fn filter(head: FlowSpecHdr, whole: &[u8]) -> Result<Spec, Errno> {
 
 /// A field of fewer bits than its integer has.
 fn fits(value: u32, bits: u32) -> Result<(), Errno> {
-    if value >> bits == 0 {
-        Ok(())
-    } else {
-        Err(Errno::EINVAL)
-    }
+    if value >> bits == 0 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 /// Cuts what follows the head into value and mask, and brings both to the full size.

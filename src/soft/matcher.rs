@@ -54,14 +54,7 @@ impl Default for Rules {
 impl Rules {
     /// All that the soft device can do.
     pub(crate) fn all() -> Self {
-        Self {
-            esp: true,
-            ttl: true,
-            hop_limit: true,
-            gre_flags: true,
-            loop_back: true,
-            ..Self::default()
-        }
+        Self { esp: true, ttl: true, hop_limit: true, gre_flags: true, loop_back: true, ..Self::default() }
     }
 }
 
@@ -87,11 +80,7 @@ pub(crate) struct Match {
 impl Match {
     /// Matches every frame and does nothing to it.
     pub(crate) fn everything() -> Self {
-        Self {
-            value: Headers::none(),
-            mask: Headers::none(),
-            actions: Actions::default(),
-        }
+        Self { value: Headers::none(), mask: Headers::none(), actions: Actions::default() }
     }
 
     /// Makes a match of the specs of a NORMAL rule, or says with mlx5's errno why not.
@@ -119,11 +108,7 @@ impl Match {
     /// Only fields that reached the block are seen: not the time to live, say, nor a VLAN tag without a mask.
     pub(crate) fn check_values(&self) -> Result<(), Errno> {
         let (value, mask): (Words, Words) = (self.value.words(), self.mask.words());
-        match value
-            .iter()
-            .zip(&mask)
-            .all(|(value, mask)| value & !mask == 0)
-        {
+        match value.iter().zip(&mask).all(|(value, mask)| value & !mask == 0) {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         }

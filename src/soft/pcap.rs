@@ -86,9 +86,7 @@ pub struct Capture {
 impl std::fmt::Debug for Capture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Capture");
-        debug
-            .field("interfaces", &self.interfaces)
-            .field("done", &self.done);
+        debug.field("interfaces", &self.interfaces).field("done", &self.done);
         debug.finish_non_exhaustive()
     }
 }
@@ -121,14 +119,7 @@ impl Capture {
             interfaces.push(Interface::of_header(&header)?);
             reader.consume(size);
         }
-        Ok(Self {
-            reader,
-            failure,
-            capacity: CAPACITY,
-            interfaces,
-            frame: Vec::new(),
-            done: false,
-        })
+        Ok(Self { reader, failure, capacity: CAPACITY, interfaces, frame: Vec::new(), done: false })
     }
 
     /// Reads the next frame; None at the end of the file. After an error there are no more frames.

@@ -124,9 +124,7 @@ impl Table {
         let key = Key::new(&rule.matching, rule.port);
         let actions = &rule.matching.actions;
         match rule.place {
-            Place::Receive(table) => {
-                self.receive[table].insert(&key, actions, member, self.clock)?
-            }
+            Place::Receive(table) => self.receive[table].insert(&key, actions, member, self.clock)?,
             Place::Send(table) => self.send[table].insert(&key, actions, member, self.clock)?,
             Place::Leftovers { unicast } => self.leftovers.push((rule.port, unicast, member)),
             Place::Sniffer => self.sniffers.push((rule.port, member)),
@@ -151,12 +149,7 @@ impl Table {
     }
 
     /// Sends a frame through the rules and tells `visit` of each that it met, in order. Does not allocate.
-    pub(crate) fn steer(
-        &self,
-        frame: &[u8],
-        origin: Origin,
-        mut visit: impl FnMut(Delivery),
-    ) -> Fate {
+    pub(crate) fn steer(&self, frame: &[u8], origin: Origin, mut visit: impl FnMut(Delivery)) -> Fate {
         let mut fields = Headers::of(frame);
         let (port, sender) = match origin {
             Origin::Wire { port } => (port, None),
@@ -168,9 +161,7 @@ impl Table {
         // Whose flow it is does not matter here: EGRESS rules are about all that is sent.
         let sent = || self.send.iter().find_map(|tier| tier.find(&words, None));
         if let Some(entry) = sender.and_then(|_| sent()) {
-            entry
-                .members(None)
-                .for_each(|member| visit(entry.sent(member)));
+            entry.members(None).for_each(|member| visit(entry.sent(member)));
             if entry.drop {
                 return Fate::Dropped;
             }
@@ -182,9 +173,7 @@ impl Table {
             let Some(entry) = tier.find(&words, sender) else {
                 continue;
             };
-            entry
-                .members(sender)
-                .for_each(|member| visit(entry.received(member)));
+            entry.members(sender).for_each(|member| visit(entry.received(member)));
             if entry.drop {
                 return Fate::Dropped;
             }
@@ -203,16 +192,10 @@ impl Table {
 }
 
 /// Gives a frame to all these flows, to a queue pair once. Returns how many flows there were.
-fn copy<'a>(
-    members: impl Iterator<Item = &'a Member> + Clone,
-    visit: &mut impl FnMut(Delivery),
-) -> usize {
+fn copy<'a>(members: impl Iterator<Item = &'a Member> + Clone, visit: &mut impl FnMut(Delivery)) -> usize {
     let mut number = 0;
     for member in members.clone() {
-        let first = !members
-            .clone()
-            .take(number)
-            .any(|before| before.qp == member.qp);
+        let first = !members.clone().take(number).any(|before| before.qp == member.qp);
         visit(Member { first, ..*member }.delivery());
         number += 1;
     }

@@ -188,9 +188,7 @@ impl Traffic {
             return u64::MAX;
         };
         let asked = elapsed.as_nanos().saturating_mul(rate.get().into()) / 1_000_000_000;
-        u64::try_from(asked)
-            .unwrap_or(u64::MAX)
-            .saturating_sub(self.sent)
+        u64::try_from(asked).unwrap_or(u64::MAX).saturating_sub(self.sent)
     }
 
     /// Makes the next frame. It is good until the next call.
@@ -220,9 +218,7 @@ impl Traffic {
 
 /// The Internet checksum (RFC 1071) of an even number of bytes.
 fn checksum(header: &[u8]) -> u16 {
-    let words = header
-        .chunks_exact(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let words = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let mut sum: u32 = words.sum();
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -237,10 +233,8 @@ mod tests {
     #[test]
     fn the_header_checksum_is_right() {
         // The example of Wikipedia's page on the IPv4 header checksum.
-        let header = [
-            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
-            0xc7,
-        ];
+        let header =
+            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
         assert_eq!(checksum(&header), 0xb861);
         let mut traffic = Traffic::new().size(9216).expect("in range");
         for _ in 0..3 {
@@ -250,10 +244,7 @@ mod tests {
 
     #[test]
     fn flows_go_round() {
-        let mut traffic = Traffic::new()
-            .vary(Vary::DestinationAddress)
-            .flows(3)
-            .expect("in range");
+        let mut traffic = Traffic::new().vary(Vary::DestinationAddress).flows(3).expect("in range");
         let last: Vec<u8> = (0..5).map(|_| traffic.next_frame()[33]).collect();
         assert_eq!(last, [1, 2, 3, 1, 2]);
         assert_eq!(traffic.sent(), 5);
@@ -262,15 +253,9 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         assert_eq!(Traffic::new().size(59).unwrap_err(), TrafficError::Size(59));
-        assert_eq!(
-            Traffic::new().size(9217).unwrap_err(),
-            TrafficError::Size(9217)
-        );
+        assert_eq!(Traffic::new().size(9217).unwrap_err(), TrafficError::Size(9217));
         assert_eq!(Traffic::new().flows(0).unwrap_err(), TrafficError::Flows(0));
-        assert_eq!(
-            Traffic::new().flows(65537).unwrap_err(),
-            TrafficError::Flows(65537)
-        );
+        assert_eq!(Traffic::new().flows(65537).unwrap_err(), TrafficError::Flows(65537));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod fault;
 mod mapping;
+mod null;
 mod trace;
 mod uverbs;
 
@@ -13,9 +14,10 @@ pub use self::fault::Fault;
 pub use self::mapping::Mapping;
 #[cfg(feature = "soft")]
 pub(crate) use self::mapping::{copy_in, copy_out};
+pub use self::null::Null;
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
-use crate::command::Command;
+use crate::command::{Command, CountersRead};
 
 /// One open device file, or something that answers as one.
 ///
@@ -27,6 +29,18 @@ pub trait Transport: Debug + Send + Sync {
     /// # Errors
     /// The errno that the kernel gives.
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno>;
+
+    /// Carries out a read of counters into `values`, of which there are 8191 at most.
+    ///
+    /// # Errors
+    /// The errno that the kernel gives.
+    #[inline]
+    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
+        let mut command = read.as_command(values);
+        self.invoke(&mut command)?;
+        read.mark(command.outputs_are_valid());
+        Ok(())
+    }
 
     /// Maps `len` bytes of device memory, at an offset that an earlier command gave.
     ///
@@ -41,6 +55,11 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).invoke(command)
     }
 
+    #[inline]
+    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
+        (**self).read_counters(read, values)
+    }
+
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
         (**self).map(offset, len)
     }
@@ -50,6 +69,11 @@ impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
     #[inline]
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         (**self).invoke(command)
+    }
+
+    #[inline]
+    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
+        (**self).read_counters(read, values)
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {

@@ -3,7 +3,8 @@
 //! # Safety
 //! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
 //!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
-//!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The kernel
+//!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
+//!   [`CountersRead`] and the values given with it. The kernel
 //!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length.
 //! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
 //!   which the object that sends the command keeps alive until the kernel has let go of it.
@@ -22,7 +23,7 @@ use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
 use super::{Mapping, Transport};
-use crate::command::Command;
+use crate::command::{Command, CountersRead};
 
 /// An open `/dev/infiniband/uverbsN`.
 #[derive(Debug)]
@@ -59,6 +60,14 @@ impl Transport for Uverbs {
             command.give_fd(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         Ok(())
+    }
+
+    #[inline]
+    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
+        let message = read.lower(values).as_mut_ptr();
+        // SAFETY: as in `invoke`; the one output is `values`, exclusively borrowed during the call.
+        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
+        if answer < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {

@@ -14,7 +14,8 @@ numbers! {
         SPEC_ESP ("IBV_FLOW_SPEC_ESP") = 0x34, "IPsec payload header, [`FlowSpecEsp`].";
         SPEC_TCP ("IBV_FLOW_SPEC_TCP") = 0x40, "TCP ports, [`FlowSpecTcpUdp`].";
         SPEC_UDP ("IBV_FLOW_SPEC_UDP") = 0x41, "UDP ports, [`FlowSpecTcpUdp`].";
-        SPEC_VXLAN_TUNNEL ("IBV_FLOW_SPEC_VXLAN_TUNNEL") = 0x50, "VXLAN network, [`FlowSpecTunnel`]; never with [`SPEC_INNER`].";
+        SPEC_VXLAN_TUNNEL ("IBV_FLOW_SPEC_VXLAN_TUNNEL") = 0x50,
+            "VXLAN network, [`FlowSpecTunnel`]; never with [`SPEC_INNER`].";
         SPEC_GRE ("IBV_FLOW_SPEC_GRE") = 0x51, "GRE header, [`FlowSpecGre`].";
         SPEC_MPLS ("IBV_FLOW_SPEC_MPLS") = 0x60, "MPLS label, [`FlowSpecMpls`].";
         SPEC_INNER ("IBV_FLOW_SPEC_INNER") = 0x100, "Added to a filter's type: match the header inside a tunnel.";

@@ -12,8 +12,10 @@ numbers! {
         ATTR_F_VALID_OUTPUT = 2, "Output: the kernel wrote this attribute.";
         UHW_IN ("UVERBS_ATTR_UHW_IN") = 0x1000, "Attribute id of the driver's own input.";
         UHW_OUT ("UVERBS_ATTR_UHW_OUT") = 0x1001, "Attribute id of the driver's own output.";
-        DRIVER_NAMESPACE ("1 << UVERBS_ID_NS_SHIFT") = 0x1000, "First id of the driver's range of objects, methods and attributes.";
-        DRIVER_NAMESPACE_WITH_UHW ("(1 << UVERBS_ID_NS_SHIFT) + 2") = 0x1002, "First id of a driver's attribute in a method that has UHW.";
+        DRIVER_NAMESPACE ("1 << UVERBS_ID_NS_SHIFT") = 0x1000,
+            "First id of the driver's range of objects, methods and attributes.";
+        DRIVER_NAMESPACE_WITH_UHW ("(1 << UVERBS_ID_NS_SHIFT) + 2") = 0x1002,
+            "First id of a driver's attribute in a method that has UHW.";
     }
     usize "" {
         MAX_INLINE () = 8, "Most bytes of input that travel inside an attribute.";
@@ -38,7 +40,8 @@ layout! {
         0 attr_id: u16, "Which attribute of the method this is.";
         2 len: u16, "Bytes of data; zero for handles and file descriptors.";
         4 flags: u16, "[`ATTR_F_MANDATORY`] on the way in, [`ATTR_F_VALID_OUTPUT`] on the way out.";
-        6 elem_id ("attr_data.enum_data.elem_id"): u8, "Which alternative is meant, for attributes that have several; else zero.";
+        6 elem_id ("attr_data.enum_data.elem_id"): u8,
+            "Which alternative is meant, for attributes that have several; else zero.";
         7 reserved ("attr_data.enum_data.reserved"): u8, "Zero.";
         8 data: u64, "The value itself, an address, a handle, or a sign-extended file descriptor.";
     }

@@ -69,16 +69,8 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         rxe::NUMBERS,
         siw::NUMBERS,
     ];
-    let ids = ids::TABLES
-        .iter()
-        .chain(mlx5::ids::TABLES)
-        .copied()
-        .flatten();
-    ids.chain(types::VALUES)
-        .chain(types::FLAGS)
-        .chain(TABLES)
-        .copied()
-        .flatten()
+    let ids = ids::TABLES.iter().chain(mlx5::ids::TABLES).copied().flatten();
+    ids.chain(types::VALUES).chain(types::FLAGS).chain(TABLES).copied().flatten()
 }
 
 /// Asserts that the fields cover the struct without a gap, in the order in which they are listed.
@@ -86,10 +78,7 @@ pub(crate) const fn check(layout: &StructInfo) {
     let mut end = 0;
     let mut i = 0;
     while i < layout.fields.len() {
-        assert!(
-            layout.fields[i].offset == end,
-            "gap or overlap before a field"
-        );
+        assert!(layout.fields[i].offset == end, "gap or overlap before a field");
         end += layout.fields[i].size;
         i += 1;
     }

@@ -19,7 +19,8 @@ numbers! {
         MSG_DONE ("NLMSG_DONE") = 3, "Message type: end of a dump.";
     }
     u16 "" {
-        NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff, "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
+        NLA_TYPE_MASK ("NLA_TYPE_MASK & 0xffff") = 0x3fff,
+            "Bits of [`NlAttr::nla_type`] that are the attribute's number.";
         NLA_F_NESTED = 0x8000, "Bit of [`NlAttr::nla_type`]: the attribute holds attributes.";
     }
     usize "" {
@@ -74,7 +75,8 @@ pub mod attr {
             NDEV_INDEX = 50, "Index of the network interface, u32.";
             NDEV_NAME = 51, "Name of the network interface, string.";
             LINK_TYPE = 65, "Driver of a software device, string: rxe or siw.";
-            SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66, "Devices are shared by network namespaces (1) or not (0), u8.";
+            SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66,
+                "Devices are shared by network namespaces (1) or not (0), u8.";
             DEV_PROTOCOL = 67, "Protocol, string: ib, roce, iw and others.";
             CHARDEV_TYPE = 69, "Kind of character device, string: uverbs.";
             CHARDEV_NAME = 70, "Name of the character device, string.";
@@ -83,7 +85,8 @@ pub mod attr {
             UVERBS_DRIVER_ID = 73, "Driver, u32, see [`crate::types::driver_id`]; absent for some drivers.";
             DEV_DIM = 84, "Adaptive moderation is on, u8.";
             SYS_COPY_ON_FORK ("RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK") = 93, "Registered memory is copied on fork, u8.";
-            SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96, "Anyone may use privileged queue keys, u8.";
+            SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96,
+                "Anyone may use privileged queue keys, u8.";
             DEV_TYPE = 99, "Kind of sub-device, u8 (Linux 6.12).";
             PARENT_NAME = 100, "Parent of a sub-device, string (Linux 6.12).";
             NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";

@@ -15,17 +15,10 @@ fn insert(table: &mut Table, name: String, values: Vec<usize>) {
 
 fn golden() -> Table {
     let mut table = Table::new();
-    for line in include_str!("golden/layout.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-    {
+    for line in include_str!("golden/layout.txt").lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let name = words.next().expect("a name").to_owned();
-        insert(
-            &mut table,
-            name,
-            words.map(|word| word.parse().expect("a number")).collect(),
-        );
+        insert(&mut table, name, words.map(|word| word.parse().expect("a number")).collect());
     }
     table
 }
@@ -35,11 +28,7 @@ fn crate_side() -> Table {
     for layout in layout::structs() {
         insert(&mut table, layout.c_name.to_owned(), vec![layout.size]);
         // A field without a C name is padding: the golden table cannot have it.
-        for field in layout
-            .fields
-            .iter()
-            .filter(|field| !field.c_name.is_empty())
-        {
+        for field in layout.fields.iter().filter(|field| !field.c_name.is_empty()) {
             let name = format!("{}.{}", layout.c_name, field.c_name);
             insert(&mut table, name, vec![field.offset, field.size]);
         }
@@ -55,10 +44,7 @@ fn layouts_are_those_of_the_golden_table() {
         match golden.get(name) {
             None => wrong.push(format!("{}: not in the golden table", name.0)),
             Some(expected) if expected != values => {
-                wrong.push(format!(
-                    "{}: {values:?}, the golden table has {expected:?}",
-                    name.0
-                ));
+                wrong.push(format!("{}: {values:?}, the golden table has {expected:?}", name.0));
             }
             Some(_) => {}
         }

@@ -39,10 +39,7 @@ const LIBRARY: &[&str] = &["infiniband/verbs.h", "infiniband/mlx5dv.h"];
 
 fn include_dirs() -> Vec<PathBuf> {
     let preferred = std::env::var_os("UVERBS_ABI_INCLUDE").map(PathBuf::from);
-    preferred
-        .into_iter()
-        .chain([PathBuf::from("/usr/include")])
-        .collect()
+    preferred.into_iter().chain([PathBuf::from("/usr/include")]).collect()
 }
 
 fn is_word(c: char) -> bool {
@@ -61,18 +58,13 @@ impl Headers {
             text += &header.replace("  {", " {");
         }
         let words = text.split(|c| !is_word(c)).map(str::to_owned).collect();
-        Ok(Self {
-            includes,
-            text,
-            words,
-        })
+        Ok(Self { includes, text, words })
     }
 
     /// True if every name in a C expression occurs in the headers.
     fn know(&self, expression: &str) -> bool {
         let words = expression.split(|c| !is_word(c));
-        let mut names =
-            words.filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+        let mut names = words.filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'));
         names.all(|name| self.words.contains(name))
     }
 
@@ -87,10 +79,7 @@ impl Headers {
         let body = &body[..body.find("\n}").expect("the end of a struct")];
         let members: BTreeSet<&str> = body.split(|c| !is_word(c)).collect();
         let fields = layout.fields.iter().map(|field| field.c_name);
-        fields.chain([part]).all(|path| {
-            path.split('.')
-                .all(|word| word.is_empty() || members.contains(word))
-        })
+        fields.chain([part]).all(|path| path.split('.').all(|word| word.is_empty() || members.contains(word)))
     }
 }
 
@@ -109,30 +98,17 @@ struct Check {
 fn struct_checks(layout: &StructInfo) -> Vec<Check> {
     let (name, part) = split(layout);
     let dot = if part.is_empty() { "" } else { "." };
-    let whole = if part.is_empty() {
-        "(*p)".to_owned()
-    } else {
-        format!("p->{part}")
-    };
+    let whole = if part.is_empty() { "(*p)".to_owned() } else { format!("p->{part}") };
     // Compiled, never run: only types and addresses of a null pointer's members are asked for.
-    let of =
-        |e: String| format!("({{ struct {name} *p = 0; (void)p; (unsigned long long)({e}); }})");
+    let of = |e: String| format!("({{ struct {name} *p = 0; (void)p; (unsigned long long)({e}); }})");
     let mut checks = vec![Check {
         name: layout.c_name.to_owned(),
         expression: of(format!("sizeof({whole})")),
         expected: layout.size as u64,
     }];
-    for field in layout
-        .fields
-        .iter()
-        .filter(|field| !field.c_name.is_empty())
-    {
+    for field in layout.fields.iter().filter(|field| !field.c_name.is_empty()) {
         let path = format!("{part}{dot}{}", field.c_name);
-        let base = if part.is_empty() {
-            "0".to_owned()
-        } else {
-            format!("offsetof(struct {name}, {part})")
-        };
+        let base = if part.is_empty() { "0".to_owned() } else { format!("offsetof(struct {name}, {part})") };
         checks.push(Check {
             name: format!("{path} of {name}: offset"),
             expression: of(format!("offsetof(struct {name}, {path}) - {base}")),
@@ -155,12 +131,8 @@ fn run(headers: &Headers, checks: &[Check]) -> Result<Vec<u64>, String> {
     }
     program += "int main(void) {\n";
     for check in checks {
-        writeln!(
-            program,
-            "printf(\"%llu\\n\", (unsigned long long)({}));",
-            check.expression
-        )
-        .expect("a string");
+        writeln!(program, "printf(\"%llu\\n\", (unsigned long long)({}));", check.expression)
+            .expect("a string");
     }
     program += "return 0; }\n";
 
@@ -178,24 +150,14 @@ fn run(headers: &Headers, checks: &[Check]) -> Result<Vec<u64>, String> {
         }
         result => result.expect("cc can be started"),
     };
-    assert!(
-        output.status.success(),
-        "cc: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
     let output = Command::new(&binary).output().expect("the program runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    Ok(text
-        .lines()
-        .map(|line| line.parse().expect("a number"))
-        .collect())
+    Ok(text.lines().map(|line| line.parse().expect("a number")).collect())
 }
 
 fn newer() -> BTreeSet<&'static str> {
-    include_str!("golden/newer.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect()
+    include_str!("golden/newer.txt").lines().filter(|line| !line.starts_with('#')).collect()
 }
 
 #[test]
@@ -210,22 +172,17 @@ fn structs_and_numbers_are_those_of_the_c_headers() {
     let (mut too_new, mut elsewhere, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
 
     // Structs and numbers alike: a name, whether a set of headers knows it, and what to check.
-    let mut sort =
-        |name: &'static str, know: &dyn Fn(&Headers) -> bool, checks: Vec<Check>| match &library {
-            _ if know(&kernel) => by_kernel.extend(checks),
-            Ok(library) if know(library) => by_library.extend(checks),
-            _ if newer.contains(name) => too_new.push(name),
-            Err(_) if name.starts_with("IBV_") || name.to_lowercase().starts_with("mlx5_") => {
-                elsewhere.push(name)
-            }
-            _ => unknown.push(name),
-        };
+    let mut sort = |name: &'static str, know: &dyn Fn(&Headers) -> bool, checks: Vec<Check>| match &library {
+        _ if know(&kernel) => by_kernel.extend(checks),
+        Ok(library) if know(library) => by_library.extend(checks),
+        _ if newer.contains(name) => too_new.push(name),
+        Err(_) if name.starts_with("IBV_") || name.to_lowercase().starts_with("mlx5_") => {
+            elsewhere.push(name)
+        }
+        _ => unknown.push(name),
+    };
     for layout in layout::structs() {
-        sort(
-            layout.c_name,
-            &|headers| headers.know_struct(layout),
-            struct_checks(layout),
-        );
+        sort(layout.c_name, &|headers| headers.know_struct(layout), struct_checks(layout));
     }
     for number in layout::numbers().filter(|number| !number.c_name.is_empty()) {
         let check = Check {
@@ -233,16 +190,9 @@ fn structs_and_numbers_are_those_of_the_c_headers() {
             expression: number.c_name.to_owned(),
             expected: number.value,
         };
-        sort(
-            number.c_name,
-            &|headers| headers.know(number.c_name),
-            vec![check],
-        );
+        sort(number.c_name, &|headers| headers.know(number.c_name), vec![check]);
     }
-    assert!(
-        unknown.is_empty(),
-        "not in the headers, nor in golden/newer.txt: {unknown:#?}"
-    );
+    assert!(unknown.is_empty(), "not in the headers, nor in golden/newer.txt: {unknown:#?}");
 
     let mut sets = vec![(&kernel, by_kernel)];
     match &library {
@@ -256,28 +206,15 @@ fn structs_and_numbers_are_those_of_the_c_headers() {
             Err(reason) => return println!("skipped: {reason}"),
         };
         assert_eq!(values.len(), checks.len());
-        let differing = checks
-            .iter()
-            .zip(values)
-            .filter(|(check, value)| check.expected != *value);
-        wrong.extend(differing.map(|(check, value)| {
-            format!(
-                "{}: {:#x} here, {value:#x} in C",
-                check.name, check.expected
-            )
-        }));
-        println!(
-            "checked: {} values against {}",
-            checks.len(),
-            headers.includes[0]
-        );
+        let differing = checks.iter().zip(values).filter(|(check, value)| check.expected != *value);
+        wrong
+            .extend(differing.map(|(check, value)| {
+                format!("{}: {:#x} here, {value:#x} in C", check.name, check.expected)
+            }));
+        println!("checked: {} values against {}", checks.len(), headers.includes[0]);
     }
     if !too_new.is_empty() {
-        println!(
-            "skipped: {} names newer than these headers: {}",
-            too_new.len(),
-            too_new.join(" ")
-        );
+        println!("skipped: {} names newer than these headers: {}", too_new.len(), too_new.join(" "));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -286,12 +223,7 @@ fn structs_and_numbers_are_those_of_the_c_headers() {
 #[test]
 fn newer_names_are_names_of_the_crate() {
     let numbers = layout::numbers().map(|number| number.c_name);
-    let names: BTreeSet<_> = numbers
-        .chain(layout::structs().map(|layout| layout.c_name))
-        .collect();
-    let stale: Vec<_> = newer()
-        .into_iter()
-        .filter(|name| !names.contains(name))
-        .collect();
+    let names: BTreeSet<_> = numbers.chain(layout::structs().map(|layout| layout.c_name)).collect();
+    let stale: Vec<_> = newer().into_iter().filter(|name| !names.contains(name)).collect();
     assert!(stale.is_empty(), "in golden/newer.txt only: {stale:?}");
 }

@@ -3,26 +3,17 @@
 use super::super::testing::*;
 use super::*;
 
-const ROOT: Caller = Caller {
-    net_raw: true,
-    ports: 1,
-};
+const ROOT: Caller = Caller { net_raw: true, ports: 1 };
 
 /// A request around these specs, changed by `edit`.
 fn request(specs: &[Vec<u8>], edit: impl FnOnce(&mut CreateFlow)) -> Vec<u8> {
-    let mut request = CreateFlow {
-        flow_attr: attr(specs),
-        ..CreateFlow::new_zeroed()
-    };
+    let mut request = CreateFlow { flow_attr: attr(specs), ..CreateFlow::new_zeroed() };
     edit(&mut request);
     [request.as_bytes(), &specs.concat()].concat()
 }
 
 fn parse(bytes: &[u8], number: u8) -> Result<Vec<Spec>, Errno> {
-    let attr = FlowAttr {
-        num_of_specs: number,
-        ..FlowAttr::new_zeroed()
-    };
+    let attr = FlowAttr { num_of_specs: number, ..FlowAttr::new_zeroed() };
     let parsed = specs(&attr, bytes, &mut |object, handle| match (object, handle) {
         (Object::Counters, 7) => Ok(()),
         (Object::Counters, _) => Err(Errno::ENOENT),
@@ -34,11 +25,7 @@ fn parse(bytes: &[u8], number: u8) -> Result<Vec<Spec>, Errno> {
 /// A spec of any type with any body, its size as given or the true one.
 fn raw(type_: u32, size: Option<u16>, body: &[u8]) -> Vec<u8> {
     let size = size.unwrap_or(8 + body.len() as u16);
-    let head = FlowSpecHdr {
-        type_,
-        size,
-        reserved: 0,
-    };
+    let head = FlowSpecHdr { type_, size, reserved: 0 };
     [head.as_bytes(), body].concat()
 }
 
@@ -50,11 +37,7 @@ fn header_errors_come_in_the_kernels_order() {
         ("fine", |_| {}, Ok(())),
         ("comp_mask", |r| r.comp_mask = 1, Err(Errno::EINVAL)),
         ("flags 8", |r| r.flow_attr.flags = 8, Err(Errno::EINVAL)),
-        (
-            "flags bit 0 is not the core's business",
-            |r| r.flow_attr.flags = 1,
-            Ok(()),
-        ),
+        ("flags bit 0 is not the core's business", |r| r.flow_attr.flags = 1, Ok(())),
         ("type 9 neither", |r| r.flow_attr.type_ = 9, Ok(())),
         ("priority neither", |r| r.flow_attr.priority = 99, Ok(())),
         (
@@ -62,31 +45,11 @@ fn header_errors_come_in_the_kernels_order() {
             |r| (r.flow_attr.flags, r.flow_attr.type_) = (2, 1),
             Err(Errno::EINVAL),
         ),
-        (
-            "DONT_TRAP with SNIFFER",
-            |r| (r.flow_attr.flags, r.flow_attr.type_) = (2, 3),
-            Ok(()),
-        ),
-        (
-            "11 specs",
-            |r| r.flow_attr.num_of_specs = 11,
-            Err(Errno::EINVAL),
-        ),
-        (
-            "89 bytes in one spec",
-            |r| r.flow_attr.size = 89,
-            Err(Errno::EINVAL),
-        ),
-        (
-            "size beyond the request",
-            |r| r.flow_attr.size = 41,
-            Err(Errno::ENOSPC),
-        ),
-        (
-            "bytes left over",
-            |r| r.flow_attr.size = 24,
-            Err(Errno::EOPNOTSUPP),
-        ),
+        ("DONT_TRAP with SNIFFER", |r| (r.flow_attr.flags, r.flow_attr.type_) = (2, 3), Ok(())),
+        ("11 specs", |r| r.flow_attr.num_of_specs = 11, Err(Errno::EINVAL)),
+        ("89 bytes in one spec", |r| r.flow_attr.size = 89, Err(Errno::EINVAL)),
+        ("size beyond the request", |r| r.flow_attr.size = 41, Err(Errno::ENOSPC)),
+        ("bytes left over", |r| r.flow_attr.size = 24, Err(Errno::EOPNOTSUPP)),
         ("port 0", |r| r.flow_attr.port = 0, Err(Errno::EINVAL)),
         ("port 2 of 1", |r| r.flow_attr.port = 2, Err(Errno::EINVAL)),
     ];
@@ -96,10 +59,7 @@ fn header_errors_come_in_the_kernels_order() {
     }
     let fine = request(&specs, |_| {});
     assert_eq!(header(&fine[..23], ROOT).map(|_| ()), Err(Errno::ENOSPC));
-    let nobody = Caller {
-        net_raw: false,
-        ..ROOT
-    };
+    let nobody = Caller { net_raw: false, ..ROOT };
     assert_eq!(header(&fine, nobody).map(|_| ()), Err(Errno::EPERM));
     let bad_flags = request(&specs, |r| r.flow_attr.flags = 8);
     assert_eq!(header(&bad_flags, nobody).map(|_| ()), Err(Errno::EPERM));
@@ -127,75 +87,23 @@ fn odd_specs_get_the_kernels_errno() {
         ("reserved", reserved, Errno::EINVAL),
         ("size 0", raw(SPEC_ETH, Some(0), &[0; 32]), Errno::EINVAL),
         ("size 7", raw(SPEC_ETH, Some(7), &[0; 32]), Errno::EINVAL),
-        (
-            "size beyond the rest",
-            raw(SPEC_ETH, Some(41), &[0; 32]),
-            Errno::EINVAL,
-        ),
+        ("size beyond the rest", raw(SPEC_ETH, Some(41), &[0; 32]), Errno::EINVAL),
         ("empty filter", raw(SPEC_ETH, None, &[]), Errno::EINVAL),
-        (
-            "filter of 18 bytes",
-            raw(SPEC_ETH, None, &[0; 36]),
-            Errno::EINVAL,
-        ),
-        (
-            "mask behind the known",
-            raw(SPEC_ETH, None, &long),
-            Errno::EINVAL,
-        ),
+        ("filter of 18 bytes", raw(SPEC_ETH, None, &[0; 36]), Errno::EINVAL),
+        ("mask behind the known", raw(SPEC_ETH, None, &long), Errno::EINVAL),
         ("IPV4_EXT", raw(0x32, None, &[0; 24]), Errno::EINVAL),
         ("IB", raw(0x22, None, &[0; 8]), Errno::EINVAL),
         ("unknown bit", raw(0x220, None, &[0; 32]), Errno::EINVAL),
-        (
-            "IPV6 mask byte 39",
-            raw(SPEC_IPV6, None, &ipv6_tail),
-            Errno::EINVAL,
-        ),
-        (
-            "flow label of 21 bits",
-            raw(SPEC_IPV6, None, &label),
-            Errno::EINVAL,
-        ),
-        (
-            "VXLAN id of 25 bits",
-            word(SPEC_VXLAN_TUNNEL, 1 << 24, 0),
-            Errno::EINVAL,
-        ),
-        (
-            "inner VXLAN",
-            word(SPEC_VXLAN_TUNNEL | SPEC_INNER, 0, 0),
-            Errno::EINVAL,
-        ),
-        (
-            "TAG of 12 bytes",
-            raw(SPEC_ACTION_TAG, None, &[0; 4]),
-            Errno::EINVAL,
-        ),
-        (
-            "DROP of 16 bytes",
-            raw(SPEC_ACTION_DROP, None, tag),
-            Errno::EINVAL,
-        ),
-        (
-            "inner TAG",
-            raw(SPEC_ACTION_TAG | SPEC_INNER, None, tag),
-            Errno::EINVAL,
-        ),
-        (
-            "HANDLE of 24 bytes",
-            raw(SPEC_ACTION_HANDLE, None, &[0; 16]),
-            Errno::EOPNOTSUPP,
-        ),
-        (
-            "HANDLE of 0 bytes",
-            raw(SPEC_ACTION_HANDLE, Some(0), &[]),
-            Errno::EOPNOTSUPP,
-        ),
-        (
-            "COUNT of nothing",
-            with_number(SPEC_ACTION_COUNT, 8),
-            Errno::ENOENT,
-        ),
+        ("IPV6 mask byte 39", raw(SPEC_IPV6, None, &ipv6_tail), Errno::EINVAL),
+        ("flow label of 21 bits", raw(SPEC_IPV6, None, &label), Errno::EINVAL),
+        ("VXLAN id of 25 bits", word(SPEC_VXLAN_TUNNEL, 1 << 24, 0), Errno::EINVAL),
+        ("inner VXLAN", word(SPEC_VXLAN_TUNNEL | SPEC_INNER, 0, 0), Errno::EINVAL),
+        ("TAG of 12 bytes", raw(SPEC_ACTION_TAG, None, &[0; 4]), Errno::EINVAL),
+        ("DROP of 16 bytes", raw(SPEC_ACTION_DROP, None, tag), Errno::EINVAL),
+        ("inner TAG", raw(SPEC_ACTION_TAG | SPEC_INNER, None, tag), Errno::EINVAL),
+        ("HANDLE of 24 bytes", raw(SPEC_ACTION_HANDLE, None, &[0; 16]), Errno::EOPNOTSUPP),
+        ("HANDLE of 0 bytes", raw(SPEC_ACTION_HANDLE, Some(0), &[]), Errno::EOPNOTSUPP),
+        ("COUNT of nothing", with_number(SPEC_ACTION_COUNT, 8), Errno::ENOENT),
     ];
     for (what, bytes, expected) in cases {
         assert_eq!(parse(&bytes, 1), Err(expected), "{what}");
@@ -209,19 +117,9 @@ fn odd_specs_get_the_kernels_errno() {
 
 #[test]
 fn short_long_and_odd_filters_are_brought_to_size() {
-    let mac = FlowEthFilter {
-        dst_mac: UNICAST,
-        ..FlowEthFilter::new_zeroed()
-    };
-    let mask = FlowEthFilter {
-        dst_mac: [0xff; 6],
-        ..mac
-    };
-    let full = Spec::Eth(Filter {
-        inner: false,
-        val: mac,
-        mask,
-    });
+    let mac = FlowEthFilter { dst_mac: UNICAST, ..FlowEthFilter::new_zeroed() };
+    let mask = FlowEthFilter { dst_mac: [0xff; 6], ..mac };
+    let full = Spec::Eth(Filter { inner: false, val: mac, mask });
     let short = [&mac.as_bytes()[..8], &mask.as_bytes()[..8]].concat();
     assert_eq!(parse(&raw(SPEC_ETH, None, &short), 1), Ok(vec![full]));
     let long = [mac.as_bytes(), &[0xee; 4], mask.as_bytes(), &[0; 4]].concat();

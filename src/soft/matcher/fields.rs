@@ -14,12 +14,7 @@ const ESP: u8 = 50;
 
 impl Match {
     /// One spec: `parse_flow_attr`.
-    pub(super) fn add(
-        &mut self,
-        spec: &Spec,
-        previous: Option<&Spec>,
-        rules: &Rules,
-    ) -> Result<(), Errno> {
+    pub(super) fn add(&mut self, spec: &Spec, previous: Option<&Spec>, rules: &Rules) -> Result<(), Errno> {
         match *spec {
             Spec::Eth(spec) => {
                 let (value, mask) = self.layers(spec.inner);

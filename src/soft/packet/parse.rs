@@ -177,9 +177,7 @@ impl Layer {
     /// Label stack and IP header. Returns the protocol of the header that follows, if one follows.
     fn network(&mut self, ether_type: u16, rest: &mut &[u8]) -> Option<u8> {
         let ether_type = match ether_type {
-            MPLS | MPLS_MULTICAST => {
-                labels(rest, &mut self.mpls, &mut self.present, in_layer::MPLS)?
-            }
+            MPLS | MPLS_MULTICAST => labels(rest, &mut self.mpls, &mut self.present, in_layer::MPLS)?,
             other => other,
         };
         match ether_type {
@@ -200,8 +198,7 @@ impl Layer {
         self.tos = head[1];
         let fragment = u16::from_be_bytes([head[6], head[7]]);
         // On the wire 0x4000 is "don't fragment" and 0x2000 "more fragments"; verbs count them the other way.
-        self.ip_flags =
-            u8::from(fragment & 0x4000 != 0) << 1 | u8::from(fragment & 0x2000 != 0) << 2;
+        self.ip_flags = u8::from(fragment & 0x4000 != 0) << 1 | u8::from(fragment & 0x2000 != 0) << 2;
         self.ttl = head[8];
         self.proto = head[9];
         self.src_ip[12..].copy_from_slice(&head[12..16]);

@@ -18,38 +18,21 @@ fn nested() -> Vec<Vec<u8>> {
     vec![
         v4(17, &udp(1, 4789, &[&VXLAN[..], &bridged].concat())),
         v4(17, &udp(1, 6635, &[&LABEL[..], &inner].concat())),
-        gre(
-            &[0xb0, 0, 0x65, 0x58, 9, 9, 9, 9, 1, 2, 3, 4, 9, 9, 9, 9],
-            &bridged,
-        ),
+        gre(&[0xb0, 0, 0x65, 0x58, 9, 9, 9, 9, 1, 2, 3, 4, 9, 9, 9, 9], &bridged),
         gre(&[0, 0, 0x08, 0], &inner),
         gre(&[0, 0, 0x88, 0x47], &[&LABEL[..], &inner].concat()),
-        ethernet(
-            UNICAST,
-            0x8847,
-            &[&LABEL[..], &ipv6(17, &udp(1, 2, b""))].concat(),
-        ),
+        ethernet(UNICAST, 0x8847, &[&LABEL[..], &ipv6(17, &udp(1, 2, b""))].concat()),
         v4(50, &[0, 0, 1, 0, 0, 0, 0, 2]),
     ]
 }
 
 #[test]
 fn plain_fields() {
-    let tagged = [
-        &[0x20, 0x64, 0x08, 0][..],
-        &ipv4(0x0a00_0001, 6, &tcp(1, 2)),
-    ]
-    .concat();
+    let tagged = [&[0x20, 0x64, 0x08, 0][..], &ipv4(0x0a00_0001, 6, &tcp(1, 2))].concat();
     let h = Headers::of(&ethernet(UNICAST, 0x8100, &tagged));
     assert_eq!((h.outer.dst_mac, h.outer.src_mac[5]), (UNICAST, 9));
-    assert_eq!(
-        (h.outer.ether_type.get(), h.outer.vlan_tci.get()),
-        (0x0800, 0x2064)
-    );
-    assert_eq!(
-        (h.outer.c_vlan, h.outer.ip_version, h.outer.proto),
-        (1, 4, 6)
-    );
+    assert_eq!((h.outer.ether_type.get(), h.outer.vlan_tci.get()), (0x0800, 0x2064));
+    assert_eq!((h.outer.c_vlan, h.outer.ip_version, h.outer.proto), (1, 4, 6));
     assert_eq!((h.outer.tos, h.outer.ttl, h.outer.ip_flags), (0x28, 63, 2));
     assert_eq!(h.outer.src_ip[12..], [10, 0, 0, 9]);
     assert_eq!(h.outer.dst_ip[12..], [10, 0, 0, 1]);
@@ -60,17 +43,10 @@ fn plain_fields() {
 
 #[test]
 fn a_service_tag_is_no_customer_tag() {
-    let tags = [
-        &[0, 1, 0x81, 0, 0, 2, 0x08, 0][..],
-        &ipv4(1, 17, &udp(1, 2, b"")),
-    ]
-    .concat();
+    let tags = [&[0, 1, 0x81, 0, 0, 2, 0x08, 0][..], &ipv4(1, 17, &udp(1, 2, b""))].concat();
     let h = Headers::of(&ethernet(UNICAST, 0x88a8, &tags));
     assert_eq!((h.outer.c_vlan, h.outer.vlan_tci.get()), (0, 1));
-    assert_eq!(
-        (h.outer.ether_type.get(), h.outer.udp_dst.get()),
-        (0x0800, 2)
-    );
+    assert_eq!((h.outer.ether_type.get(), h.outer.udp_dst.get()), (0x0800, 2));
     let three = [&[0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3][..], &tags].concat();
     let h = Headers::of(&ethernet(UNICAST, 0x8100, &three));
     assert_eq!((h.outer.ether_type.get(), h.outer.ip_version), (0x8100, 0));
@@ -80,16 +56,11 @@ fn a_service_tag_is_no_customer_tag() {
 fn extension_headers_are_passed() {
     let hop = [60, 0, 0, 0, 0, 0, 0, 0];
     let destination = [51, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let authentication = [
-        17, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    ];
+    let authentication = [17, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let chain = [&hop[..], &destination, &authentication, &udp(3, 4, b"")].concat();
     let h = Headers::of(&ethernet(UNICAST, 0x86dd, &ipv6(0, &chain)));
     assert_eq!((h.outer.proto, h.outer.udp_dst.get()), (17, 4));
-    assert_eq!(
-        (h.outer.tos, h.outer.ttl, h.outer.flow_label.get()),
-        (0x28, 62, 0xabcde)
-    );
+    assert_eq!((h.outer.tos, h.outer.ttl, h.outer.flow_label.get()), (0x28, 62, 0xabcde));
 }
 
 #[test]
@@ -101,19 +72,12 @@ fn only_the_first_fragment_has_ports() {
         assert_eq!((h.outer.proto, seen), (17, ports), "IPv4 {fragment:#x}");
         // The offset is three bits further up, "more fragments" at the bottom.
         let [a, b] = u16::rotate_left(fragment, 3).to_be_bytes();
-        let packet = ipv6(
-            44,
-            &[&[17, 0, a, b, 0, 0, 0, 0][..], &udp(1, 2, b"")].concat(),
-        );
+        let packet = ipv6(44, &[&[17, 0, a, b, 0, 0, 0, 0][..], &udp(1, 2, b"")].concat());
         let h = Headers::of(&ethernet(UNICAST, 0x86dd, &packet));
         let seen = h.outer.present & in_layer::PORTS != 0;
         assert_eq!((h.outer.proto, seen), (17, ports), "IPv6 {fragment:#x}");
     }
-    let more = Headers::of(&ethernet(
-        UNICAST,
-        0x0800,
-        &ipv4_fragment(1, 6, 0x2000, &[]),
-    ));
+    let more = Headers::of(&ethernet(UNICAST, 0x0800, &ipv4_fragment(1, 6, 0x2000, &[])));
     assert_eq!(more.outer.ip_flags, 4);
 }
 
@@ -126,52 +90,26 @@ fn padding_is_no_header() {
 
 #[test]
 fn tunnels_fill_the_inner_layer() {
-    let [vxlan, mpls_udp, bridged, plain, mpls_gre, mpls, esp] = <[_; 7]>::try_from(nested())
-        .expect("seven")
-        .map(|frame| Headers::of(&frame));
-    assert_eq!(
-        (vxlan.vxlan_vni.get(), vxlan.inner.dst_mac),
-        (0x123456, GROUP)
-    );
+    let [vxlan, mpls_udp, bridged, plain, mpls_gre, mpls, esp] =
+        <[_; 7]>::try_from(nested()).expect("seven").map(|frame| Headers::of(&frame));
+    assert_eq!((vxlan.vxlan_vni.get(), vxlan.inner.dst_mac), (0x123456, GROUP));
     assert_eq!((vxlan.inner.ip_version, vxlan.inner.tcp_dst.get()), (6, 8));
-    assert_eq!(
-        (vxlan.outer.ip_version, vxlan.outer.udp_dst.get()),
-        (4, 4789)
-    );
+    assert_eq!((vxlan.outer.ip_version, vxlan.outer.udp_dst.get()), (4, 4789));
     let label = u32::from_be_bytes(LABEL);
-    assert_eq!(
-        (mpls_udp.mpls_over_udp.get(), mpls_udp.inner.udp_dst.get()),
-        (label, 6)
-    );
-    assert_eq!(
-        (bridged.gre_key.get(), bridged.gre_flags.get()),
-        (0x0102_0304, 0xb000)
-    );
-    assert_eq!(
-        (bridged.gre_protocol.get(), bridged.inner.tcp_src.get()),
-        (0x6558, 7)
-    );
-    assert_eq!(
-        (plain.gre_protocol.get(), plain.inner.ip_version),
-        (0x0800, 4)
-    );
+    assert_eq!((mpls_udp.mpls_over_udp.get(), mpls_udp.inner.udp_dst.get()), (label, 6));
+    assert_eq!((bridged.gre_key.get(), bridged.gre_flags.get()), (0x0102_0304, 0xb000));
+    assert_eq!((bridged.gre_protocol.get(), bridged.inner.tcp_src.get()), (0x6558, 7));
+    assert_eq!((plain.gre_protocol.get(), plain.inner.ip_version), (0x0800, 4));
     assert_eq!(plain.present, in_tunnel::GRE);
-    assert_eq!(
-        (mpls_gre.mpls_over_gre.get(), mpls_gre.inner.udp_dst.get()),
-        (label, 6)
-    );
+    assert_eq!((mpls_gre.mpls_over_gre.get(), mpls_gre.inner.udp_dst.get()), (label, 6));
     assert_eq!((mpls.outer.mpls.get(), mpls.outer.ip_version), (label, 6));
-    assert_eq!(
-        (mpls.outer.ether_type.get(), mpls.outer.udp_dst.get()),
-        (0x8847, 2)
-    );
+    assert_eq!((mpls.outer.ether_type.get(), mpls.outer.udp_dst.get()), (0x8847, 2));
     assert_eq!((esp.outer.esp_spi.get(), esp.outer.esp_seq.get()), (256, 2));
 }
 
 #[test]
 fn unknown_tunnels_are_left_alone() {
-    let frame =
-        |proto, payload: &[u8]| Headers::of(&ethernet(UNICAST, 0x0800, &ipv4(1, proto, payload)));
+    let frame = |proto, payload: &[u8]| Headers::of(&ethernet(UNICAST, 0x0800, &ipv4(1, proto, payload)));
     let inner = ethernet(UNICAST, 0x0800, &ipv4(1, 17, &udp(1, 2, b"")));
     let no_flag = frame(17, &udp(1, 4789, &[&[0; 8], &inner[..]].concat()));
     assert_eq!((no_flag.present, no_flag.inner.present), (0, 0));

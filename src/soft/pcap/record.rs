@@ -2,9 +2,7 @@
 
 use super::CaptureError;
 use pcap_parser::traits::PcapNGPacketBlock;
-use pcap_parser::{
-    Block, IDB_MAGIC, InterfaceDescriptionBlock, Linktype, PcapBlockOwned, PcapHeader,
-};
+use pcap_parser::{Block, IDB_MAGIC, InterfaceDescriptionBlock, Linktype, PcapBlockOwned, PcapHeader};
 use std::time::Duration;
 
 /// Type of the Packet Block, which pcapng gave up for the Enhanced Packet Block.
@@ -44,19 +42,11 @@ pub(super) fn take(
             let part = u64::from(record.ts_usec);
             let time = of(0)?.duration(part);
             let seconds = Duration::from_secs(record.ts_sec.into());
-            (
-                record.data,
-                record.origlen,
-                time.and_then(|part| part.checked_add(seconds)),
-            )
+            (record.data, record.origlen, time.and_then(|part| part.checked_add(seconds)))
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(ref packet)) => {
             let time = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-            (
-                packet.packet_data(),
-                packet.origlen,
-                of(packet.if_id)?.duration(time),
-            )
+            (packet.packet_data(), packet.origlen, of(packet.if_id)?.duration(time))
         }
         PcapBlockOwned::NG(Block::SimplePacket(ref packet)) => {
             // It does not say how much of the frame it has: as much as the first interface keeps.
@@ -85,10 +75,7 @@ pub(super) fn take(
     };
     frame.clear();
     frame.extend_from_slice(bytes);
-    Ok(Some(Stamp {
-        original_length,
-        time,
-    }))
+    Ok(Some(Stamp { original_length, time }))
 }
 
 fn ethernet(link_type: Linktype) -> Result<(), CaptureError> {
@@ -105,17 +92,8 @@ impl Interface {
         let link_type = Linktype(header.network.0 & 0xffff);
         ethernet(link_type)?;
         let nanoseconds = header.is_nanosecond_precision();
-        let per_second = if nanoseconds {
-            1_000_000_000
-        } else {
-            1_000_000
-        };
-        Ok(Self {
-            link_type,
-            snap_length: 0,
-            per_second: Some(per_second),
-            offset: 0,
-        })
+        let per_second = if nanoseconds { 1_000_000_000 } else { 1_000_000 };
+        Ok(Self { link_type, snap_length: 0, per_second: Some(per_second), offset: 0 })
     }
 
     fn of(block: &InterfaceDescriptionBlock<'_>) -> Self {
@@ -127,11 +105,7 @@ impl Interface {
             link_type: block.linktype,
             snap_length: block.snaplen,
             per_second: base.checked_pow(power),
-            offset: if swapped {
-                block.if_tsoffset.swap_bytes()
-            } else {
-                block.if_tsoffset
-            },
+            offset: if swapped { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset },
         }
     }
 

@@ -27,11 +27,7 @@ pub(super) struct Whole<R> {
 impl<R> Whole<R> {
     pub(super) fn new(source: R, cause: Failure) -> Self {
         let failed = false;
-        Self {
-            source,
-            cause,
-            failed,
-        }
+        Self { source, cause, failed }
     }
 }
 

@@ -5,8 +5,8 @@ use crate::soft::flow_check::{Spec, Specs};
 use crate::soft::matcher::{Match, Rules};
 use nix::errno::Errno;
 use uverbs_abi::flow::{
-    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FLAG_ALLOW_LOOP_BACK,
-    FLAG_DONT_TRAP, FLAG_EGRESS, FlowAttr,
+    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FLAG_ALLOW_LOOP_BACK, FLAG_DONT_TRAP,
+    FLAG_EGRESS, FlowAttr,
 };
 
 /// `MLX5_IB_FLOW_LAST_PRIO`.
@@ -44,11 +44,7 @@ impl Rule {
         if attr.priority > LAST_PRIORITY {
             return Err(Errno::ENOMEM);
         }
-        let loop_back = if rules.loop_back {
-            FLAG_ALLOW_LOOP_BACK
-        } else {
-            0
-        };
+        let loop_back = if rules.loop_back { FLAG_ALLOW_LOOP_BACK } else { 0 };
         if attr.flags & !(loop_back | FLAG_DONT_TRAP | FLAG_EGRESS) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -59,11 +55,7 @@ impl Rule {
                     true => MULTICAST,
                     false => usize::from(attr.priority) * 2 + usize::from(!has(FLAG_DONT_TRAP)),
                 };
-                if egress {
-                    Place::Send(table)
-                } else {
-                    Place::Receive(table)
-                }
+                if egress { Place::Send(table) } else { Place::Receive(table) }
             }
             ATTR_ALL_DEFAULT => Place::Leftovers { unicast: true },
             ATTR_MC_DEFAULT => Place::Leftovers { unicast: false },

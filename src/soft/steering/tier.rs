@@ -105,11 +105,7 @@ impl Entry {
 
     /// What a visitor is told of a flow for sent frames: the destination is the port, no queue pair.
     pub(super) fn sent(&self, member: &Member) -> Delivery {
-        Delivery {
-            qp: None,
-            drop: self.drop,
-            ..member.delivery()
-        }
+        Delivery { qp: None, drop: self.drop, ..member.delivery() }
     }
 }
 
@@ -174,12 +170,7 @@ impl Tier {
             self.groups.push(Group { mask, entries });
             self.groups.len() - 1
         });
-        let entry = Entry {
-            order,
-            tag: actions.tag,
-            drop: actions.drop,
-            members: vec![member],
-        };
+        let entry = Entry { order, tag: actions.tag, drop: actions.drop, members: vec![member] };
         self.groups[index].entries.insert(key.value, entry);
         self.entries += 1;
         Ok(())

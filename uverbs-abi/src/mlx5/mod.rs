@@ -22,7 +22,8 @@ numbers! {
         QP_FLAG_TYPE_DCI = 0x020, "Flag of [`CreateQp`]: dynamically connected initiator.";
         QP_FLAG_TIR_ALLOW_SELF_LB_UC = 0x040, "Flag of [`CreateQp`]: unicast may loop back.";
         QP_FLAG_TIR_ALLOW_SELF_LB_MC = 0x080, "Flag of [`CreateQp`]: multicast may loop back.";
-        QP_FLAG_ALLOW_SCATTER_CQE = 0x100, "Flag of [`CreateQp`]: small messages may come inside the completion, if possible.";
+        QP_FLAG_ALLOW_SCATTER_CQE = 0x100,
+            "Flag of [`CreateQp`]: small messages may come inside the completion, if possible.";
         QP_FLAG_PACKET_BASED_CREDIT_MODE = 0x200, "Flag of [`CreateQp`]: credits by packet.";
         QP_FLAG_UAR_PAGE_INDEX = 0x400, "Flag of [`CreateQp`]: `bfreg_index` is the page of a UAR object.";
         QP_FLAG_DCI_STREAM = 0x800, "Flag of [`CreateQp`]: `dci_streams` is given.";
@@ -36,13 +37,14 @@ numbers! {
         LIB_CAP_4K_UAR = 1, "Bit of [`AllocUcontextReqV2::lib_caps`]: doorbell pages of 4 KiB are understood.";
         LIB_CAP_DYN_UAR = 2, "Bit of [`AllocUcontextReqV2::lib_caps`]: doorbell pages are made as objects.";
     }
-    u32 "MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_" {
-        RESP_MASK_CORE_CLOCK_OFFSET ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET") = 0x01, "Bit of [`AllocUcontextResp::comp_mask`]: the clock's offset is valid.";
-        RESP_MASK_DUMP_FILL_MKEY ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY") = 0x02, "Bit of [`AllocUcontextResp::comp_mask`]: the dump key is valid.";
-        RESP_MASK_ECE ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE") = 0x04, "Bit of [`AllocUcontextResp::comp_mask`]: connection options are supported.";
-        RESP_MASK_SQD2RTS ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_SQD2RTS") = 0x08, "Bit of [`AllocUcontextResp::comp_mask`]: SQD to RTS may change options.";
-        RESP_MASK_REAL_TIME_TS ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS") = 0x10, "Bit of [`AllocUcontextResp::comp_mask`]: real-time timestamps are supported.";
-        RESP_MASK_MKEY_UPDATE_TAG ("MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG") = 0x20, "Bit of [`AllocUcontextResp::comp_mask`]: tags of memory keys can be updated.";
+    u32 "MLX5_IB_ALLOC_UCONTEXT_" {
+        RESP_MASK_CORE_CLOCK_OFFSET = 0x01, "Bit of [`AllocUcontextResp::comp_mask`]: the clock's offset is valid.";
+        RESP_MASK_DUMP_FILL_MKEY = 0x02, "Bit of [`AllocUcontextResp::comp_mask`]: the dump key is valid.";
+        RESP_MASK_ECE = 0x04, "Bit of [`AllocUcontextResp::comp_mask`]: connection options are supported.";
+        RESP_MASK_SQD2RTS = 0x08, "Bit of [`AllocUcontextResp::comp_mask`]: SQD to RTS may change options.";
+        RESP_MASK_REAL_TIME_TS = 0x10, "Bit of [`AllocUcontextResp::comp_mask`]: real-time timestamps are supported.";
+        RESP_MASK_MKEY_UPDATE_TAG = 0x20,
+            "Bit of [`AllocUcontextResp::comp_mask`]: tags of memory keys can be updated.";
     }
     u8 "MLX5_" {
         USER_INLINE_MODE_NA = 0, "Value of [`AllocUcontextResp::eth_min_inline`]: unknown; assume L2.";
@@ -50,8 +52,10 @@ numbers! {
         USER_INLINE_MODE_L2 = 2, "Value of [`AllocUcontextResp::eth_min_inline`]: Ethernet header.";
         USER_INLINE_MODE_IP = 3, "Value of [`AllocUcontextResp::eth_min_inline`]: IP header too.";
         USER_INLINE_MODE_TCP_UDP = 4, "Value of [`AllocUcontextResp::eth_min_inline`]: TCP or UDP header too.";
-        USER_CMDS_SUPP_UHW_QUERY_DEVICE = 1, "Bit of [`AllocUcontextResp::cmds_supp_uhw`]: querying the device has a driver part.";
-        USER_CMDS_SUPP_UHW_CREATE_AH = 2, "Bit of [`AllocUcontextResp::cmds_supp_uhw`]: creating an address handle has a driver part.";
+        USER_CMDS_SUPP_UHW_QUERY_DEVICE = 1,
+            "Bit of [`AllocUcontextResp::cmds_supp_uhw`]: querying the device has a driver part.";
+        USER_CMDS_SUPP_UHW_CREATE_AH = 2,
+            "Bit of [`AllocUcontextResp::cmds_supp_uhw`]: creating an address handle has a driver part.";
         RX_HASH_FUNC_TOEPLITZ = 1, "Bit of [`CreateQpRss::rx_hash_function`]: Toeplitz.";
     }
     u16 "MLX5_IB_" {
@@ -66,11 +70,14 @@ numbers! {
         CREATE_QP_RESP_MASK_SQN = 0x08, "Bit of [`CreateQpResp::comp_mask`]: `sqn` is valid.";
         CREATE_QP_RESP_MASK_TIR_ICM_ADDR = 0x10, "Bit of [`CreateQpResp::comp_mask`]: `tir_icm_addr` is valid.";
         CREATE_WQ_STRIDING_RQ = 1, "Bit of [`CreateWq::comp_mask`]: a strided receive queue.";
-        QUERY_DEV_RESP_FLAGS_CQE_128B_COMP = 1, "Bit of [`QueryDeviceResp::flags`]: completions of 128 bytes can be compressed.";
+        QUERY_DEV_RESP_FLAGS_CQE_128B_COMP = 1,
+            "Bit of [`QueryDeviceResp::flags`]: completions of 128 bytes can be compressed.";
         QUERY_DEV_RESP_FLAGS_CQE_128B_PAD = 2, "Bit of [`QueryDeviceResp::flags`]: small messages can be padded.";
         QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE = 4, "Bit of [`QueryDeviceResp::flags`]: credits by packet.";
-        QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT = 8, "Bit of [`QueryDeviceResp::flags`]: connected targets can scatter to completions.";
-        QUERY_DEV_RESP_FLAGS_OOO_DP = 16, "Bit of [`QueryDeviceResp::flags`]: data may be placed out of order (after Linux 6.1).";
+        QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT = 8,
+            "Bit of [`QueryDeviceResp::flags`]: connected targets can scatter to completions.";
+        QUERY_DEV_RESP_FLAGS_OOO_DP = 16,
+            "Bit of [`QueryDeviceResp::flags`]: data may be placed out of order (after Linux 6.1).";
         MODIFY_QP_OOO_DP = 1, "Bit of [`ModifyQp::comp_mask`]: place data out of order (after Linux 6.1).";
     }
     u64 "MLX5_" {
@@ -84,15 +91,16 @@ numbers! {
         RX_HASH_DST_PORT_UDP = 0x080, "Bit of [`CreateQpRss::rx_hash_fields_mask`]: UDP destination.";
         RX_HASH_IPSEC_SPI = 0x100, "Bit of [`CreateQpRss::rx_hash_fields_mask`]: IPsec security parameter index.";
         RX_HASH_INNER = 0x8000_0000, "Bit of [`CreateQpRss::rx_hash_fields_mask`]: the headers inside a tunnel.";
-
-        MMAP_REGULAR_PAGE ("MLX5_IB_MMAP_REGULAR_PAGE") = 0, "Mapping command: doorbell page, write-combining if possible.";
-        MMAP_GET_CONTIGUOUS_PAGES ("MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES") = 1, "Mapping command: gone, ENOSYS.";
-        MMAP_WC_PAGE ("MLX5_IB_MMAP_WC_PAGE") = 2, "Mapping command: doorbell page, write-combining.";
-        MMAP_NC_PAGE ("MLX5_IB_MMAP_NC_PAGE") = 3, "Mapping command: doorbell page, not cached.";
-        MMAP_CORE_CLOCK ("MLX5_IB_MMAP_CORE_CLOCK") = 5, "Mapping command: the device's clock, read only.";
-        MMAP_ALLOC_WC ("MLX5_IB_MMAP_ALLOC_WC") = 6, "Mapping command: a new write-combining page.";
-        MMAP_CLOCK_INFO ("MLX5_IB_MMAP_CLOCK_INFO") = 7, "Mapping command: [`ClockInfo`], read only.";
-        MMAP_DEVICE_MEM ("MLX5_IB_MMAP_DEVICE_MEM") = 8, "Mapping command: device memory.";
+    }
+    u64 "MLX5_IB_" {
+        MMAP_REGULAR_PAGE = 0, "Mapping command: doorbell page, write-combining if possible.";
+        MMAP_GET_CONTIGUOUS_PAGES = 1, "Mapping command: gone, ENOSYS.";
+        MMAP_WC_PAGE = 2, "Mapping command: doorbell page, write-combining.";
+        MMAP_NC_PAGE = 3, "Mapping command: doorbell page, not cached.";
+        MMAP_CORE_CLOCK = 5, "Mapping command: the device's clock, read only.";
+        MMAP_ALLOC_WC = 6, "Mapping command: a new write-combining page.";
+        MMAP_CLOCK_INFO = 7, "Mapping command: [`ClockInfo`], read only.";
+        MMAP_DEVICE_MEM = 8, "Mapping command: device memory.";
     }
     usize "" {
         UAR_SIZE () = 4096, "Bytes of a UAR, the unit of doorbell pages.";

@@ -5,42 +5,43 @@
 use zerocopy::big_endian::{U16, U32, U64};
 
 numbers! {
+    u8 "MLX5_" {
+        CQE_REQ = 0, "Opcode of [`Cqe64`]: a send is complete.";
+        CQE_RESP_WR_IMM = 1, "Opcode of [`Cqe64`]: a write with immediate data came in.";
+        CQE_RESP_SEND = 2, "Opcode of [`Cqe64`]: a message came in.";
+        CQE_RESP_SEND_IMM = 3, "Opcode of [`Cqe64`]: a message with immediate data came in.";
+        CQE_RESP_SEND_INV = 4, "Opcode of [`Cqe64`]: a message came in and invalidated a key.";
+        CQE_RESIZE_CQ = 5, "Opcode of [`Cqe64`]: the queue was resized.";
+        CQE_REQ_ERR = 13, "Opcode of [`Cqe64`]: a send failed.";
+        CQE_RESP_ERR = 14, "Opcode of [`Cqe64`]: a receive failed.";
+        CQE_INVALID = 15, "Opcode of [`Cqe64`]: the entry was never written.";
+        CQE_OWNER_MASK = 1, "Bit of [`Cqe64::op_own`] that flips with every turn of the ring.";
+
+        CQE_L2_OK = 1, "Bit of [`Cqe64::hds_ip_ext`]: Ethernet header is good.";
+        CQE_L3_OK = 2, "Bit of [`Cqe64::hds_ip_ext`]: IP checksum is good.";
+        CQE_L4_OK = 4, "Bit of [`Cqe64::hds_ip_ext`]: TCP or UDP checksum is good.";
+
+        OPCODE_NOP = 0x00, "Opcode of [`WqeCtrlSeg`]: nothing.";
+        OPCODE_SEND = 0x0a, "Opcode of [`WqeCtrlSeg`]: send.";
+        WQE_CTRL_SOLICITED = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
+        WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
+        ETH_WQE_L3_CSUM = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
+        ETH_WQE_L4_CSUM = 0x80, "Bit of [`WqeEthSeg::cs_flags`]: fill in the TCP or UDP checksum.";
+    }
     u8 "MLX5_CQE_" {
-        CQE_REQ ("MLX5_CQE_REQ") = 0, "Opcode of [`Cqe64`]: a send is complete.";
-        CQE_RESP_WR_IMM ("MLX5_CQE_RESP_WR_IMM") = 1, "Opcode of [`Cqe64`]: a write with immediate data came in.";
-        CQE_RESP_SEND ("MLX5_CQE_RESP_SEND") = 2, "Opcode of [`Cqe64`]: a message came in.";
-        CQE_RESP_SEND_IMM ("MLX5_CQE_RESP_SEND_IMM") = 3, "Opcode of [`Cqe64`]: a message with immediate data came in.";
-        CQE_RESP_SEND_INV ("MLX5_CQE_RESP_SEND_INV") = 4, "Opcode of [`Cqe64`]: a message came in and invalidated a key.";
-        CQE_RESIZE_CQ ("MLX5_CQE_RESIZE_CQ") = 5, "Opcode of [`Cqe64`]: the queue was resized.";
-        CQE_REQ_ERR ("MLX5_CQE_REQ_ERR") = 13, "Opcode of [`Cqe64`]: a send failed.";
-        CQE_RESP_ERR ("MLX5_CQE_RESP_ERR") = 14, "Opcode of [`Cqe64`]: a receive failed.";
-        CQE_INVALID ("MLX5_CQE_INVALID") = 15, "Opcode of [`Cqe64`]: the entry was never written.";
-        CQE_OWNER_MASK ("MLX5_CQE_OWNER_MASK") = 1, "Bit of [`Cqe64::op_own`] that flips with every turn of the ring.";
-
-        CQE_L2_OK ("MLX5_CQE_L2_OK") = 1, "Bit of [`Cqe64::hds_ip_ext`]: Ethernet header is good.";
-        CQE_L3_OK ("MLX5_CQE_L3_OK") = 2, "Bit of [`Cqe64::hds_ip_ext`]: IP checksum is good.";
-        CQE_L4_OK ("MLX5_CQE_L4_OK") = 4, "Bit of [`Cqe64::hds_ip_ext`]: TCP or UDP checksum is good.";
-
-        SYNDROME_LOCAL_LENGTH_ERR ("MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR") = 0x01, "Value of [`ErrCqe::syndrome`]: local length.";
-        SYNDROME_LOCAL_QP_OP_ERR ("MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR") = 0x02, "Value of [`ErrCqe::syndrome`]: local operation.";
-        SYNDROME_LOCAL_PROT_ERR ("MLX5_CQE_SYNDROME_LOCAL_PROT_ERR") = 0x04, "Value of [`ErrCqe::syndrome`]: local protection.";
-        SYNDROME_WR_FLUSH_ERR ("MLX5_CQE_SYNDROME_WR_FLUSH_ERR") = 0x05, "Value of [`ErrCqe::syndrome`]: flushed.";
-        SYNDROME_MW_BIND_ERR ("MLX5_CQE_SYNDROME_MW_BIND_ERR") = 0x06, "Value of [`ErrCqe::syndrome`]: binding a window.";
-        SYNDROME_BAD_RESP_ERR ("MLX5_CQE_SYNDROME_BAD_RESP_ERR") = 0x10, "Value of [`ErrCqe::syndrome`]: bad response.";
-        SYNDROME_LOCAL_ACCESS_ERR ("MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR") = 0x11, "Value of [`ErrCqe::syndrome`]: local access.";
-        SYNDROME_REMOTE_INVAL_REQ_ERR ("MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR") = 0x12, "Value of [`ErrCqe::syndrome`]: remote invalid request.";
-        SYNDROME_REMOTE_ACCESS_ERR ("MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR") = 0x13, "Value of [`ErrCqe::syndrome`]: remote access.";
-        SYNDROME_REMOTE_OP_ERR ("MLX5_CQE_SYNDROME_REMOTE_OP_ERR") = 0x14, "Value of [`ErrCqe::syndrome`]: remote operation.";
-        SYNDROME_TRANSPORT_RETRY_EXC_ERR ("MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR") = 0x15, "Value of [`ErrCqe::syndrome`]: out of retries.";
-        SYNDROME_RNR_RETRY_EXC_ERR ("MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR") = 0x16, "Value of [`ErrCqe::syndrome`]: out of retries, receiver not ready.";
-        SYNDROME_REMOTE_ABORTED_ERR ("MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR") = 0x22, "Value of [`ErrCqe::syndrome`]: remote side aborted.";
-
-        OPCODE_NOP ("MLX5_OPCODE_NOP") = 0x00, "Opcode of [`WqeCtrlSeg`]: nothing.";
-        OPCODE_SEND ("MLX5_OPCODE_SEND") = 0x0a, "Opcode of [`WqeCtrlSeg`]: send.";
-        WQE_CTRL_SOLICITED ("MLX5_WQE_CTRL_SOLICITED") = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
-        WQE_CTRL_CQ_UPDATE ("MLX5_WQE_CTRL_CQ_UPDATE") = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
-        ETH_WQE_L3_CSUM ("MLX5_ETH_WQE_L3_CSUM") = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
-        ETH_WQE_L4_CSUM ("MLX5_ETH_WQE_L4_CSUM") = 0x80, "Bit of [`WqeEthSeg::cs_flags`]: fill in the TCP or UDP checksum.";
+        SYNDROME_LOCAL_LENGTH_ERR = 0x01, "Value of [`ErrCqe::syndrome`]: local length.";
+        SYNDROME_LOCAL_QP_OP_ERR = 0x02, "Value of [`ErrCqe::syndrome`]: local operation.";
+        SYNDROME_LOCAL_PROT_ERR = 0x04, "Value of [`ErrCqe::syndrome`]: local protection.";
+        SYNDROME_WR_FLUSH_ERR = 0x05, "Value of [`ErrCqe::syndrome`]: flushed.";
+        SYNDROME_MW_BIND_ERR = 0x06, "Value of [`ErrCqe::syndrome`]: binding a window.";
+        SYNDROME_BAD_RESP_ERR = 0x10, "Value of [`ErrCqe::syndrome`]: bad response.";
+        SYNDROME_LOCAL_ACCESS_ERR = 0x11, "Value of [`ErrCqe::syndrome`]: local access.";
+        SYNDROME_REMOTE_INVAL_REQ_ERR = 0x12, "Value of [`ErrCqe::syndrome`]: remote invalid request.";
+        SYNDROME_REMOTE_ACCESS_ERR = 0x13, "Value of [`ErrCqe::syndrome`]: remote access.";
+        SYNDROME_REMOTE_OP_ERR = 0x14, "Value of [`ErrCqe::syndrome`]: remote operation.";
+        SYNDROME_TRANSPORT_RETRY_EXC_ERR = 0x15, "Value of [`ErrCqe::syndrome`]: out of retries.";
+        SYNDROME_RNR_RETRY_EXC_ERR = 0x16, "Value of [`ErrCqe::syndrome`]: out of retries, receiver not ready.";
+        SYNDROME_REMOTE_ABORTED_ERR = 0x22, "Value of [`ErrCqe::syndrome`]: remote side aborted.";
     }
     u32 "MLX5_" {
         INVALID_LKEY = 0x100, "Local key that ends a list of data segments.";
@@ -48,7 +49,8 @@ numbers! {
     }
     usize "MLX5_" {
         SEND_WQE_BB = 64, "Bytes of a block of the send ring.";
-        ETH_L2_INLINE_HEADER_SIZE () = 18, "Bytes of the header that is copied into the request when the device asks for it.";
+        ETH_L2_INLINE_HEADER_SIZE () = 18,
+            "Bytes of the header that is copied into the request when the device asks for it.";
         RCV_DBR = 0, "Index of the receive counter in a doorbell record of a queue pair.";
         SND_DBR = 1, "Index of the send counter in it.";
     }

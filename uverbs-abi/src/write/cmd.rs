@@ -53,18 +53,25 @@ numbers! {
         OPEN_QP = 40, "Opens a queue pair of such a domain.";
     }
     u32 "" {
-        EX_QUERY_DEVICE ("IB_USER_VERBS_EX_CMD_QUERY_DEVICE | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 1, "Reads limits and capabilities of the device.";
-        EX_CREATE_CQ ("IB_USER_VERBS_EX_CMD_CREATE_CQ | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 18, "Makes a completion queue with flags.";
-        EX_CREATE_QP ("IB_USER_VERBS_EX_CMD_CREATE_QP | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 24, "Makes a queue pair with flags.";
-        EX_MODIFY_QP ("IB_USER_VERBS_EX_CMD_MODIFY_QP | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 26, "Changes a queue pair, rate limit included.";
-        EX_CREATE_FLOW ("IB_USER_VERBS_EX_CMD_CREATE_FLOW | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 50, "Makes a flow.";
-        EX_DESTROY_FLOW ("IB_USER_VERBS_EX_CMD_DESTROY_FLOW | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 51, "Destroys it.";
-        EX_CREATE_WQ ("IB_USER_VERBS_EX_CMD_CREATE_WQ | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 52, "Makes a work queue.";
-        EX_MODIFY_WQ ("IB_USER_VERBS_EX_CMD_MODIFY_WQ | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 53, "Changes its state and flags.";
-        EX_DESTROY_WQ ("IB_USER_VERBS_EX_CMD_DESTROY_WQ | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 54, "Destroys it.";
-        EX_CREATE_RWQ_IND_TBL ("IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 55, "Makes an indirection table.";
-        EX_DESTROY_RWQ_IND_TBL ("IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 56, "Destroys it.";
-        EX_MODIFY_CQ ("IB_USER_VERBS_EX_CMD_MODIFY_CQ | IB_USER_VERBS_CMD_FLAG_EXTENDED") = FLAG_EXTENDED | 57, "Changes the moderation of a completion queue.";
+        EX_QUERY_DEVICE ("1u << 31 | IB_USER_VERBS_EX_CMD_QUERY_DEVICE") = FLAG_EXTENDED | 1,
+            "Reads limits and capabilities of the device.";
+        EX_CREATE_CQ ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_CQ") = FLAG_EXTENDED | 18,
+            "Makes a completion queue with flags.";
+        EX_CREATE_QP ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_QP") = FLAG_EXTENDED | 24,
+            "Makes a queue pair with flags.";
+        EX_MODIFY_QP ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP") = FLAG_EXTENDED | 26,
+            "Changes a queue pair, rate limit included.";
+        EX_CREATE_FLOW ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_FLOW") = FLAG_EXTENDED | 50, "Makes a flow.";
+        EX_DESTROY_FLOW ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_FLOW") = FLAG_EXTENDED | 51, "Destroys it.";
+        EX_CREATE_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_WQ") = FLAG_EXTENDED | 52, "Makes a work queue.";
+        EX_MODIFY_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_WQ") = FLAG_EXTENDED | 53, "Changes its state and flags.";
+        EX_DESTROY_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_WQ") = FLAG_EXTENDED | 54, "Destroys it.";
+        EX_CREATE_RWQ_IND_TBL ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL") = FLAG_EXTENDED | 55,
+            "Makes an indirection table.";
+        EX_DESTROY_RWQ_IND_TBL ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL") = FLAG_EXTENDED | 56,
+            "Destroys it.";
+        EX_MODIFY_CQ ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_CQ") = FLAG_EXTENDED | 57,
+            "Changes the moderation of a completion queue.";
     }
 }
 

@@ -21,11 +21,5 @@ pub use qp::*;
 pub use srq_wq::*;
 
 /// The structs of this module as data.
-pub(crate) const STRUCTS: &[&[crate::layout::StructInfo]] = &[
-    device::STRUCTS,
-    memory::STRUCTS,
-    cq::STRUCTS,
-    qp::STRUCTS,
-    srq_wq::STRUCTS,
-    action::STRUCTS,
-];
+pub(crate) const STRUCTS: &[&[crate::layout::StructInfo]] =
+    &[device::STRUCTS, memory::STRUCTS, cq::STRUCTS, qp::STRUCTS, srq_wq::STRUCTS, action::STRUCTS];

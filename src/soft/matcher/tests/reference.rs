@@ -18,56 +18,28 @@ struct Facts {
 impl Facts {
     fn frame(&self) -> Vec<u8> {
         let (src, dst) = (self.ports.src_port.get(), self.ports.dst_port.get());
-        let proto = if self.v4.is_some() {
-            self.v4.map_or(0, |ip| ip.proto)
-        } else {
-            self.v6.next_hdr
-        };
-        let payload = if proto == 6 {
-            tcp(src, dst)
-        } else {
-            udp(src, dst, b"12")
-        };
+        let proto = if self.v4.is_some() { self.v4.map_or(0, |ip| ip.proto) } else { self.v6.next_hdr };
+        let payload = if proto == 6 { tcp(src, dst) } else { udp(src, dst, b"12") };
         let length = payload.len() as u16;
         let packet = match &self.v4 {
             Some(ip) => {
                 let [a, b] = (length + 20).to_be_bytes();
                 let head = [0x45, ip.tos, a, b, 0, 0, 0, 0, ip.ttl, ip.proto, 0, 0];
-                [
-                    &head[..],
-                    ip.src_ip.as_bytes(),
-                    ip.dst_ip.as_bytes(),
-                    &payload,
-                ]
-                .concat()
+                [&head[..], ip.src_ip.as_bytes(), ip.dst_ip.as_bytes(), &payload].concat()
             }
             None => {
                 let ip = &self.v6;
                 let first = 6 << 28 | u32::from(ip.traffic_class) << 20 | ip.flow_label.get();
                 let [a, b] = length.to_be_bytes();
                 let rest = [a, b, ip.next_hdr, ip.hop_limit];
-                [
-                    &first.to_be_bytes()[..],
-                    &rest,
-                    &ip.src_ip,
-                    &ip.dst_ip,
-                    &payload,
-                ]
-                .concat()
+                [&first.to_be_bytes()[..], &rest, &ip.src_ip, &ip.dst_ip, &payload].concat()
             }
         };
         let tci = self.eth.vlan_tag.to_bytes();
         let tag = [0x81, 0, tci[0], tci[1]];
         let tag = if self.tagged { &tag[..] } else { &[] };
         let ether_type = self.eth.ether_type.to_bytes();
-        [
-            &self.eth.dst_mac[..],
-            &self.eth.src_mac,
-            tag,
-            &ether_type,
-            &packet,
-        ]
-        .concat()
+        [&self.eth.dst_mac[..], &self.eth.src_mac, tag, &ether_type, &packet].concat()
     }
 
     /// The filter type and bytes of each layer that a rule may name.
@@ -78,11 +50,7 @@ impl Facts {
         };
         let proto = self.v4.map_or(self.v6.next_hdr, |ip| ip.proto);
         let transport = if proto == 6 { SPEC_TCP } else { SPEC_UDP };
-        [
-            (SPEC_ETH, self.eth.as_bytes().to_vec()),
-            ip,
-            (transport, self.ports.as_bytes().to_vec()),
-        ]
+        [(SPEC_ETH, self.eth.as_bytes().to_vec()), ip, (transport, self.ports.as_bytes().to_vec())]
     }
 }
 

@@ -9,14 +9,18 @@
 //! Outside the crate a command can be looked at and passed on, but not made: an attribute made by
 //! hand could name any address as the place of an answer.
 
+mod read;
+
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
-use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE};
+use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE, UHW_IN, UHW_OUT};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub use self::read::CountersRead;
+pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::error::{Error, Result};
 
 /// Most attributes in one command; the largest the crate sends (create QP) has 14.
@@ -40,8 +44,6 @@ enum Buffer<'a> {
     /// An input that holds the address of another input; see [`Command::nested`].
     Nest(&'a mut [u8]),
     Out(&'a mut [u8]),
-    /// An output that the command owns, for commands that are prepared once and sent often.
-    Own(Box<[u64]>),
 }
 
 /// An input found through an address inside another input.
@@ -162,6 +164,11 @@ impl<'a> Command<'a> {
         self
     }
 
+    /// The driver's own request.
+    pub(crate) fn driver_input<T: IntoBytes + Immutable>(&mut self, value: &'a T) -> &mut Self {
+        self.input(UHW_IN, value)
+    }
+
     /// A value or struct that goes in: inline up to eight bytes, else borrowed.
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
         let bytes = value.as_bytes();
@@ -173,6 +180,11 @@ impl<'a> Command<'a> {
             self.push(id, bytes.len(), u64::from_ne_bytes(inline), Buffer::None);
         }
         self
+    }
+
+    /// The place of the driver's own answer.
+    pub(crate) fn driver_output(&mut self, bytes: &'a mut [u8]) -> &mut Self {
+        self.output(UHW_OUT, bytes)
     }
 
     /// A struct that goes in and that holds, at `at`, the address of `inner`.
@@ -189,12 +201,6 @@ impl<'a> Command<'a> {
     /// A place for an answer; it is always borrowed, also for four or eight bytes.
     pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
         self.push(id, bytes.len(), 0, Buffer::Out(bytes));
-        self
-    }
-
-    /// A place for an answer that the command owns; see [`Command::owned`].
-    pub(crate) fn owned_output(&mut self, id: u16, values: Box<[u64]>) -> &mut Self {
-        self.push(id, size_of_val(&*values), 0, Buffer::Own(values));
         self
     }
 
@@ -220,7 +226,7 @@ impl<'a> Command<'a> {
     pub(crate) fn outputs_are_valid(&self) -> bool {
         let mut rest = self.addressed;
         while let Some(index) = next(&mut rest) {
-            let out = matches!(self.buffers[index], Buffer::Out(_) | Buffer::Own(_));
+            let out = matches!(self.buffers[index], Buffer::Out(_));
             if out && self.wire.attrs[index].flags & ATTR_F_VALID_OUTPUT == 0 {
                 return false;
             }
@@ -241,15 +247,6 @@ impl<'a> Command<'a> {
         self.fd.take().ok_or_else(|| Error::malformed(self.op, "no file descriptor came back"))
     }
 
-    /// The values of a [`Command::owned_output`].
-    #[inline]
-    pub(crate) fn owned(&self, index: usize) -> &[u64] {
-        match self.buffers.get(index) {
-            Some(Buffer::Own(values)) => values,
-            _ => &[],
-        }
-    }
-
     /// Writes the address of every buffer into its attribute and gives header and attributes as the
     /// ioctl reads them. The addresses are good until the command is next touched.
     #[inline]
@@ -268,7 +265,6 @@ impl<'a> Command<'a> {
                 Buffer::None => continue,
                 Buffer::In(bytes) => bytes.as_ptr().expose_provenance(),
                 Buffer::Nest(bytes) | Buffer::Out(bytes) => bytes.as_mut_ptr().expose_provenance(),
-                Buffer::Own(values) => values.as_mut_ptr().expose_provenance(),
             } as u64;
         }
         self.wire.as_mut_bytes()
@@ -334,7 +330,7 @@ impl Command<'_> {
             Buffer::In(bytes) => Some(bytes),
             Buffer::Nest(bytes) => Some(bytes),
             Buffer::None => attr.data.as_bytes().get(..usize::from(attr.len)),
-            Buffer::Out(_) | Buffer::Own(_) => None,
+            Buffer::Out(_) => None,
         }
     }
 
@@ -347,7 +343,6 @@ impl Command<'_> {
     pub fn output_bytes(&self, index: usize) -> Option<&[u8]> {
         match self.buffers.get(index)? {
             Buffer::Out(bytes) => Some(bytes),
-            Buffer::Own(values) => Some(values.as_bytes()),
             _ => None,
         }
     }
@@ -357,7 +352,6 @@ impl Command<'_> {
     pub(crate) fn answer(&mut self, index: usize) -> Option<&mut [u8]> {
         let bytes = match self.buffers.get_mut(index)? {
             Buffer::Out(bytes) => bytes,
-            Buffer::Own(values) => values.as_mut_bytes(),
             _ => return None,
         };
         self.wire.attrs[index].flags |= ATTR_F_VALID_OUTPUT;
@@ -387,7 +381,7 @@ impl fmt::Debug for Command<'_> {
             match &self.buffers[index] {
                 Buffer::None => write!(f, "={:#x}/{}", attr.data, attr.len)?,
                 Buffer::In(_) | Buffer::Nest(_) => write!(f, "=in[{}]", attr.len)?,
-                Buffer::Out(_) | Buffer::Own(_) => write!(f, "=out[{}]", attr.len)?,
+                Buffer::Out(_) => write!(f, "=out[{}]", attr.len)?,
             }
         }
         Ok(())

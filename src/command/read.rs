@@ -1,0 +1,83 @@
+//! The read of counters, which hot loops send: a command of three attributes and no more.
+
+use uverbs_abi::ids::counters::{self, read};
+use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Command, EMPTY};
+
+/// The operation that errors and traces name.
+pub(crate) const OP: &str = "counters.read";
+
+/// Most values that one read can return: their length in bytes is a 16-bit number.
+pub(crate) const MAX_VALUES: usize = u16::MAX as usize / size_of::<u64>();
+
+/// A read of counters, ready to be sent any number of times, each time with a place for the values.
+///
+/// Little is left to do for each read: to say where the values are, and to take back the mark that the
+/// kernel wrote them.
+#[repr(C)]
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub struct CountersRead {
+    header: IoctlHdr,
+    handle: Attr,
+    values: Attr,
+    flags: Attr,
+}
+
+const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
+
+impl CountersRead {
+    /// A read of the counters object `handle` of a device with the driver `driver_id`.
+    #[inline]
+    pub(crate) fn new(driver_id: u32, handle: u32, flags: u32) -> Self {
+        let header = IoctlHdr {
+            length: size_of::<Self>() as u16,
+            object_id: counters::OBJECT,
+            method_id: counters::method::READ,
+            num_attrs: 3,
+            driver_id,
+            reserved1: 0,
+            reserved2: 0,
+        };
+        Self {
+            header,
+            handle: Attr { attr_id: read::HANDLE, data: handle.into(), ..MANDATORY },
+            values: Attr { attr_id: read::BUFF, ..MANDATORY },
+            flags: Attr { attr_id: read::FLAGS, len: 4, data: flags.into(), ..MANDATORY },
+        }
+    }
+
+    /// The same as an ordinary command, for a transport that knows nothing better.
+    pub(crate) fn as_command<'a>(&self, values: &'a mut [u64]) -> Command<'a> {
+        let mut command = Command::new(OP, counters::OBJECT, counters::method::READ);
+        command
+            .for_driver(self.header.driver_id)
+            .handle(read::HANDLE, self.handle.data as u32)
+            .output(read::BUFF, values.as_mut_bytes())
+            .flags(read::FLAGS, self.flags.data as u32);
+        command
+    }
+
+    /// Says whether [`CountersRead::as_command`] was answered with values.
+    pub(crate) fn mark(&mut self, valid: bool) {
+        self.values.flags = ATTR_F_MANDATORY | if valid { ATTR_F_VALID_OUTPUT } else { 0 };
+    }
+
+    /// Header and attributes as the ioctl reads them. The address of the values in it is good while they
+    /// are borrowed and nothing else touches them. There are [`MAX_VALUES`] at most; of more, fewer are
+    /// written.
+    #[inline]
+    pub(crate) fn lower(&mut self, values: &mut [u64]) -> &mut [u8] {
+        self.values.len = size_of_val(values) as u16;
+        self.values.flags = ATTR_F_MANDATORY;
+        self.values.data = values.as_mut_ptr().expose_provenance() as u64;
+        self.as_mut_bytes()
+    }
+
+    /// Whether the kernel marked the values as written.
+    #[inline]
+    pub(crate) fn is_answered(&self) -> bool {
+        self.values.flags & ATTR_F_VALID_OUTPUT != 0
+    }
+}

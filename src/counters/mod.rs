@@ -1,0 +1,331 @@
+//! Counters: points, reads, and their binding to flows.
+//!
+//! A counters object is bound while at least one flow counts into it. The points are sent to the device
+//! with the first of these flows, and are fixed until the last one is gone (mlx5_ib_flow_counters_set_data,
+//! counters.c, Linux 6.1).
+//!
+//! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its
+//! check passes before the driver is ready, and the driver then follows a null pointer (seen on Linux 6.1
+//! and 7.2). So the two are kept apart here. [`Counters::read`] takes a shared guard that only those two
+//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive.
+
+mod reader;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use nix::errno::Errno;
+use uverbs_abi::ids::counters::{self, create};
+use uverbs_abi::mlx5::FlowCountersDesc;
+use uverbs_abi::types::{ReadCountersFlags, counter_description};
+
+pub use self::reader::Reader;
+use crate::command::{Command, CountersRead, MAX_VALUES};
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::flow::Flow;
+use crate::object::{self, Kind, Object};
+
+/// What a counter counts.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_counter_description")]
+pub enum Point {
+    /// Packets.
+    #[doc(alias = "IBV_COUNTER_PACKETS")]
+    Packets,
+    /// Bytes of these packets. On the soft device: of the whole frame without its FCS.
+    #[doc(alias = "IBV_COUNTER_BYTES")]
+    Bytes,
+}
+
+impl From<Point> for u32 {
+    fn from(point: Point) -> Self {
+        match point {
+            Point::Packets => counter_description::PACKETS,
+            Point::Bytes => counter_description::BYTES,
+        }
+    }
+}
+
+impl TryFrom<u32> for Point {
+    type Error = Error;
+
+    /// The point that the kernel knows by a number; any other is [`ErrorKind::Unsupported`].
+    fn try_from(description: u32) -> Result<Self> {
+        match description {
+            counter_description::PACKETS => Ok(Self::Packets),
+            counter_description::BYTES => Ok(Self::Bytes),
+            _ => Err(Error::refused(
+                "counters.attach",
+                Errno::EOPNOTSUPP,
+                "packets and bytes are all that can be counted",
+            )),
+        }
+    }
+}
+
+/// Counters that flows count into, read at the indices that points were attached to.
+///
+/// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone.
+///
+/// ```
+/// use uverbs::{Eth, FlowRule, Point, SoftDevice};
+/// # fn main() -> uverbs::Result<()> {
+/// let device = SoftDevice::default();
+/// let context = device.open()?;
+/// let cq = context.create_cq(16)?;
+/// let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+///
+/// let counters = context.create_counters()?;
+/// counters.attach(Point::Packets, 0)?;
+/// counters.attach(Point::Bytes, 1)?;
+/// let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, 1])).count(&counters);
+/// let flow = qp.create_flow(&rule)?;
+///
+/// let mut frame = [0; 60];
+/// frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+/// device.inject(&frame);
+///
+/// let mut values = [0; 2];
+/// counters.read(&mut values)?;
+/// assert_eq!(values, [1, 60]);
+/// # drop(flow);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_counters")]
+pub struct Counters(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    object: Object,
+    /// Held while a flow is created or destroyed, and while a point is attached.
+    binding: Mutex<Binding>,
+    /// How many values a read must have room for; none while no flow uses the counters. Shared by reads,
+    /// exclusive to the first bind and the last unbind.
+    slots: RwLock<Option<usize>>,
+}
+
+#[derive(Debug, Default)]
+struct Binding {
+    points: Vec<FlowCountersDesc>,
+    /// Flows that count into the object.
+    flows: usize,
+    /// Whether a flow was ever bound, so that the device's counter is there.
+    allocated: bool,
+    /// Whether the device had no counter at the first bind; the kernel's object is damaged then.
+    damaged: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if binding.damaged && self.object.context().provider().keeps_failed_counters() {
+            self.object.abandon();
+        }
+    }
+}
+
+impl Context {
+    /// Makes a counters object, with all values zero and no points.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) when the driver has no counters: of the kernel's drivers,
+    /// mlx5 alone has.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_COUNTERS_CREATE` (uverbs_std_types_counters.c, Linux 6.1).
+    #[doc(alias = "ibv_create_counters")]
+    pub fn create_counters(&self) -> Result<Counters> {
+        let mut command = Command::new("counters.create", counters::OBJECT, counters::method::CREATE);
+        command.new_handle(create::HANDLE);
+        self.invoke(&mut command).map_err(|error| {
+            let hint = format!("the driver {} has no flow counters", self.device().driver());
+            error.hinted_if(ErrorKind::Unsupported, hint)
+        })?;
+        let object = Object::new(self, Kind::Counters, command.new_handle_of(create::HANDLE)?);
+        let inner = Inner { object, binding: Mutex::default(), slots: RwLock::new(None) };
+        Ok(Counters(Arc::new(inner)))
+    }
+}
+
+impl Counters {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.object.id()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.0.object.context()
+    }
+
+    fn binding(&self) -> MutexGuard<'_, Binding> {
+        self.0.binding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds `point` to the value at `index`; values start at zero, and several points at one index are
+    /// summed.
+    ///
+    /// Nothing is sent to the device: the points go with the first flow.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a flow uses the counters; it is allowed again when the last one is
+    /// gone. [`InvalidInput`](ErrorKind::InvalidInput) for an index above 8190, the last that a read can
+    /// return (mlx5 writes outside its memory for some of those), and for more than 8191 points.
+    #[doc(alias = "ibv_attach_counters_point_flow")]
+    pub fn attach(&self, point: Point, index: u32) -> Result<()> {
+        let op = "counters.attach";
+        if index as usize >= MAX_VALUES {
+            let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let mut binding = self.binding();
+        if binding.flows > 0 {
+            let hint = "a flow uses these counters; attach before the first flow or after the last";
+            return Err(Error::refused(op, Errno::EBUSY, hint));
+        }
+        if binding.points.len() == MAX_VALUES {
+            return Err(Error::refused(op, Errno::EINVAL, "8191 points are the most"));
+        }
+        binding.points.push(FlowCountersDesc { description: point.into(), index });
+        Ok(())
+    }
+
+    /// Would attach a point to a flow that exists; no driver can.
+    ///
+    /// # Errors
+    /// Always [`Unsupported`](ErrorKind::Unsupported).
+    pub fn attach_live(&self, _flow: &Flow, _point: Point, _index: u32) -> Result<()> {
+        let hint = "no driver attaches to a flow that exists; attach before the flow is created";
+        Err(Error::refused("counters.attach", Errno::EOPNOTSUPP, hint))
+    }
+
+    /// Reads all values from the device into `values`; values without a point are zero.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) while no flow uses the counters, and when `values` has no
+    /// room for the highest index.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_COUNTERS_READ` (uverbs_std_types_counters.c, Linux 6.1); on mlx5 one firmware command.
+    #[doc(alias = "ibv_read_counters")]
+    pub fn read(&self, values: &mut [u64]) -> Result<()> {
+        self.read_with(values, ReadCountersFlags::empty())
+    }
+
+    /// Reads all values, passing flags to the driver.
+    ///
+    /// [`PREFER_CACHED`](ReadCountersFlags::PREFER_CACHED) asks for values that the driver has cached. No
+    /// driver has a cache (Linux 6.1 to 7.2: mlx5 accepts the flag and never looks at it), so today the
+    /// cost and the result are those of [`Counters::read`].
+    ///
+    /// # Errors
+    /// As [`Counters::read`].
+    pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
+        let op = "counters.read";
+        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(needed) = *slots else {
+            return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters yet"));
+        };
+        check_slots(op, values.len(), needed)?;
+        // The kernel takes no more, and nothing stands behind them.
+        let (values, rest) = values.split_at_mut(values.len().min(MAX_VALUES));
+        let context = self.context();
+        let mut command = CountersRead::new(context.driver_id(), self.id(), flags.bits());
+        context.read_counters(&mut command, values)?;
+        rest.fill(0);
+        Ok(())
+    }
+
+    /// Destroys the counters and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around.
+    #[doc(alias = "ibv_destroy_counters")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::get_mut(&mut self.0) else {
+            let hint = "a flow counts into these counters, or a clone of them is around";
+            return Err((self, object::shared("counters.destroy", hint)));
+        };
+        if inner.binding.get_mut().unwrap_or_else(PoisonError::into_inner).damaged {
+            // What dropping does is all that can be done.
+            return Ok(());
+        }
+        inner.object.release().map_err(|error| (self, error))
+    }
+
+    /// Creates a flow that counts here: `create` is given the points if the device must be told them.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when there are no points, or an earlier flow found the
+    /// device without counters; and those of `create`.
+    pub(crate) fn bind<T>(&self, create: impl FnOnce(&[FlowCountersDesc]) -> Result<T>) -> Result<T> {
+        let op = "flow.create";
+        let mut binding = self.binding();
+        if binding.damaged {
+            let hint = "the device had no counter for these counters before; make others";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let made = if binding.flows > 0 {
+            create(&[])?
+        } else {
+            let highest = binding.points.iter().map(|point| point.index as usize + 1).max();
+            let Some(needed) = highest else {
+                return Err(Error::refused(op, Errno::EINVAL, "attach a point to the counters first"));
+            };
+            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
+            let made = create(&binding.points).inspect_err(|error| {
+                binding.damaged = !binding.allocated && may_damage(error);
+            })?;
+            *slots = Some(needed);
+            made
+        };
+        binding.allocated = true;
+        binding.flows += 1;
+        Ok(made)
+    }
+
+    /// Destroys a flow that counts here. If that fails the counters stay bound.
+    pub(crate) fn unbind(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut binding = self.binding();
+        if binding.flows == 1 {
+            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
+            destroy()?;
+            *slots = None;
+        } else {
+            destroy()?;
+        }
+        binding.flows = binding.flows.saturating_sub(1);
+        Ok(())
+    }
+
+    /// How many values a read must have room for; zero while unbound.
+    fn needed(&self) -> usize {
+        self.0.slots.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(0)
+    }
+}
+
+/// Whether an error of the first bind may have come from the allocation of the device's counter. The core
+/// and the checks before it have their own numbers; firmware has these (cmd_status_to_err, cmd.c, Linux 6.1).
+fn may_damage(error: &Error) -> bool {
+    let before = [
+        Errno::EINVAL,
+        Errno::EFAULT,
+        Errno::EOPNOTSUPP,
+        Errno::EPROTONOSUPPORT,
+        Errno::EPERM,
+        Errno::ENOENT,
+        Errno::EEXIST,
+        Errno::ENOSPC,
+    ];
+    !before.iter().any(|errno| error.errno() == Some(*errno as i32))
+}
+
+/// Whether `len` values are enough for the highest index.
+fn check_slots(op: &'static str, len: usize, needed: usize) -> Result<()> {
+    if len < needed {
+        let hint = format!("room for {len} values, but the highest index needs {needed}");
+        return Err(Error::refused(op, Errno::EINVAL, hint));
+    }
+    Ok(())
+}

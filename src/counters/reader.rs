@@ -1,0 +1,63 @@
+//! Reading in a hot loop.
+
+use uverbs_abi::types::ReadCountersFlags;
+
+use super::Counters;
+use crate::command::CountersRead;
+use crate::context::Context;
+use crate::error::Result;
+use crate::flow::Flow;
+
+/// A read of counters prepared once: no allocation and no lock at each [`Reader::read`].
+///
+/// It keeps its flow alive, so the counters stay bound and no guard is needed: a flow that is dropped
+/// is destroyed when its last reader is gone too. One reader is for one thread; make one for each.
+///
+/// ```
+/// # use uverbs::{FlowRule, Point, SoftDevice};
+/// # fn main() -> uverbs::Result<()> {
+/// # let device = SoftDevice::default();
+/// # let context = device.open()?;
+/// # let cq = context.create_cq(16)?;
+/// # let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+/// # let counters = context.create_counters()?;
+/// # counters.attach(Point::Packets, 0)?;
+/// let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+/// let mut reader = flow.reader()?;
+/// device.inject(&[0; 60]);
+/// assert_eq!(reader.read()?, [1]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    command: CountersRead,
+    values: Box<[u64]>,
+    context: Context,
+    _flow: Flow,
+}
+
+impl Reader {
+    /// Prepares a read of `counters`, which `flow` counts into.
+    pub(crate) fn new(counters: &Counters, flow: Flow, flags: ReadCountersFlags) -> Self {
+        let context = counters.context().clone();
+        let command = CountersRead::new(context.driver_id(), counters.id(), flags.bits());
+        let values = vec![0; counters.needed()].into_boxed_slice();
+        Self { command, values, context, _flow: flow }
+    }
+
+    /// Reads all values from the device, up to the highest index that has a point.
+    ///
+    /// # Errors
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and those of its firmware.
+    #[inline]
+    pub fn read(&mut self) -> Result<&[u64]> {
+        self.context.read_counters(&mut self.command, &mut self.values)?;
+        Ok(&self.values)
+    }
+
+    /// The values of the last successful [`Reader::read`]; zeros before the first.
+    pub fn values(&self) -> &[u64] {
+        &self.values
+    }
+}

@@ -1,0 +1,241 @@
+//! Completion queues, and the channels that announce completions.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_abi::ids::cq::{self, create};
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::rxe::CreateCqResp;
+use uverbs_abi::write::{CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::command::Command;
+use crate::completion::Completion;
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event;
+use crate::object::{self, Kind, Object};
+use crate::provider::rxe::Completions;
+
+/// A completion queue.
+///
+/// Polling takes `&mut self`: a queue has one consumer, and no lock is needed. Queue pairs keep the kernel
+/// object alive; the ring of completions belongs to this handle.
+#[derive(Debug)]
+#[doc(alias = "ibv_cq")]
+pub struct CompletionQueue {
+    ring: Completions,
+    shared: Arc<Shared>,
+}
+
+/// The part of a completion queue that queue pairs share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    _channel: Option<CompletionChannel>,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> u32 {
+        self.object.id()
+    }
+}
+
+impl Context {
+    /// Makes a completion queue with room for at least `entries` completions.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries or more than the device has.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue> {
+        self.cq(entries).create()
+    }
+
+    /// Begins a completion queue with more to say about it.
+    pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
+        CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0 }
+    }
+
+    /// Makes a channel on which completion queues announce completions.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `CREATE_COMP_CHANNEL` by `INVOKE_WRITE` (ib_uverbs_create_comp_channel, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
+        let op = "comp_channel.create";
+        let request = CreateCompChannel::default();
+        let mut response = CreateCompChannelResp::new_zeroed();
+        let mut command = Command::write(op, cmd::CREATE_COMP_CHANNEL);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).output_is_fd();
+        self.invoke(&mut command)?;
+        let fd = command.take_fd()?;
+        event::set_nonblocking(op, &fd)?;
+        Ok(CompletionChannel(Arc::new(fd)))
+    }
+}
+
+/// A completion queue about to be made; see [`Context::cq`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+pub struct CompletionQueueBuilder<'a> {
+    context: &'a Context,
+    entries: u32,
+    channel: Option<&'a CompletionChannel>,
+    vector: u32,
+    cookie: u64,
+}
+
+impl<'a> CompletionQueueBuilder<'a> {
+    /// Announces completions on `channel`, once [`CompletionQueue::notify`] asks for it.
+    pub fn channel(mut self, channel: &'a CompletionChannel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// The completion vector to be interrupted by, below [`Context::completion_vectors`]; 0 if not given.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// A number by which events tell which queue they are from; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, more than the device has, or a vector
+    /// that it does not have.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_CQ_CREATE` (uverbs_std_types_cq.c, Linux 6.1).
+    pub fn create(self) -> Result<CompletionQueue> {
+        let op = "cq.create";
+        let Self { context, entries, channel, vector, cookie } = self;
+        context.provider().needs_rings(op)?;
+        let mut real_entries = 0_u32;
+        let mut driver = CreateCqResp::new_zeroed();
+        let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .input(create::CQE, &entries)
+            .input(create::USER_HANDLE, &cookie)
+            .input(create::COMP_VECTOR, &vector)
+            .output(create::RESP_CQE, real_entries.as_mut_bytes())
+            .driver_output(driver.as_mut_bytes());
+        if let Some(channel) = channel {
+            command.fd(create::COMP_CHANNEL, channel.0.as_fd());
+        }
+        context.invoke(&mut command).map_err(|error| {
+            error.hinted_if(
+                ErrorKind::InvalidInput,
+                "check the number of entries against max_cqe, and the vector",
+            )
+        })?;
+        let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?);
+        let ring = Completions::open(op, context, driver.mi)?;
+        let shared = Shared { object, _channel: channel.cloned() };
+        Ok(CompletionQueue { ring, shared: Arc::new(shared) })
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How many completions the queue can hold.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity()
+    }
+
+    /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        let mut next = completions.iter_mut();
+        let limit = next.len();
+        self.ring.poll(limit, |wc| {
+            if let Some(completion) = next.next() {
+                *completion = Completion::from(wc);
+            }
+        })
+    }
+
+    /// Asks for one event on the queue's channel at the next completion, or at the next solicited one.
+    ///
+    /// Completions that came before this call are not announced: poll once more after it.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn notify(&self, solicited_only: bool) -> Result<()> {
+        let object = &self.shared.object;
+        let request = ReqNotifyCq { cq_handle: object.id(), solicited_only: solicited_only.into() };
+        let mut command = Command::write("cq.notify", cmd::REQ_NOTIFY_CQ);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)
+    }
+
+    /// Destroys the queue and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        let Self { ring, shared } = self;
+        let shared = match Arc::try_unwrap(shared) {
+            Ok(shared) => shared,
+            Err(shared) => {
+                let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
+                return Err((Self { ring, shared }, error));
+            }
+        };
+        let Shared { object, _channel } = shared;
+        object
+            .destroy()
+            .map_err(|(object, error)| (Self { ring, shared: Arc::new(Shared { object, _channel }) }, error))
+    }
+}
+
+/// A file on which completion queues announce completions.
+///
+/// Cheap to clone; closed when the last clone and the last queue on it are gone.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_comp_channel")]
+pub struct CompletionChannel(Arc<OwnedFd>);
+
+impl CompletionChannel {
+    /// The cookie of the queue that made the next event, or none when there is no event yet; never waits.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn next_event(&self) -> Result<Option<u64>> {
+        let record = event::read::<CompEventDesc>("comp_channel.read", &self.0)?;
+        Ok(record.map(|record| record.cq_handle))
+    }
+
+    /// Waits for an event, for ever when no `timeout` is given, and says whether there is one.
+    ///
+    /// # Errors
+    /// Those of `poll(2)`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        event::wait("comp_channel.wait", &self.0, timeout)
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

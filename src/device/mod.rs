@@ -1,0 +1,390 @@
+//! Devices: what there is, before anything is opened.
+
+mod netlink;
+mod sysfs;
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use uverbs_abi::types::driver_id;
+
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::provider::Provider;
+#[cfg(feature = "soft")]
+use crate::soft::SoftDevice;
+use crate::transport::{Transport, Uverbs};
+
+/// An RDMA device: plain data, found by [`devices`] or made by a soft device.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_device")]
+pub struct Device {
+    pub(crate) name: String,
+    pub(crate) index: Option<u32>,
+    pub(crate) node: Node,
+    pub(crate) driver_id: u32,
+    pub(crate) abi_version: u32,
+    pub(crate) node_guid: u64,
+    pub(crate) sys_image_guid: u64,
+    pub(crate) firmware: String,
+    pub(crate) node_type: u8,
+    pub(crate) protocol: Option<String>,
+    pub(crate) ports: u32,
+    pub(crate) interfaces: Vec<Interface>,
+    /// Where this device's sysfs tree is; none for a soft device.
+    pub(crate) sysfs: Option<PathBuf>,
+}
+
+/// What is opened.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// A character device, such as `/dev/infiniband/uverbs0`.
+    File(PathBuf),
+    #[cfg(feature = "soft")]
+    Soft(SoftDevice),
+}
+
+/// A network interface that belongs to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The port, from 1.
+    pub port: u32,
+    /// The interface's name, such as `eth0`.
+    pub name: String,
+}
+
+impl Device {
+    /// The device's name, such as `mlx5_0` or `rxe0`.
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kernel's index of the device; none when it was found without netlink.
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        self.index
+    }
+
+    /// The character device; none for a soft device.
+    pub fn node(&self) -> Option<&Path> {
+        match &self.node {
+            Node::File(path) => Some(path),
+            #[cfg(feature = "soft")]
+            Node::Soft(_) => None,
+        }
+    }
+
+    /// Number of the kernel driver: one of [`uverbs_abi::types::driver_id`], 0 when unknown.
+    pub fn driver_id(&self) -> u32 {
+        self.driver_id
+    }
+
+    /// Name of the kernel driver.
+    pub fn driver(&self) -> &'static str {
+        #[cfg(feature = "soft")]
+        if let Node::Soft(_) = self.node {
+            return "soft";
+        }
+        DRIVERS.iter().find(|driver| driver.id == self.driver_id).map_or("unknown", |driver| driver.name)
+    }
+
+    /// Version of the driver's own ABI.
+    pub fn abi_version(&self) -> u32 {
+        self.abi_version
+    }
+
+    /// GUID of the node.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn node_guid(&self) -> Guid {
+        Guid(self.node_guid)
+    }
+
+    /// GUID of the system that the node is a part of.
+    pub fn sys_image_guid(&self) -> Guid {
+        Guid(self.sys_image_guid)
+    }
+
+    /// Firmware version as the driver words it; empty when it has none.
+    pub fn firmware(&self) -> &str {
+        &self.firmware
+    }
+
+    /// Type of the node: one of [`uverbs_abi::types::node_type`].
+    pub fn node_type(&self) -> u8 {
+        self.node_type
+    }
+
+    /// Protocol, such as `roce` or `ib`; none when it was found without netlink.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// Number of ports.
+    pub fn ports(&self) -> u32 {
+        self.ports
+    }
+
+    /// The network interfaces of the ports.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// Where sysfs shows the device; none for a soft device. It need not exist.
+    #[doc(alias = "ibdev_path")]
+    pub fn sysfs(&self) -> Option<&Path> {
+        self.sysfs.as_deref()
+    }
+
+    pub(crate) fn provider(&self) -> Provider {
+        match self.node {
+            Node::File(_) => Provider::of(self.driver_id),
+            #[cfg(feature = "soft")]
+            Node::Soft(_) => Provider::Soft,
+        }
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PermissionDenied`] and [`ErrorKind::NotFound`] as the device file's mode and presence say.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context> {
+        self.open_with(|transport| transport)
+    }
+
+    /// Opens the device behind a wrapper of one's own: to trace, to count, to inject faults.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_with(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>) -> Result<Context> {
+        let transport: Box<dyn Transport> = match &self.node {
+            Node::File(path) => {
+                let file = Uverbs::open(path).map_err(|errno| self.open_error(path, errno))?;
+                Box::new(file)
+            }
+            #[cfg(feature = "soft")]
+            Node::Soft(device) => Box::new(device.connect()),
+        };
+        Context::establish(self.clone(), wrap(transport)).map_err(|error| {
+            if self.driver_id == driver_id::UNKNOWN && self.sysfs.is_some() {
+                return error.hinted_if(
+                    ErrorKind::InvalidInput,
+                    "the driver could not be identified without RDMA netlink, and commands must name it",
+                );
+            }
+            error
+        })
+    }
+
+    fn open_error(&self, path: &Path, errno: Errno) -> Error {
+        let error = Error::kernel("device.open", errno);
+        match error.kind() {
+            ErrorKind::PermissionDenied => error.hinted(format!(
+                "no read and write access to {}, or the device is in another network namespace",
+                path.display()
+            )),
+            ErrorKind::NotFound => {
+                error.hinted(format!("{} is not there; is the module ib_uverbs loaded?", path.display()))
+            }
+            _ => error,
+        }
+    }
+
+    /// Reads a partition key.
+    pub(crate) fn pkey(&self, port: u8, index: u16) -> Result<u16> {
+        match &self.sysfs {
+            Some(root) => sysfs::pkey(root, port, index),
+            // A RoCE port has one key, the default one.
+            None if port == 1 && index == 0 => Ok(0xffff),
+            None => Err(Error::kernel("pkey.query", Errno::ENOENT)),
+        }
+    }
+}
+
+#[cfg(feature = "soft")]
+impl SoftDevice {
+    /// This device as discovery would show it.
+    pub fn device(&self) -> Device {
+        Device {
+            name: self.name().to_owned(),
+            index: None,
+            node: Node::Soft(self.clone()),
+            driver_id: crate::soft::DRIVER_ID,
+            abi_version: 1,
+            node_guid: crate::soft::NODE_GUID,
+            sys_image_guid: crate::soft::NODE_GUID,
+            firmware: crate::soft::FIRMWARE.to_owned(),
+            node_type: uverbs_abi::types::node_type::IB_CA,
+            protocol: Some("roce".to_owned()),
+            ports: crate::soft::PORTS.into(),
+            interfaces: Vec::new(),
+            sysfs: None,
+        }
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disassociated`] when it was unplugged.
+    pub fn open(&self) -> Result<Context> {
+        self.device().open()
+    }
+}
+
+/// A 64-bit GUID, printed as four groups of four hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid(pub u64);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(guid) = self;
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            guid >> 48,
+            guid >> 32 & 0xffff,
+            guid >> 16 & 0xffff,
+            guid & 0xffff
+        )
+    }
+}
+
+/// The devices of this machine, as [`devices`] found them.
+#[derive(Clone, Debug, Default)]
+#[doc(alias = "ibv_get_device_list")]
+pub struct Devices(Vec<Device>);
+
+impl Devices {
+    /// The device called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    pub fn named(&self, name: &str) -> Result<&Device> {
+        self.find(|device| device.name == name, || format!("no device {name}"))
+    }
+
+    /// The device with the kernel's index `index`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    pub fn indexed(&self, index: u32) -> Result<&Device> {
+        self.find(|device| device.index == Some(index), || format!("no device with index {index}"))
+    }
+
+    /// The device with the node GUID `guid`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    pub fn with_guid(&self, guid: Guid) -> Result<&Device> {
+        self.find(|device| device.node_guid == guid.0, || format!("no device with node GUID {guid}"))
+    }
+
+    /// The device behind a character device: a path, or just `uverbs0`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    pub fn at_node(&self, node: impl AsRef<Path>) -> Result<&Device> {
+        let node = node.as_ref();
+        let named = |path: &Path| path == node || path.file_name() == Some(node.as_os_str());
+        self.find(|device| device.node().is_some_and(named), || format!("no device at {}", node.display()))
+    }
+
+    fn find(&self, wanted: impl Fn(&Device) -> bool, missing: impl Fn() -> String) -> Result<&Device> {
+        self.0.iter().find(|device| wanted(device)).ok_or_else(|| {
+            let names: Vec<_> = self.0.iter().map(Device::name).collect();
+            let there = match names.as_slice() {
+                [] => "there is no RDMA device on this machine".to_owned(),
+                names => format!("there is {}", names.join(", ")),
+            };
+            Error::refused("device.find", Errno::ENODEV, format!("{}; {there}", missing()))
+        })
+    }
+}
+
+impl Deref for Devices {
+    type Target = [Device];
+
+    fn deref(&self) -> &[Device] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Devices {
+    type Item = Device;
+    type IntoIter = std::vec::IntoIter<Device>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// Every RDMA device that can be opened, in the kernel's order.
+///
+/// The kernel is asked by RDMA netlink; where that is not possible (no module, a sandbox), sysfs is read,
+/// below `SYSFS_PATH` if that is set, as libibverbs does, else below `/sys`.
+///
+/// # Errors
+/// Those of reading; a machine without RDMA has no devices, which is no error.
+///
+/// ```
+/// for device in uverbs::devices()? {
+///     println!("{} {} {}", device.name(), device.driver(), device.node_guid());
+/// }
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+pub fn devices() -> Result<Devices> {
+    let root = std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
+    match netlink::devices(&root) {
+        Ok(devices) => Ok(Devices(devices)),
+        Err(_) => devices_in(&root),
+    }
+}
+
+/// Every RDMA device that a sysfs tree shows; `root` is usually `/sys`.
+///
+/// # Errors
+/// Those of reading; a tree without RDMA has no devices, which is no error.
+pub fn devices_in(root: impl AsRef<Path>) -> Result<Devices> {
+    sysfs::devices(root.as_ref()).map(Devices)
+}
+
+/// A kernel driver, under the number that commands carry and the name it binds to hardware with.
+struct Driver {
+    id: u32,
+    name: &'static str,
+    module: &'static str,
+}
+
+/// `enum rdma_driver_id`, include/uapi/rdma/ib_user_ioctl_verbs.h, Linux 7.2; modules: the drivers' own.
+const DRIVERS: [Driver; 21] = {
+    const fn driver(id: u32, name: &'static str, module: &'static str) -> Driver {
+        Driver { id, name, module }
+    }
+    use driver_id::*;
+    [
+        driver(MLX5, "mlx5", "mlx5_core"),
+        driver(MLX4, "mlx4", "mlx4_core"),
+        driver(CXGB3, "cxgb3", "iw_cxgb3"),
+        driver(CXGB4, "cxgb4", "cxgb4"),
+        driver(MTHCA, "mthca", "ib_mthca"),
+        driver(BNXT_RE, "bnxt_re", "bnxt_en"),
+        driver(OCRDMA, "ocrdma", "be2net"),
+        driver(NES, "nes", "iw_nes"),
+        driver(IRDMA, "irdma", "ice"),
+        driver(VMW_PVRDMA, "vmw_pvrdma", "vmw_pvrdma"),
+        driver(QEDR, "qedr", "qede"),
+        driver(HNS, "hns", "hns3"),
+        driver(USNIC, "usnic", "enic"),
+        driver(RXE, "rxe", ""),
+        driver(HFI1, "hfi1", "hfi1"),
+        driver(QIB, "qib", "ib_qib"),
+        driver(EFA, "efa", "efa"),
+        driver(SIW, "siw", ""),
+        driver(ERDMA, "erdma", "erdma"),
+        driver(MANA, "mana", "mana"),
+        driver(IONIC, "ionic", "ionic"),
+    ]
+};

@@ -1,0 +1,109 @@
+//! Discovery by sysfs: `infiniband_verbs/uverbsN` and `infiniband/<device>` below `class`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use uverbs_abi::types::driver_id;
+
+use super::{DRIVERS, Device, Interface, Node};
+use crate::error::{Error, Result};
+
+const OP: &str = "device.list";
+
+/// Every device that has a uverbs node, in the order of the nodes.
+pub(super) fn devices(root: &Path) -> Result<Vec<Device>> {
+    let nodes = match fs::read_dir(root.join("class/infiniband_verbs")) {
+        Ok(nodes) => nodes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(OP, &error)),
+    };
+    let mut numbered = Vec::new();
+    for node in nodes {
+        let path = node.map_err(|error| io_error(OP, &error))?.path();
+        let number =
+            path.file_name().and_then(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<u32>().ok());
+        numbered.extend(number.map(|number| (number, path)));
+    }
+    numbered.sort();
+    // A device that vanishes while we look has no entry.
+    Ok(numbered.iter().filter_map(|(number, path)| device(root, *number, path)).collect())
+}
+
+fn device(root: &Path, number: u32, verbs: &Path) -> Option<Device> {
+    let name = line(&verbs.join("ibdev")).filter(|name| !name.is_empty() && !name.contains('/'))?;
+    let path = root.join("class/infiniband").join(&name);
+    let interfaces = interfaces(&path);
+    Some(Device {
+        index: None,
+        node: Node::File(format!("/dev/infiniband/uverbs{number}").into()),
+        driver_id: driver(&path, verbs),
+        abi_version: line(&verbs.join("abi_version"))?.parse().ok()?,
+        node_guid: guid(&path.join("node_guid")),
+        sys_image_guid: guid(&path.join("sys_image_guid")),
+        firmware: line(&path.join("fw_ver")).unwrap_or_default(),
+        node_type: line(&path.join("node_type")).map_or(0, |text| leading_number(&text)),
+        protocol: None,
+        ports: fs::read_dir(path.join("ports")).map_or(0, |ports| ports.count() as u32),
+        interfaces,
+        sysfs: Some(path),
+        name,
+    })
+}
+
+/// The driver, as far as sysfs tells: by the driver of the PCI function, or by rxe's own `parent` file.
+fn driver(device: &Path, verbs: &Path) -> u32 {
+    let module = fs::read_link(verbs.join("device/driver")).ok();
+    let module = module.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    match module {
+        Some(module) => DRIVERS
+            .iter()
+            .find(|driver| driver.module == module)
+            .map_or(driver_id::UNKNOWN, |driver| driver.id),
+        None if device.join("parent").exists() => driver_id::RXE,
+        None => driver_id::UNKNOWN,
+    }
+}
+
+/// The interfaces that the ports' GIDs belong to.
+fn interfaces(device: &Path) -> Vec<Interface> {
+    let mut found = Vec::new();
+    for port in 1..=u32::from(u8::MAX) {
+        let path = device.join(format!("ports/{port}"));
+        if !path.exists() {
+            break;
+        }
+        let name = line(&path.join("gid_attrs/ndevs/0"));
+        found.extend(name.map(|name| Interface { port, name }));
+    }
+    found
+}
+
+/// A partition key of the device whose tree is `device`.
+pub(super) fn pkey(device: &Path, port: u8, index: u16) -> Result<u16> {
+    const OP: &str = "pkey.query";
+    let path: PathBuf = device.join(format!("ports/{port}/pkeys/{index}"));
+    let text = fs::read_to_string(&path).map_err(|error| io_error(OP, &error))?;
+    let digits = text.trim().strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
+    digits.ok_or_else(|| Error::malformed(OP, format!("{} holds no key", path.display())))
+}
+
+fn line(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// Four groups of hexadecimal digits.
+fn guid(path: &Path) -> u64 {
+    let text = line(path).unwrap_or_default().replace(':', "");
+    u64::from_str_radix(&text, 16).unwrap_or(0)
+}
+
+/// The number in front of a text such as `1: CA`.
+fn leading_number(text: &str) -> u8 {
+    text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn io_error(op: &'static str, error: &io::Error) -> Error {
+    Error::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}

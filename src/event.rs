@@ -1,0 +1,42 @@
+//! Event files: each read gives one record of a fixed size.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Error, Result};
+
+/// Makes reads of `fd` return at once.
+pub(crate) fn set_nonblocking(op: &'static str, fd: &OwnedFd) -> Result<()> {
+    let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(|errno| Error::kernel(op, errno))?;
+    let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+    fcntl(fd, FcntlArg::F_SETFL(flags)).map_err(|errno| Error::kernel(op, errno))?;
+    Ok(())
+}
+
+/// Reads one record, or none when none is waiting.
+pub(crate) fn read<T: FromBytes + IntoBytes>(op: &'static str, fd: &OwnedFd) -> Result<Option<T>> {
+    let mut record = T::new_zeroed();
+    match nix::unistd::read(fd, record.as_mut_bytes()) {
+        Ok(len) if len == size_of::<T>() => Ok(Some(record)),
+        Ok(_) => Err(Error::malformed(op, "a record cut short")),
+        Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+        Err(errno) => Err(Error::kernel(op, errno)),
+    }
+}
+
+/// Waits until `fd` can be read, or `timeout` is over (none: for ever). True when it can be read.
+pub(crate) fn wait(op: &'static str, fd: &OwnedFd, timeout: Option<Duration>) -> Result<bool> {
+    let timeout = timeout
+        .map_or(PollTimeout::NONE, |timeout| PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX));
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, timeout) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(Error::kernel(op, errno)),
+    }
+}

@@ -1,0 +1,216 @@
+//! Flows: rules in force.
+
+mod rule;
+mod spec;
+mod text;
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ioctl::UHW_IN;
+use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData, FlowCountersDesc};
+use uverbs_abi::types::ReadCountersFlags;
+use uverbs_abi::write::cmd;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+pub use self::rule::{CatchAll, FlowRule, Normal, RuleType, Sniffer};
+pub use self::spec::{
+    Esp, Eth, FlowLabel, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel, Spec, Tcp, Udp, VlanId, Vni,
+    Vxlan,
+};
+pub use self::text::{AnyRule, RuleError};
+use crate::command::Command;
+use crate::context::Context;
+use crate::counters::{Counters, Reader};
+use crate::error::{Error, ErrorKind, Result};
+use crate::object::{self, Kind, Object};
+use crate::provider::Provider;
+use crate::qp::{self, QpType, QueuePair};
+
+/// A rule in force: packets that match go to its queue pair, and into its counters.
+///
+/// The flow ends when this handle and every [`Reader`] made from it are gone. It keeps its queue pair
+/// and its counters alive.
+#[derive(Debug)]
+#[doc(alias = "ibv_flow")]
+pub struct Flow(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    object: Object,
+    counters: Option<Counters>,
+    _qp: Arc<qp::Shared>,
+}
+
+impl Inner {
+    fn release(&mut self) -> Result<()> {
+        let Self { object, counters, .. } = self;
+        match counters {
+            Some(counters) => counters.unbind(|| object.release()),
+            None => object.release(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A flow that could not be destroyed goes on counting until the device file is closed. It is not
+        // tried again: that could run beside a read.
+        if self.object.is_live() && self.release().is_err() {
+            self.object.abandon();
+        }
+    }
+}
+
+/// mlx5's payload: how many maps of points follow, and the one map.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+struct CountersPayload {
+    head: Payload,
+    map: FlowCountersData,
+}
+
+/// Where the address of the points stands in it.
+const MAP_ADDRESS: usize = size_of::<Payload>();
+
+impl<T: QpType> QueuePair<T> {
+    /// Puts a rule in force, with this queue pair as destination.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver
+    /// refuses; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for what the driver cannot match;
+    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. After that the
+    /// counters of the rule, if this was their first flow, can only be destroyed.
+    ///
+    /// # Kernel
+    /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_create_flow")]
+    pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
+        rule.check()?;
+        let context = self.shared().object().context();
+        let object = match rule.counters() {
+            Some(counters) => {
+                if !counters.context().is_same(context) {
+                    let hint = "the counters belong to another open device than the queue pair";
+                    return Err(Error::refused("flow.create", Errno::EINVAL, hint));
+                }
+                counters.bind(|points| self.send_rule(context, rule, Some(points)))?
+            }
+            None => self.send_rule(context, rule, None)?,
+        };
+        let inner = Inner { object, counters: rule.counters().cloned(), _qp: self.shared().clone() };
+        Ok(Flow(Arc::new(inner)))
+    }
+
+    /// `points` are to be sent with a rule that counts, and are empty when the device has them already.
+    fn send_rule<K: RuleType>(
+        &self,
+        context: &Context,
+        rule: &FlowRule<K>,
+        points: Option<&[FlowCountersDesc]>,
+    ) -> Result<Object> {
+        let request = rule.request(self.shared().object().id());
+        let mut response = CreateFlowResp::new_zeroed();
+        let points = points.filter(|_| context.provider().counts_as_mlx5());
+        let known = points.is_none_or(<[_]>::is_empty);
+        let mut payload = CountersPayload {
+            head: Payload { ncounters_data: u32::from(!known), reserved: 0 },
+            map: FlowCountersData {
+                ncounters: points.map_or(0, |p| p.len() as u32),
+                ..FromZeros::new_zeroed()
+            },
+        };
+        let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
+        command.input(CORE_IN, request.bytes()).output(CORE_OUT, response.as_mut_bytes());
+        match points {
+            Some([]) => command.input(UHW_IN, &payload),
+            Some(points) => command.nested(UHW_IN, payload.as_mut_bytes(), MAP_ADDRESS, points.as_bytes()),
+            None if context.provider().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
+            None => &mut command,
+        };
+        context.invoke(&mut command).map_err(|error| explain(context, error))?;
+        Ok(Object::new(context, Kind::Flow, response.flow_handle))
+    }
+}
+
+fn explain(context: &Context, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
+        ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
+        ErrorKind::Unsupported if context.provider() == Provider::Rxe => error.hinted("rxe has no flows"),
+        ErrorKind::Unsupported => {
+            error.hinted("the device has no flows, or cannot match a part of this rule")
+        }
+        ErrorKind::Exhausted => error.hinted("the device has no counter or no room for the rule left"),
+        ErrorKind::InvalidInput if error.errno() == Some(Errno::EEXIST as i32) => {
+            error.hinted("a rule with the same match and another action is in force")
+        }
+        _ => error,
+    }
+}
+
+impl Context {
+    /// Whether the driver has flows. Nothing is made, and no capability is needed.
+    ///
+    /// Which headers it can match is another question, that only [`QueuePair::create_flow`] answers.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
+    ///
+    /// # Kernel
+    /// A command that the driver has no function for is refused before it is looked at; one with a
+    /// `comp_mask` is refused as the first thing that is looked at (uverbs_uapi.c and
+    /// ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    pub fn has_flows(&self) -> Result<bool> {
+        let request = CreateFlow { comp_mask: !0, ..CreateFlow::new_zeroed() };
+        let mut response = CreateFlowResp::new_zeroed();
+        let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        match self.invoke(&mut command) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(true),
+            Err(error) => Err(error),
+            Ok(()) => Err(Error::malformed("flow.create", "a request that makes no sense was accepted")),
+        }
+    }
+}
+
+impl Flow {
+    /// The counters that the flow counts into.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.0.counters.as_ref()
+    }
+
+    /// Prepares a read of the flow's counters for a hot loop.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when the flow counts into none.
+    pub fn reader(&self) -> Result<Reader> {
+        self.reader_with(ReadCountersFlags::empty())
+    }
+
+    /// Prepares a read that passes flags to the driver; see [`Counters::read_with`].
+    ///
+    /// # Errors
+    /// As [`Flow::reader`].
+    pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
+        let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
+        let counters = self.counters().ok_or_else(none)?;
+        Ok(Reader::new(counters, Self(self.0.clone()), flags))
+    }
+
+    /// Ends the flow and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a [`Reader`] keeps the flow.
+    #[doc(alias = "ibv_destroy_flow")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::get_mut(&mut self.0) else {
+            return Err((self, object::shared("flow.destroy", "a reader keeps the flow")));
+        };
+        inner.release().map_err(|error| (self, error))
+    }
+}

@@ -1,0 +1,132 @@
+//! A kernel object: the handle and the one destroying `Drop`.
+
+use nix::errno::Errno;
+use uverbs_abi::ids;
+
+use crate::command::Command;
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What kind of object a handle names, and so how it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pd,
+    Mr,
+    Cq,
+    Qp,
+    Flow,
+    Counters,
+}
+
+/// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
+/// place for a count of events (its size in bytes, zero for none).
+struct Destroy {
+    op: &'static str,
+    object: u16,
+    method: u16,
+    response: usize,
+}
+
+/// The attributes of a destroy method have the same ids in every object.
+const HANDLE: u16 = 0;
+const RESPONSE: u16 = 1;
+
+impl Kind {
+    fn destroy(self) -> Destroy {
+        use ids::{counters, cq, flow, mr, pd, qp};
+        let (op, object, method, response) = match self {
+            Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
+            Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
+            Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
+            Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
+            Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
+            Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
+        };
+        Destroy { op, object, method, response }
+    }
+}
+
+/// A kernel object. Nothing else in the crate destroys one.
+///
+/// Whoever holds an `Object` holds its parents too, in fields behind it, so that drop order is the
+/// order that the kernel wants.
+#[derive(Debug)]
+pub(crate) struct Object {
+    context: Context,
+    kind: Kind,
+    id: u32,
+    /// False once the kernel has let go of the handle, or when it must never be told to.
+    live: bool,
+}
+
+impl Object {
+    /// Takes charge of a handle that the kernel has just made.
+    pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
+        Self { context: context.clone(), kind, id, live: true }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether the kernel still has it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Destroys the object, or gives it back with the reason why not.
+    pub(crate) fn destroy(mut self) -> Result<(), (Self, Error)> {
+        match self.release() {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Leaves the object to the kernel, which destroys it when the device file is closed.
+    pub(crate) fn abandon(&mut self) {
+        self.live = false;
+    }
+
+    /// Destroys the object in place; nothing is done the second time.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.live) {
+            return Ok(());
+        }
+        let how = self.kind.destroy();
+        let mut response = [0; 8];
+        let mut command = Command::new(how.op, how.object, how.method);
+        command.handle(HANDLE, self.id);
+        if how.response > 0 {
+            command.output(RESPONSE, &mut response[..how.response]);
+        }
+        match self.context.invoke(&mut command) {
+            // A device that has gone has taken its objects along.
+            Err(error) if error.kind() != ErrorKind::Disassociated => {
+                self.live = true;
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            // Nobody is left to hear of it; the kernel destroys the object when the file is closed.
+            #[cfg(feature = "tracing")]
+            tracing::warn!(%error, id = self.id, "object left to the kernel");
+            #[cfg(not(feature = "tracing"))]
+            drop(error);
+        }
+    }
+}
+
+/// The error of a `destroy` whose object other handles still share.
+pub(crate) fn shared(op: &'static str, by: &'static str) -> Error {
+    Error::refused(op, Errno::EBUSY, by)
+}

@@ -1,0 +1,154 @@
+//! Making a queue pair.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_abi::ids::qp::{self, create};
+use uverbs_abi::rxe::CreateQpResp;
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{InFlight, QpType, QueuePair, RawPacket, Shared};
+use crate::command::Command;
+use crate::cq::CompletionQueue;
+use crate::error::{ErrorKind, Result};
+use crate::object::{Kind, Object};
+use crate::pd::ProtectionDomain;
+use crate::provider::rxe::{Receives, Sends};
+
+/// What the queues of a queue pair can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_qp_cap")]
+pub struct Capacity {
+    /// Send requests in flight.
+    pub sends: u32,
+    /// Receive requests in flight.
+    pub receives: u32,
+    /// Segments of one send request.
+    pub send_segments: u32,
+    /// Segments of one receive request.
+    pub receive_segments: u32,
+}
+
+/// A raw packet queue pair about to be made; see [`ProtectionDomain::raw_packet`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `create` or `connect`"]
+pub struct RawPacketBuilder<'a> {
+    pd: &'a ProtectionDomain,
+    send_cq: &'a CompletionQueue,
+    receive_cq: &'a CompletionQueue,
+    wanted: Capacity,
+    cookie: u64,
+}
+
+impl<'a> RawPacketBuilder<'a> {
+    pub(crate) fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
+        let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1 };
+        Self { pd, send_cq: cq, receive_cq: cq, wanted, cookie: 0 }
+    }
+
+    /// Room for at least `depth` send requests; 64 if not given.
+    pub fn send_depth(mut self, depth: u32) -> Self {
+        self.wanted.sends = depth;
+        self
+    }
+
+    /// Room for at least `depth` receive requests; 64 if not given.
+    pub fn receive_depth(mut self, depth: u32) -> Self {
+        self.wanted.receives = depth;
+        self
+    }
+
+    /// Up to `segments` segments in each request; 1 if not given.
+    pub fn segments(mut self, segments: u32) -> Self {
+        self.wanted.send_segments = segments;
+        self.wanted.receive_segments = segments;
+        self
+    }
+
+    /// Another completion queue for receives.
+    pub fn receive_cq(mut self, cq: &'a CompletionQueue) -> Self {
+        self.receive_cq = cq;
+        self
+    }
+
+    /// A number by which asynchronous events tell which queue pair they are about; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Makes the queue pair, in the state [`Reset`](super::QpState::Reset).
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without raw packets, rxe among them.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
+    #[doc(alias = "ibv_create_qp")]
+    pub fn create(self) -> Result<QueuePair<RawPacket>> {
+        self.make()
+    }
+
+    /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
+    ///
+    /// # Errors
+    /// As [`RawPacketBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the
+    /// device does not have.
+    pub fn connect(self, port: u8) -> Result<QueuePair<RawPacket>> {
+        let mut qp = self.create()?;
+        qp.bring_up(port)?;
+        Ok(qp)
+    }
+
+    fn make<T: QpType>(self) -> Result<QueuePair<T>> {
+        let op = "qp.create";
+        let context = self.pd.context();
+        context.provider().needs_rings(op)?;
+        let wanted = QpCap {
+            max_send_wr: self.wanted.sends,
+            max_recv_wr: self.wanted.receives,
+            max_send_sge: self.wanted.send_segments,
+            max_recv_sge: self.wanted.receive_segments,
+            max_inline_data: 0,
+        };
+        let mut real = QpCap::new_zeroed();
+        let mut number = 0_u32;
+        let mut driver = CreateQpResp::new_zeroed();
+        let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .handle(create::PD_HANDLE, self.pd.id())
+            .handle(create::SEND_CQ_HANDLE, self.send_cq.shared().id())
+            .handle(create::RECV_CQ_HANDLE, self.receive_cq.shared().id())
+            .input(create::USER_HANDLE, &self.cookie)
+            .input(create::CAP, &wanted)
+            .value(create::TYPE, T::NUMBER.into())
+            .output(create::RESP_CAP, real.as_mut_bytes())
+            .output(create::RESP_QP_NUM, number.as_mut_bytes())
+            .driver_output(driver.as_mut_bytes());
+        context.invoke(&mut command).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => error.hinted("raw packet queue pairs need CAP_NET_RAW"),
+            ErrorKind::Unsupported => error.hinted("the device has no raw packet queue pairs"),
+            ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
+            _ => error,
+        })?;
+        let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?);
+        let mut sends = Sends::open(op, context, driver.sq_mi)?;
+        let mut receives = Receives::open(op, context, driver.rq_mi)?;
+        let in_flight = InFlight {
+            sends: vec![Vec::new(); sends.ring().geometry().slots()],
+            receives: vec![Vec::new(); receives.ring().geometry().slots()],
+        };
+        let capacity = Capacity {
+            sends: real.max_send_wr,
+            receives: real.max_recv_wr,
+            send_segments: real.max_send_sge,
+            receive_segments: real.max_recv_sge,
+        };
+        let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
+        let shared = Arc::new(Shared { object, number, _pd: self.pd.clone(), _cqs: cqs });
+        Ok(QueuePair { sends, receives, in_flight, capacity, shared, kind: PhantomData })
+    }
+}

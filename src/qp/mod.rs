@@ -1,0 +1,110 @@
+//! Queue pairs.
+
+mod create;
+mod post;
+mod state;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_abi::types::qp_type;
+
+pub use self::create::{Capacity, RawPacketBuilder};
+pub use self::post::{ReceiveRequest, SendRequest};
+pub use self::state::QpState;
+use crate::cq;
+use crate::error::{Error, Result};
+use crate::mr::MemoryRegion;
+use crate::object::{self, Object};
+use crate::pd::ProtectionDomain;
+use crate::provider::rxe::{Receives, Sends};
+
+/// A kind of queue pair; sealed.
+pub trait QpType: sealed::Sealed {
+    /// The kernel's number for it.
+    const NUMBER: u8;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Queue pairs that send and receive whole Ethernet frames.
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "IBV_QPT_RAW_PACKET")]
+pub enum RawPacket {}
+
+impl sealed::Sealed for RawPacket {}
+
+impl QpType for RawPacket {
+    const NUMBER: u8 = qp_type::RAW_PACKET;
+}
+
+/// A queue pair of type `T`.
+///
+/// Posting takes `&mut self`: a queue pair has one poster, and no lock is needed.
+#[derive(Debug)]
+#[doc(alias = "ibv_qp")]
+pub struct QueuePair<T: QpType> {
+    sends: Sends,
+    receives: Receives,
+    /// The regions of the request in each slot of the rings. A region is let go when its slot is used again,
+    /// which is after its completion.
+    in_flight: InFlight,
+    capacity: Capacity,
+    shared: Arc<Shared>,
+    kind: PhantomData<T>,
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    sends: Vec<Vec<MemoryRegion>>,
+    receives: Vec<Vec<MemoryRegion>>,
+}
+
+/// The part of a queue pair that flows share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    number: u32,
+    _pd: ProtectionDomain,
+    _cqs: [Arc<cq::Shared>; 2],
+}
+
+impl Shared {
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// The queue pair's number.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// What the queues can hold.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it.
+    #[doc(alias = "ibv_destroy_qp")]
+    #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            return Err((
+                self,
+                object::shared("qp.destroy", "a flow still steers packets to the queue pair"),
+            ));
+        };
+        shared.object.release().map_err(|error| (self, error))
+    }
+}

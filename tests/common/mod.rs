@@ -1,0 +1,151 @@
+//! The devices that every behaviour is tested on: the soft device always, and the one that
+//! `UVERBS_TEST_DEVICE` names, if it is set.
+
+#![allow(unreachable_pub, reason = "shared by test binaries")]
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::panic::Location;
+
+use uverbs::soft::Profile;
+use uverbs::{
+    AccessFlags, Completion, CompletionQueue, Context, Counters, Device, ErrorKind, MemoryRegion, Point,
+    ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
+};
+
+/// The address that the tests' frames are for.
+pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+
+/// A device under test.
+pub struct Target {
+    pub device: Device,
+    /// The soft device behind it, if it is one: to inject frames and to look for what is left.
+    pub soft: Option<SoftDevice>,
+}
+
+impl Target {
+    pub fn soft(profile: Profile) -> Self {
+        let soft = SoftDevice::new(profile);
+        Self { device: soft.device(), soft: Some(soft) }
+    }
+
+    pub fn open(&self) -> Context {
+        self.device.open().expect("the device under test opens")
+    }
+}
+
+/// Runs a behaviour on every device there is, and checks that nothing is left behind.
+pub fn on_every_device(behaviour: impl Fn(&Target)) {
+    let soft = Target::soft(Profile::default());
+    behaviour(&soft);
+    let left = soft.soft.as_ref().expect("soft").resources();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
+        let device =
+            uverbs::devices().expect("devices can be listed").named(&name).expect("it exists").clone();
+        behaviour(&Target { device, soft: None });
+    }
+}
+
+/// Runs a behaviour on every device that has flow counters; says which have not.
+pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
+    on_every_device(|target| match target.open().create_counters() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => skip(target, "it has no flow counters"),
+        other => {
+            drop(other.expect("counters can be made"));
+            behaviour(target);
+        }
+    });
+}
+
+/// Says on standard error, where test runners show it, that a test did not run somewhere.
+#[track_caller]
+pub fn skip(target: &Target, why: &str) {
+    eprintln!("skipped on {}: {why} ({})", target.device.name(), Location::caller());
+}
+
+/// A raw packet queue pair with everything that belongs to it.
+pub struct Raw {
+    pub qp: QueuePair<RawPacket>,
+    pub cq: CompletionQueue,
+    pub memory: MemoryRegion,
+    pub pd: ProtectionDomain,
+    pub context: Context,
+}
+
+/// Bytes for each receive and each send of a [`Raw`].
+pub const SLOT: usize = 2048;
+
+impl Raw {
+    pub fn new(context: &Context) -> Self {
+        let pd = context.alloc_pd().expect("pd");
+        let cq = context.create_cq(64).expect("cq");
+        let qp = pd.raw_packet(&cq).send_depth(16).receive_depth(16).connect(1).expect("raw packet qp");
+        let memory = pd.register(32 * SLOT, AccessFlags::LOCAL_WRITE).expect("memory");
+        Self { qp, cq, memory, pd, context: context.clone() }
+    }
+
+    /// Posts `count` receives, with their slot as number.
+    pub fn post_receives(&mut self, count: usize) {
+        for slot in 0..count {
+            let segments = [self.memory.segment(slot * SLOT..(slot + 1) * SLOT).expect("inside")];
+            let request = ReceiveRequest { wr_id: slot as u64, segments: &segments };
+            self.qp.post_receive(&[request]).expect("post receive");
+        }
+    }
+
+    /// Sends one frame from the last slot.
+    pub fn send(&mut self, frame: &[u8]) {
+        let at = 31 * SLOT;
+        self.memory.write(at, frame).expect("inside");
+        let segments = [self.memory.segment(at..at + frame.len()).expect("inside")];
+        let request = SendRequest { wr_id: 99, segments: &segments, signaled: true };
+        self.qp.post_send(&[request]).expect("post send");
+    }
+
+    /// All completions that are there.
+    pub fn completions(&mut self) -> Vec<Completion> {
+        let mut batch = Completion::batch::<64>();
+        let count = self.cq.poll(&mut batch);
+        batch[..count].to_vec()
+    }
+}
+
+/// Counters with packets at 0 and bytes at 1.
+pub fn packets_and_bytes(context: &Context) -> Counters {
+    let counters = context.create_counters().expect("counters");
+    counters.attach(Point::Packets, 0).expect("attach");
+    counters.attach(Point::Bytes, 1).expect("attach");
+    counters
+}
+
+/// The values at 0 and 1.
+pub fn read2(counters: &Counters) -> [u64; 2] {
+    let mut values = [0; 2];
+    counters.read(&mut values).expect("read");
+    values
+}
+
+/// An Ethernet frame of `len` bytes to `dst`, with an Ethertype that means nothing.
+pub fn frame(dst: [u8; 6], len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[..6].copy_from_slice(&dst);
+    frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 0xee]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// Checks kind, errno and a word of the hint.
+#[track_caller]
+pub fn refuses<T: std::fmt::Debug>(result: uverbs::Result<T>, kind: ErrorKind, errno: i32, hint: &str) {
+    let error = result.expect_err("this must be refused");
+    assert_eq!((error.kind(), error.errno()), (kind, Some(errno)), "{error}");
+    assert!(error.hint().unwrap_or_default().contains(hint), "no word of {hint:?} in: {error}");
+}
+
+pub const ENOENT: i32 = 2;
+pub const EBUSY: i32 = 16;
+pub const EINVAL: i32 = 22;
+pub const ENOMEM: i32 = 12;
+pub const EEXIST: i32 = 17;
+pub const EPROTONOSUPPORT: i32 = 93;
+pub const EOPNOTSUPP: i32 = 95;

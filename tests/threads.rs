@@ -1,0 +1,135 @@
+//! Many threads on one device.
+
+mod common;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::*;
+use nix::errno::Errno;
+use uverbs::command::Command;
+use uverbs::transport::{Mapping, Transport};
+use uverbs::{ErrorKind, Eth, FlowRule};
+
+/// Watches the commands as they pass, for the one thing that the kernel does not survive: a read of counters
+/// beside the bind of their first flow or the unbind of their last (it follows a null pointer).
+#[derive(Debug)]
+struct Witness {
+    inner: Box<dyn Transport>,
+    reads: AtomicUsize,
+    flows: AtomicUsize,
+    window: AtomicBool,
+}
+
+impl Witness {
+    fn new(inner: Box<dyn Transport>) -> Box<dyn Transport> {
+        let (reads, flows) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Box::new(Self { inner, reads, flows, window: AtomicBool::new(false) })
+    }
+
+    /// Passes a command on that only `alone` may have no read beside it.
+    fn watched(&self, command: &mut Command<'_>, alone: bool) -> Result<(), Errno> {
+        self.window.store(alone, Ordering::SeqCst);
+        assert!(!alone || self.reads.load(Ordering::SeqCst) == 0, "a read beside {}", command.op());
+        let answer = self.inner.invoke(command);
+        self.window.store(false, Ordering::SeqCst);
+        answer
+    }
+}
+
+impl Transport for Witness {
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        match command.op() {
+            "counters.read" => {
+                self.reads.fetch_add(1, Ordering::SeqCst);
+                assert!(!self.window.load(Ordering::SeqCst), "a read beside the first bind or last unbind");
+                let answer = self.inner.invoke(command);
+                self.reads.fetch_sub(1, Ordering::SeqCst);
+                answer
+            }
+            "flow.create" => {
+                let first = self.flows.load(Ordering::SeqCst) == 0;
+                self.watched(command, first)?;
+                self.flows.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }
+            "flow.destroy" => {
+                let last = self.flows.load(Ordering::SeqCst) == 1;
+                self.watched(command, last)?;
+                self.flows.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+            _ => self.inner.invoke(command),
+        }
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        self.inner.map(offset, len)
+    }
+}
+
+#[test]
+fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last() {
+    let rounds = if cfg!(miri) { 5 } else { 300 };
+    on_every_counting_device(|target| {
+        let context = target.device.open_with(Witness::new).unwrap();
+        let raw = Raw::new(&context);
+        let counters = packets_and_bytes(&context);
+        let rule = FlowRule::normal(1).eth(Eth::any().dst(MAC)).count(&counters);
+        let done = AtomicBool::new(false);
+        let start = Barrier::new(9);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    let mut last = [0, 0];
+                    while !done.load(Ordering::Relaxed) {
+                        let mut values = [0; 2];
+                        match counters.read(&mut values) {
+                            Ok(()) => {
+                                assert!(values >= last, "{values:?} after {last:?}");
+                                assert_eq!(values[1], values[0] * 60, "torn");
+                                last = values;
+                            }
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}"),
+                        }
+                    }
+                });
+            }
+            start.wait();
+            for _ in 0..rounds {
+                let one = raw.qp.create_flow(&rule).unwrap();
+                let mut reader = one.reader().unwrap();
+                let two = raw.qp.create_flow(&rule).unwrap();
+                target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+                reader.read().unwrap();
+                drop((one, two));
+                reader.read().unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+#[test]
+fn each_thread_has_a_reader_of_its_own() {
+    on_every_counting_device(|target| {
+        let context = target.open();
+        let raw = Raw::new(&context);
+        let counters = packets_and_bytes(&context);
+        let flow = raw.qp.create_flow(&FlowRule::normal(1).count(&counters)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let mut reader = flow.reader().unwrap();
+                scope.spawn(move || {
+                    for _ in 0..if cfg!(miri) { 5 } else { 1000 } {
+                        reader.read().unwrap();
+                    }
+                });
+            }
+            for _ in 0..if cfg!(miri) { 5 } else { 100 } {
+                target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+            }
+        });
+    });
+}

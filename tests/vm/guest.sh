@@ -1,0 +1,85 @@
+# shellcheck shell=sh
+# For the scripts that run in the guest; they source this with the output directory as their argument.
+#
+# The file `steps` tells the runner how far the guest is: one line for each step, "name<TAB>result<TAB>detail", the
+# result being pass, fail, skip, or - for the lines "begin" and "end". What a step prints is in NAME.out and NAME.err.
+
+set -u
+OUT=$1
+export TMPDIR=/tmp RUST_BACKTRACE=1
+
+record() { # record NAME RESULT [DETAIL]
+    printf '%s\t%s\t%s\n' "$1" "$2" "$(printf '%s' "${3:-}" | tr '\t\n' '  ')" >>"$OUT/steps"
+}
+
+step() { # step NAME COMMAND...: run it; passes when its exit status is 0
+    name=$1
+    shift
+    status=0
+    "$@" >"$OUT/$name.out" 2>"$OUT/$name.err" </dev/null || status=$?
+    if [ "$status" -eq 0 ]; then
+        record "$name" pass "$(sed -n 's/^test result: //p; s/^compared: //p' "$OUT/$name.out" | tail -n 1)"
+    else
+        record "$name" fail "exit status $status: $(tail -n 1 "$OUT/$name.err")"
+    fi
+    return "$status"
+}
+
+finish() { # the last thing a script does; without it the runner counts the guest as lost
+    record end -
+    exit 0
+}
+
+until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
+    deadline=$(($(date +%s) + $1))
+    shift
+    until "$@"; do
+        if [ "$(date +%s)" -gt "$deadline" ]; then
+            echo "in vain: waiting for $*" >&2
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+resources() { # how many objects of each kind the kernel has, and who owns them
+    rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
+        rdma resource show mr && rdma resource show ctx
+}
+
+resources_are_as_before() {
+    # A process that has just ended may still be on its way out.
+    until_true 5 same_resources || {
+        diff -u "$OUT/resources.before" "$OUT/resources.after" >&2
+        echo "the kernel's resources are not what they were" >&2
+        return 1
+    }
+}
+
+same_resources() {
+    resources >"$OUT/resources.after" && cmp -s "$OUT/resources.before" "$OUT/resources.after"
+}
+
+device_tests() { # device_tests DEVICE: the tests that run on any device
+    UVERBS_TEST_DEVICE=$1 "$UVERBS_TEST_BIN" --show-output || return
+    if grep -q '^test result: ok\. 0 passed' "$OUT/$name.out"; then
+        echo "not one test ran" >&2
+        return 1
+    fi
+}
+
+record_skips() { # record_skips NAME: each test that was ignored or printed why it did not run
+    sed -n -e 's/^test \(.* \.\.\. ignored.*\)$/\1/p' -e '/^skip/p' "$OUT/$1.out" | while IFS= read -r line; do
+        record "$1" skip "$line"
+    done
+}
+
+kernel_log_is_clean() { # virtme's own warnings, about programs that a small machine does not have, are no concern
+    dmesg >"$OUT/dmesg.log" || return
+    if grep -v virtme- "$OUT/dmesg.log" | grep -E '\<(BUG|WARNING|Oops|general protection fault)\>|Call Trace'; then
+        echo "the kernel complains; see dmesg.log" >&2
+        return 1
+    fi
+}
+
+record begin - "$(uname -r)"

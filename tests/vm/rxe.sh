@@ -1,0 +1,64 @@
+#!/bin/sh
+# Lane rxe: the kernel's software RoCE device on a dummy network interface. Runs in the guest; see guest.sh.
+#
+# usage: rxe.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BIN and PYTHON, or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+device=rxe0
+
+make_device() {
+    # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
+    modprobe -q crc32_generic
+    # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
+    # in every run. 6.1 refuses rxe on `lo`.
+    modprobe rdma_rxe && modprobe dummy numdummies=0 &&
+        ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
+        ip address add 192.0.2.1/24 dev dummy0 &&
+        ip link set dummy0 up &&
+        rdma link add "$device" type rxe netdev dummy0 &&
+        until_true 10 device_is_ready &&
+        resources >"$OUT/resources.before"
+}
+
+device_is_ready() { # the port is up, and the kernel has filled the GID table, which it does on its own time
+    port=/sys/class/infiniband/$device/ports/1
+    grep -q ACTIVE "$port/state" && grep -q 'ffff:c000:0201$' "$port/gids/1"
+}
+
+list_devices() {
+    "$UVERBS_BIN" devices || return
+    if ! grep -qw "$device" "$OUT/$name.out"; then
+        echo "$device is not in the list" >&2
+        return 1
+    fi
+}
+
+device_node() {
+    verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
+    node=/dev/infiniband/$(basename "${verbs%/ibdev}")
+    ls -l "$node" && test -c "$node"
+}
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+# On 7.x nothing has loaded ib_uverbs yet: asking for the device over netlink does. So this comes first, and only then
+# is there a node.
+step devices list_devices
+step node device_node
+step info "$UVERBS_BIN" info "$device"
+step ibv_devinfo ibv_devinfo -v -d "$device"
+step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+step tests device_tests "$device"
+record_skips tests
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
