@@ -99,7 +99,9 @@ impl RawAttr {
     }
 }
 
-/// A command of any shape. See the [module](self) for where it can go.
+/// A command of any shape, also a malformed one, for testing the soft device.
+///
+/// It can go through a [`RawConnection`] only, so never to a real device.
 ///
 /// ```
 /// use uverbs::soft::{RawAttr, RawCommand, SoftDevice};
