@@ -11,7 +11,7 @@ use uverbs_abi::rxe::CreateCqResp;
 use uverbs_abi::types::event_type;
 use uverbs_abi::write::{AsyncEventDesc, CreateCompChannelResp, ExQueryDeviceResp, cmd};
 use uverbs_abi::{ids, ioctl};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 fn info(world: &World, object: u16) -> Vec<u32> {
     let command = RawCommand::new(device::OBJECT, device::method::INFO_HANDLES)
@@ -20,7 +20,7 @@ fn info(world: &World, object: u16) -> Vec<u32> {
         .with(RawAttr::output(2, 64));
     let command = done(&world.file, command);
     let total: u32 = answer(&command, 1);
-    <[u32]>::ref_from_bytes(command.answer(2)).unwrap()[..total as usize].to_vec()
+    answer::<[u32; 16]>(&command, 2)[..total as usize].to_vec()
 }
 
 #[test]
