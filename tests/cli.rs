@@ -113,7 +113,16 @@ fn watch_prints_as_many_lines_as_asked_for() {
 fn values_grow_and_agree_with_the_traffic() {
     let generate = "rate=20k,size=100,flows=4";
     let readings = json(&[
-        "watch", "--device", "soft0", "--count", "3", "--interval", "50ms", "--json", "--generate", generate,
+        "watch",
+        "--device",
+        "soft0",
+        "--count",
+        "3",
+        "--interval",
+        "50ms",
+        "--json",
+        "--generate",
+        generate,
     ]);
     assert_eq!(readings.len(), 3);
     let number = |reading: &Value, field: &str| reading[field].as_u64().expect("a number");
@@ -135,7 +144,16 @@ fn values_grow_and_agree_with_the_traffic() {
 fn made_up_traffic_is_aimed_at_the_rule() {
     for rule in ["ether dst 02:00:00:00:00:77", "ip dst 10.1.2.3 and udp dst port 4791", "udp src port 7"] {
         let reading = &json(&[
-            "watch", "--device", "soft0", "--count", "1", "--interval", "50ms", "--json", "--rule", rule,
+            "watch",
+            "--device",
+            "soft0",
+            "--count",
+            "1",
+            "--interval",
+            "50ms",
+            "--json",
+            "--rule",
+            rule,
         ])[0];
         assert!(reading["packets"].as_u64() > Some(0), "{rule}: {reading}");
         assert_eq!(reading["packets"], reading["offered"], "{rule}");
@@ -203,7 +221,8 @@ fn a_watch_keeps_its_time() {
 #[test]
 fn reads_are_measured() {
     for mode in ["volatile", "driver-cached"] {
-        let bench = ["bench", "read", "--device", "soft0", "--samples", "2000", "--warmup", "10", "--mode", mode];
+        let bench =
+            ["bench", "read", "--device", "soft0", "--samples", "2000", "--warmup", "10", "--mode", mode];
         let report = &json(&[&bench[..], &["--json"]].concat())[0];
         assert_eq!(report["mode"], mode);
         assert_eq!(report["samples"], 2000);

@@ -173,7 +173,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match self.mode {
             Mode::Volatile => "volatile",
-            Mode::DriverCached => "driver-cached (up to Linux 7.2 no driver has a cache: the same as volatile)",
+            Mode::DriverCached => {
+                "driver-cached (up to Linux 7.2 no driver has a cache: the same as volatile)"
+            }
         };
         let note = self.note.map(|note| format!("; {note}")).unwrap_or_default();
         writeln!(f, "device   {}, driver {}{note}", self.device, self.driver)?;

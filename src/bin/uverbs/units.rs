@@ -86,9 +86,13 @@ mod tests {
 
     #[test]
     fn durations_have_units() {
-        for (text, nanoseconds) in
-            [("1s", 1_000_000_000), ("0.5", 500_000_000), ("100us", 100_000), ("2m", 120_000_000_000), ("7ns", 7)]
-        {
+        for (text, nanoseconds) in [
+            ("1s", 1_000_000_000),
+            ("0.5", 500_000_000),
+            ("100us", 100_000),
+            ("2m", 120_000_000_000),
+            ("7ns", 7),
+        ] {
             assert_eq!(duration(text).map(|d| d.as_nanos()), Ok(nanoseconds), "{text}");
         }
         for text in ["", "s", "0s", "1 s", "-1s", "1e3s", "1..2s", "9999999999999999999999h", "1y"] {
@@ -110,7 +114,8 @@ mod tests {
     #[test]
     fn addresses_have_six_parts() {
         assert_eq!(mac("02:0:0:0:0:ff"), Ok([2, 0, 0, 0, 0, 255]));
-        for text in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:+1", "02:00:00:00:00:100"] {
+        for text in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:+1", "02:00:00:00:00:100"]
+        {
             assert!(mac(text).is_err(), "{text}");
         }
     }

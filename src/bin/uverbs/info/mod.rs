@@ -131,7 +131,11 @@ fn own(context: &Context, device: &Device) -> Section {
     }
     let interfaces = NetDevice::all(device);
     let names: Vec<_> = interfaces.iter().map(|net| format!("{} (port {})", net.name, net.port)).collect();
-    section.field("net_devices", if names.is_empty() { "none".to_owned() } else { names.join(", ") }, json!(interfaces));
+    section.field(
+        "net_devices",
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+        json!(interfaces),
+    );
     let flows = context.has_flows().map(|has| match has {
         true => Ok("supported (the driver has a function for them)"),
         false => Err(format!("the driver {} has no flows", device.driver())),
@@ -139,7 +143,9 @@ fn own(context: &Context, device: &Device) -> Section {
     support(&mut section, "flows", flows);
     // Tried by making one, which nothing else can see, and destroying it again.
     let counters = match context.create_counters() {
-        Ok(counters) => counters.destroy().map(|()| Ok("supported: packets, bytes")).map_err(|(_, error)| error),
+        Ok(counters) => {
+            counters.destroy().map(|()| Ok("supported: packets, bytes")).map_err(|(_, error)| error)
+        }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             Ok(Err(error.hint().unwrap_or("the driver has none").to_owned()))
         }
@@ -154,7 +160,11 @@ fn support(section: &mut Section, key: &str, found: uverbs::Result<Result<&str, 
     match found {
         Ok(Ok(text)) => section.field(key, text, json!({ "supported": true })),
         Ok(Err(why)) => {
-            section.field(key, format_args!("unsupported: {why}"), json!({ "supported": false, "reason": why }));
+            section.field(
+                key,
+                format_args!("unsupported: {why}"),
+                json!({ "supported": false, "reason": why }),
+            );
         }
         Err(error) => {
             let why = error.to_string();

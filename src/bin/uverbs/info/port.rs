@@ -78,7 +78,8 @@ fn kind(kind: GidKind) -> &'static str {
 
 /// RoCE v2 has addresses of IPv6; the others are printed in full.
 fn address(gid: &Gid) -> String {
-    let words: [u16; 8] = std::array::from_fn(|at| u16::from_be_bytes([gid.raw[2 * at], gid.raw[2 * at + 1]]));
+    let words: [u16; 8] =
+        std::array::from_fn(|at| u16::from_be_bytes([gid.raw[2 * at], gid.raw[2 * at + 1]]));
     if gid.kind != GidKind::RoceV2 {
         return words.map(|word| format!("{word:04x}")).join(":");
     }

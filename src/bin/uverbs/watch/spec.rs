@@ -6,7 +6,9 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use uverbs::AnyRule;
-use uverbs::abi::flow::{FlowSpecEth, FlowSpecHdr, FlowSpecIpv4, FlowSpecTcpUdp, SPEC_ETH, SPEC_IPV4, SPEC_UDP};
+use uverbs::abi::flow::{
+    FlowSpecEth, FlowSpecHdr, FlowSpecIpv4, FlowSpecTcpUdp, SPEC_ETH, SPEC_IPV4, SPEC_UDP,
+};
 use uverbs::soft::{Traffic, Vary};
 use zerocopy::FromBytes;
 
@@ -74,7 +76,8 @@ impl FromStr for Spec {
                 "dst-port" => spec.dst_port = Some(parsed(key, value)?),
                 "src-port" => spec.src_port = Some(parsed(key, value)?),
                 _ => {
-                    let keys = "rate, size, flows, vary, dst-mac, src-mac, dst-ip, src-ip, dst-port, src-port";
+                    let keys =
+                        "rate, size, flows, vary, dst-mac, src-mac, dst-ip, src-ip, dst-port, src-port";
                     return Err(format!("`{key}` is none of {keys}"));
                 }
             }
