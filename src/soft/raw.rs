@@ -99,9 +99,7 @@ impl RawAttr {
     }
 }
 
-/// A command of any shape, also a malformed one, for testing the soft device.
-///
-/// It can go through a [`RawConnection`] only, so never to a real device.
+/// A command of any shape; a [`RawConnection`] to a soft device is the only place where it can go.
 ///
 /// ```
 /// use uverbs::soft::{RawAttr, RawCommand, SoftDevice};
