@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
+use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::types::gid_type;
-use uverbs_abi::write::{
-    AsyncEventDesc, ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd,
-};
+use uverbs_abi::write::{AsyncEventDesc, ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::{Command, CountersRead, READ_OP};
@@ -46,8 +45,7 @@ impl Context {
         let request = provider.context_request();
         let mut vectors = 0_u32;
         let mut response = [0; 128];
-        let mut command =
-            Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
+        let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
         command.output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes());
         let mut core_support = 0_u64;
         command.output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
@@ -56,8 +54,7 @@ impl Context {
         }
         invoke(&*transport, driver, &mut command)?;
 
-        let mut command =
-            Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
+        let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
         invoke(&*transport, driver, &mut command)?;
         let events = command.take_fd()?;
@@ -90,8 +87,11 @@ impl Context {
         self.0.device.driver_id()
     }
 
-    pub(crate) fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
-        self.0.transport.map(offset, len).map_err(|errno| Error::kernel(op, errno))
+    /// Maps a ring, which an earlier command has made and described so.
+    pub(crate) fn map_ring(&self, op: &'static str, info: Mminfo) -> Result<Mapping> {
+        let len =
+            usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
+        self.0.transport.map(info.offset, len).map_err(|errno| Error::kernel(op, errno))
     }
 
     pub(crate) fn provider(&self) -> Provider {

@@ -8,9 +8,7 @@ use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::CreateCqResp;
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
-use uverbs_abi::write::{
-    CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, Wc, cmd,
-};
+use uverbs_abi::write::{CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, Wc, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
@@ -136,10 +134,13 @@ impl<'a> CompletionQueueBuilder<'a> {
             command.fd(create::COMP_CHANNEL, channel.0.as_fd());
         }
         context.invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "check the number of entries against max_cqe, and the vector")
+            error.hinted_if(
+                ErrorKind::InvalidInput,
+                "check the number of entries against max_cqe, and the vector",
+            )
         })?;
         let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?);
-        let ring = Completions::open(op, context, driver.mi)?;
+        let ring = Completions::open(op, context.map_ring(op, driver.mi)?)?;
         let shared = Shared { object, _channel: channel.cloned() };
         Ok(CompletionQueue { ring, shared: Arc::new(shared) })
     }
@@ -200,9 +201,9 @@ impl CompletionQueue {
             }
         };
         let Shared { object, _channel } = shared;
-        object.destroy().map_err(|(object, error)| {
-            (Self { ring, shared: Arc::new(Shared { object, _channel }) }, error)
-        })
+        object
+            .destroy()
+            .map_err(|(object, error)| (Self { ring, shared: Arc::new(Shared { object, _channel }) }, error))
     }
 }
 
