@@ -89,7 +89,9 @@ fn main() {
     for path in ["Reader::read", "Counters::read"] {
         let (total, kernel) = each(path);
         let own = total - kernel - empty;
-        println!("{path}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} in the kernel's place)");
+        println!(
+            "{path}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} in the kernel's place)"
+        );
         assert!(path != "Reader::read" || own <= READER_LIMIT, "more than {READER_LIMIT}");
     }
 }

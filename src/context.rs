@@ -71,11 +71,8 @@ impl Context {
     /// Reads counters into `values`, of which there are 8191 at most.
     #[inline]
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
-        match self.0.transport.read_counters(read, values) {
-            Ok(()) if read.is_answered() => Ok(()),
-            Ok(()) => Err(unwritten(READ_OP)),
-            Err(errno) => Err(failed(READ_OP, errno)),
-        }
+        let answer = self.0.transport.read_counters(read, values);
+        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(refusal(READ_OP, answer)) }
     }
 
     /// Whether both are clones of one open device.
@@ -237,18 +234,18 @@ impl Context {
 fn invoke(transport: &dyn Transport, driver: u32, command: &mut Command<'_>) -> Result<()> {
     command.sendable()?;
     command.for_driver(driver);
-    transport.invoke(command).map_err(|errno| failed(command.op(), errno))?;
-    if command.outputs_are_valid() { Ok(()) } else { Err(unwritten(command.op())) }
+    let answer = transport.invoke(command);
+    if answer.is_ok() && command.outputs_are_valid() { Ok(()) } else { Err(refusal(command.op(), answer)) }
 }
 
+/// The error of a command that failed, or that succeeded without its answers.
 #[cold]
-fn failed(op: &'static str, errno: Errno) -> Error {
-    Error::kernel(op, errno)
-}
-
-#[cold]
-fn unwritten(op: &'static str) -> Error {
-    Error::malformed(op, "the kernel did not write every answer")
+#[inline(never)]
+fn refusal(op: &'static str, answer: Result<(), Errno>) -> Error {
+    match answer {
+        Err(errno) => Error::kernel(op, errno),
+        Ok(()) => Error::malformed(op, "the kernel did not write every answer"),
+    }
 }
 
 impl AsFd for Context {

@@ -1,4 +1,4 @@
-//! Completion queues, completions, and the channels that announce them.
+//! Completion queues, and the channels that announce completions.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::CreateCqResp;
-use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
-use uverbs_abi::write::{CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, Wc, cmd};
+use uverbs_abi::write::{CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
+use crate::completion::Completion;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
@@ -237,121 +237,5 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-/// What became of one posted request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[doc(alias = "ibv_wc")]
-pub struct Completion {
-    /// The number given with the request.
-    pub wr_id: u64,
-    /// Whether it succeeded, and if not why. All but this, `wr_id`, `qp_num` and `vendor_error` means
-    /// nothing unless it did.
-    pub status: Status,
-    /// What was completed: one of [`uverbs_abi::types::wc_opcode`].
-    pub opcode: u32,
-    /// Bytes received.
-    pub len: u32,
-    /// Number of the own queue pair.
-    pub qp_num: u32,
-    /// Immediate data as it was on the wire, if `flags` has `WITH_IMM`; on the soft device, of a raw
-    /// packet, the flow tag.
-    pub immediate: u32,
-    /// What else is valid.
-    pub flags: WcFlags,
-    /// The driver's own error number.
-    pub vendor_error: u32,
-}
-
-impl Completion {
-    /// Whether it is a receive that was completed, not a send.
-    pub fn is_receive(&self) -> bool {
-        self.opcode & wc_opcode::RECV != 0
-    }
-
-    /// The completion if it succeeded, else the error.
-    ///
-    /// # Errors
-    /// The completion's status.
-    pub fn ok(&self) -> Result<&Self, Status> {
-        if self.status == Status::Success { Ok(self) } else { Err(self.status) }
-    }
-}
-
-impl From<&Wc> for Completion {
-    fn from(wc: &Wc) -> Self {
-        Self {
-            wr_id: wc.wr_id,
-            status: Status::from(wc.status),
-            opcode: wc.opcode,
-            len: wc.byte_len,
-            qp_num: wc.qp_num,
-            immediate: wc.ex,
-            flags: WcFlags::from_bits_retain(wc.wc_flags),
-            vendor_error: wc.vendor_err,
-        }
-    }
-}
-
-macro_rules! status {
-    ($($name:ident = $number:ident, $text:literal;)*) => {
-        /// Why a request completed.
-        #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, thiserror::Error)]
-        #[doc(alias = "ibv_wc_status")]
-        pub enum Status {
-            $(
-                #[doc = concat!("The request ended with: ", $text, ".")]
-                #[error($text)]
-                $name,
-            )*
-            /// A number that this crate does not know; also of a completion never filled in.
-            #[default]
-            #[error("unknown status")]
-            Unknown,
-        }
-
-        impl From<u32> for Status {
-            fn from(number: u32) -> Self {
-                match number {
-                    $(wc_status::$number => Self::$name,)*
-                    _ => Self::Unknown,
-                }
-            }
-        }
-    };
-}
-
-status! {
-    Success = SUCCESS, "success";
-    LocalLength = LOC_LEN_ERR, "local length error";
-    LocalQpOperation = LOC_QP_OP_ERR, "local queue pair operation error";
-    LocalEecOperation = LOC_EEC_OP_ERR, "local EE context operation error";
-    LocalProtection = LOC_PROT_ERR, "local protection error";
-    Flushed = WR_FLUSH_ERR, "flushed, since the queue pair is in error";
-    WindowBind = MW_BIND_ERR, "memory window bind error";
-    BadResponse = BAD_RESP_ERR, "bad response";
-    LocalAccess = LOC_ACCESS_ERR, "local access error";
-    RemoteInvalidRequest = REM_INV_REQ_ERR, "remote invalid request";
-    RemoteAccess = REM_ACCESS_ERR, "remote access error";
-    RemoteOperation = REM_OP_ERR, "remote operation error";
-    RetryExceeded = RETRY_EXC_ERR, "transport retries exceeded";
-    RnrRetryExceeded = RNR_RETRY_EXC_ERR, "receiver-not-ready retries exceeded";
-    LocalRddViolation = LOC_RDD_VIOL_ERR, "local RDD violation";
-    RemoteInvalidRdRequest = REM_INV_RD_REQ_ERR, "remote invalid RD request";
-    RemoteAborted = REM_ABORT_ERR, "remote aborted";
-    InvalidEecn = INV_EECN_ERR, "invalid EE context number";
-    InvalidEecState = INV_EEC_STATE_ERR, "invalid EE context state";
-    Fatal = FATAL_ERR, "fatal error";
-    ResponseTimeout = RESP_TIMEOUT_ERR, "response timeout";
-    General = GENERAL_ERR, "general error";
-}
-
-/// Completions to be filled by [`CompletionQueue::poll`].
-impl Completion {
-    /// An array of empty completions.
-    pub fn batch<const N: usize>() -> [Self; N] {
-        [Self::default(); N]
     }
 }

@@ -31,9 +31,8 @@ pub(crate) fn read<T: FromBytes + IntoBytes>(op: &'static str, fd: &OwnedFd) -> 
 
 /// Waits until `fd` can be read, or `timeout` is over (none: for ever). True when it can be read.
 pub(crate) fn wait(op: &'static str, fd: &OwnedFd, timeout: Option<Duration>) -> Result<bool> {
-    let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
-        PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)
-    });
+    let timeout = timeout
+        .map_or(PollTimeout::NONE, |timeout| PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX));
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, timeout) {
         Ok(ready) => Ok(ready > 0),

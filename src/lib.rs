@@ -1,7 +1,57 @@
-//! A userspace RDMA verbs driver in pure Rust.
+//! A userspace RDMA verbs driver in pure Rust: it opens `/dev/infiniband/uverbsN` and speaks the Linux kernel's
+//! uverbs ABI by ioctl itself, without libibverbs.
+//!
+//! A [`Device`] comes from [`devices`] or from a [`SoftDevice`], the device that the crate carries for machines
+//! without RDMA hardware. Opened, it is a [`Context`], and makes everything else: a [`ProtectionDomain`] with
+//! its [`MemoryRegion`]s and [`QueuePair`]s, [`CompletionQueue`]s, and [`Counters`], which a [`Flow`] with a
+//! count action counts into.
+//!
+//! ```
+//! use uverbs::{Eth, FlowRule, Point, SoftDevice};
+//!
+//! # fn main() -> uverbs::Result<()> {
+//! let device = SoftDevice::default(); // or uverbs::devices()?.named("mlx5_0")?
+//! let context = device.open()?;
+//! let cq = context.create_cq(64)?;
+//! let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+//!
+//! let counters = context.create_counters()?;
+//! counters.attach(Point::Packets, 0)?;
+//! counters.attach(Point::Bytes, 1)?;
+//! let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, 1])).count(&counters);
+//! let flow = qp.create_flow(&rule)?;
+//!
+//! device.inject(&[&[2, 0, 0, 0, 0, 1][..], &[0; 54]].concat());
+//!
+//! let mut values = [0; 2];
+//! counters.read(&mut values)?;
+//! assert_eq!(values, [1, 60]);
+//! assert_eq!(flow.reader()?.read()?, [1, 60]); // prepared once, for hot loops
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Ownership
+//! Objects are counted references to what the kernel made, and hold their parents: they can be kept in any
+//! struct and dropped in any order. Each has a `destroy` for who wants to know how that went; it gives the object
+//! back when it is still in use.
+//!
+//! # Errors
+//! Every call says which operation failed, of what [kind](ErrorKind), with the kernel's errno and what to do about
+//! it. What a device lacks is [`Unsupported`](ErrorKind::Unsupported); nothing pretends. What would harm the
+//! kernel is refused before a command is sent.
+//!
+//! # Threads
+//! Everything is [`Send`] and [`Sync`]. What two threads may do at once takes `&self`; what has
+//! one owner, such as polling or posting, takes `&mut self`.
 #![deny(unsafe_code)]
 
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod command;
+mod completion;
 mod context;
 mod counters;
 mod cq;
@@ -21,17 +71,20 @@ pub mod transport;
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, ReadCountersFlags, WcFlags};
 
+pub use self::completion::{Completion, Status};
 pub use self::context::{AsyncEvent, Context, Gid, GidKind};
 pub use self::counters::{Counters, Point, Reader};
-pub use self::cq::{Completion, CompletionChannel, CompletionQueue, CompletionQueueBuilder, Status};
+pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::flow::{
-    AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, MplsLabel,
-    Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
+    AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,
+    MplsLabel, Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
 };
 pub use self::mr::{MemoryRegion, Segment};
 pub use self::pd::ProtectionDomain;
-pub use self::qp::{Capacity, QpState, QpType, QueuePair, RawPacket, RawPacketBuilder, ReceiveRequest, SendRequest};
+pub use self::qp::{
+    Capacity, QpState, QpType, QueuePair, RawPacket, RawPacketBuilder, ReceiveRequest, SendRequest,
+};
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;

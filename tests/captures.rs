@@ -104,7 +104,8 @@ fn request_of(hex: &str) -> String {
         }
         let (value, mask) = filter.split_at(filter.len() / 2);
         let digit = |c: char| c.to_digit(16).unwrap();
-        let kept = value.chars().zip(mask.chars()).map(|(v, m)| char::from_digit(digit(v) & digit(m), 16).unwrap());
+        let kept =
+            value.chars().zip(mask.chars()).map(|(v, m)| char::from_digit(digit(v) & digit(m), 16).unwrap());
         let width = if kind.starts_with("30000000") { 24 } else { value.len() };
         write!(request, "{}{:0<width$}{mask:0<width$}", &kind[..8], kept.collect::<String>()).unwrap();
     }

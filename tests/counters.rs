@@ -34,7 +34,12 @@ fn the_example_of_the_manual_runs() {
 fn read_before_a_flow_is_invalid() {
     on_every_counting_device(|target| {
         let counters = packets_and_bytes(&target.open());
-        refuses(counters.read(&mut [0; 2]), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters yet");
+        refuses(
+            counters.read(&mut [0; 2]),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "no flow uses these counters yet",
+        );
     });
 }
 
@@ -64,7 +69,8 @@ fn points_at_one_index_are_summed_and_gaps_are_zero() {
         let context = target.open();
         let raw = Raw::new(&context);
         let counters = context.create_counters().unwrap();
-        for (point, index) in [(Point::Packets, 3), (Point::Packets, 3), (Point::Bytes, 3), (Point::Bytes, 1)] {
+        for (point, index) in [(Point::Packets, 3), (Point::Packets, 3), (Point::Bytes, 3), (Point::Bytes, 1)]
+        {
             counters.attach(point, index).unwrap();
         }
         let _flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
@@ -128,7 +134,12 @@ fn attach_while_bound_is_busy_and_allowed_again_after() {
         let counters = packets_and_bytes(&context);
         let flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
         refuses(counters.attach(Point::Bytes, 2), ErrorKind::Busy, EBUSY, "a flow uses");
-        refuses(counters.attach_live(&flow, Point::Bytes, 2), ErrorKind::Unsupported, EOPNOTSUPP, "no driver");
+        refuses(
+            counters.attach_live(&flow, Point::Bytes, 2),
+            ErrorKind::Unsupported,
+            EOPNOTSUPP,
+            "no driver",
+        );
         flow.destroy().unwrap();
         counters.attach(Point::Bytes, 2).unwrap();
     });

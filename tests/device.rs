@@ -146,7 +146,12 @@ fn what_a_driver_lacks_is_unsupported_with_a_hint() {
             return skip(target, "it is not rxe");
         }
         let context = target.open();
-        refuses(context.create_counters(), ErrorKind::Unsupported, EPROTONOSUPPORT, "rxe has no flow counters");
+        refuses(
+            context.create_counters(),
+            ErrorKind::Unsupported,
+            EPROTONOSUPPORT,
+            "rxe has no flow counters",
+        );
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(4).unwrap();
         refuses(pd.raw_packet(&cq).create(), ErrorKind::Unsupported, EOPNOTSUPP, "no raw packet");

@@ -69,11 +69,8 @@ fn a_batch_of_several_segments_has_one_doorbell() {
     let mut qp = pd.raw_packet(&cq).segments(3).connect(1).unwrap();
     let memory = pd.register(200, uverbs::AccessFlags::empty()).unwrap();
     memory.write(0, &frame(MAC, 200)).unwrap();
-    let segments = [
-        memory.segment(0..14).unwrap(),
-        memory.segment(14..15).unwrap(),
-        memory.segment(15..200).unwrap(),
-    ];
+    let segments =
+        [memory.segment(0..14).unwrap(), memory.segment(14..15).unwrap(), memory.segment(15..200).unwrap()];
     let request = |wr_id| SendRequest { wr_id, segments: &segments, signaled: wr_id == 3 };
     qp.post_send(&[request(1), request(2), request(3)]).unwrap();
     let got = receiver.completions();
@@ -155,7 +152,12 @@ fn queues_take_no_more_than_they_hold() {
     let segments = [raw.memory.segment(0..60).unwrap()];
     let depth = raw.qp.capacity().receives as usize;
     let request = ReceiveRequest { wr_id: 1, segments: &segments };
-    refuses(raw.qp.post_receive(&vec![request; depth + 1]), ErrorKind::Exhausted, ENOMEM, "nothing was posted");
+    refuses(
+        raw.qp.post_receive(&vec![request; depth + 1]),
+        ErrorKind::Exhausted,
+        ENOMEM,
+        "nothing was posted",
+    );
     raw.qp.post_receive(&vec![request; depth]).unwrap();
     refuses(raw.qp.post_receive(&[request]), ErrorKind::Exhausted, ENOMEM, "no room");
     let two = [segments[0], segments[0]];

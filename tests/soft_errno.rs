@@ -3,7 +3,8 @@
 mod soft;
 
 use nix::libc::{
-    EBADF, EBUSY, EEXIST, EFAULT, EINVAL, ENODATA, ENOENT, ENOMEM, ENOMSG, ENOSPC, EOPNOTSUPP, EPROTONOSUPPORT,
+    EBADF, EBUSY, EEXIST, EFAULT, EINVAL, ENODATA, ENOENT, ENOMEM, ENOMSG, ENOSPC, EOPNOTSUPP,
+    EPROTONOSUPPORT,
 };
 use soft::*;
 use uverbs::soft::{RawAttr, RawCommand};
@@ -64,7 +65,11 @@ fn header_and_method() {
         ("reserved1 set", |_| info(0).with_reserved(1, 0), EPROTONOSUPPORT),
         ("reserved2 set", |_| info(0).with_reserved(0, 1), EPROTONOSUPPORT),
         ("the id of another driver", |_| info(0).with_driver_id(1), EINVAL),
-        ("reserved set and another driver", |_| info(0).with_reserved(1, 0).with_driver_id(1), EPROTONOSUPPORT),
+        (
+            "reserved set and another driver",
+            |_| info(0).with_reserved(1, 0).with_driver_id(1),
+            EPROTONOSUPPORT,
+        ),
         ("completion counters, which no kernel has", |_| RawCommand::new(19, 0), EPROTONOSUPPORT),
         ("object 200", |_| RawCommand::new(200, 0), EPROTONOSUPPORT),
         ("a driver's object", |_| RawCommand::new(0x1000, 0x1000), EPROTONOSUPPORT),
@@ -77,7 +82,11 @@ fn header_and_method() {
         ("COUNTERS method 3", |_| RawCommand::new(counters::OBJECT, 3), EPROTONOSUPPORT),
         ("REG_MR, which came with 7.2", |_| RawCommand::new(mr::OBJECT, mr::method::REG), EPROTONOSUPPORT),
         ("QUERY_PORT_SPEED, which came with 7.2", |_| RawCommand::new(0, 7), EPROTONOSUPPORT),
-        ("shared receive queues, which this device lacks", |_| RawCommand::new(srq::OBJECT, 0), EPROTONOSUPPORT),
+        (
+            "shared receive queues, which this device lacks",
+            |_| RawCommand::new(srq::OBJECT, 0),
+            EPROTONOSUPPORT,
+        ),
         ("registering memory of a DM, which it lacks", |_| RawCommand::new(mr::OBJECT, 0), EPROTONOSUPPORT),
     ];
     check(&World::new(), rows);
@@ -89,13 +98,21 @@ fn attributes() {
         ("an unknown mandatory attribute", |_| info(0).with(RawAttr::value(9, 0)), EPROTONOSUPPORT),
         ("a mandatory attribute above 31", |_| info(0).with(RawAttr::value(40, 0)), EPROTONOSUPPORT),
         ("an unknown driver attribute", |_| info(0).with(RawAttr::value(0x1005, 0)), EPROTONOSUPPORT),
-        ("an attribute outside the name spaces", |_| info(0).with(RawAttr::value(0x2000, 0)), EPROTONOSUPPORT),
+        (
+            "an attribute outside the name spaces",
+            |_| info(0).with(RawAttr::value(0x2000, 0)),
+            EPROTONOSUPPORT,
+        ),
         ("an unknown optional attribute", |_| info(0).with(RawAttr::value(9, 0).with_flags(0)), 0),
-        ("nothing of an unknown optional attribute counts", |_| {
-            let mut attr = RawAttr::bad_address(9, 77).with_flags(0);
-            (attr.elem_id, attr.reserved) = (3, 1);
-            info(0).with(attr)
-        }, 0),
+        (
+            "nothing of an unknown optional attribute counts",
+            |_| {
+                let mut attr = RawAttr::bad_address(9, 77).with_flags(0);
+                (attr.elem_id, attr.reserved) = (3, 1);
+                info(0).with(attr)
+            },
+            0,
+        ),
         ("the same attribute twice", |_| info(0).with(RawAttr::value(0, 0)), EINVAL),
         ("a reserved byte set", |_| changed(info(0), 0, |attr| attr.reserved = 1), EINVAL),
         ("an element id where there are none", |_| changed(info(0), 0, |attr| attr.elem_id = 1), EINVAL),
@@ -112,22 +129,48 @@ fn attributes() {
         ("a handle with bit 63", |_| destroy_pd(1 << 63), EINVAL),
         ("a handle of another kind", |world| destroy_pd(world.cq.into()), EINVAL),
         ("a bad handle before an unknown attribute", |_| destroy_pd(99).with(RawAttr::value(9, 0)), ENOENT),
-        ("an unknown attribute before a bad handle", |_| {
-            RawCommand::new(pd::OBJECT, 0).with(RawAttr::value(9, 0)).with(RawAttr::handle(0, 99))
-        }, EPROTONOSUPPORT),
+        (
+            "an unknown attribute before a bad handle",
+            |_| RawCommand::new(pd::OBJECT, 0).with(RawAttr::value(9, 0)).with(RawAttr::handle(0, 99)),
+            EPROTONOSUPPORT,
+        ),
         ("a bad handle and a missing answer", |_| destroy(qp::OBJECT, qp::method::DESTROY, 99), ENOENT),
-        ("a driver's payload where there is none", |_| create_counters().with(RawAttr::value(UHW_IN, 0)), EPROTONOSUPPORT),
+        (
+            "a driver's payload where there is none",
+            |_| create_counters().with(RawAttr::value(UHW_IN, 0)),
+            EPROTONOSUPPORT,
+        ),
         ("a mask of three bytes", |w| with_flags(w, &[0; 3]), EINVAL),
         ("a mask of five bytes", |w| with_flags(w, &[0; 5]), EINVAL),
         ("a mask of sixteen bytes", |w| with_flags(w, &[0; 16]), EINVAL),
         ("a mask with an unknown bit", |w| with_flags(w, &2_u32.to_ne_bytes()), EINVAL),
         ("a mask with bit 32", |w| with_flags(w, &(1_u64 << 32).to_ne_bytes()), EINVAL),
         ("a mask of eight bytes", |w| with_flags(w, &1_u64.to_ne_bytes()), 0),
-        ("a descriptor that is not open", |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1000)), EBADF),
-        ("a negative descriptor", |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, -1_i64 as u64)), EBADF),
-        ("a descriptor of another kind", |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1)), EBADF),
-        ("a descriptor beyond 32 bits", |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1 << 32)), EINVAL),
-        ("a handle of a kind that the device lacks", |w| create_qp(w.pd, w.cq).with(RawAttr::handle(qp::create::SRQ_HANDLE, 0)), EINVAL),
+        (
+            "a descriptor that is not open",
+            |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1000)),
+            EBADF,
+        ),
+        (
+            "a negative descriptor",
+            |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, -1_i64 as u64)),
+            EBADF,
+        ),
+        (
+            "a descriptor of another kind",
+            |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1)),
+            EBADF,
+        ),
+        (
+            "a descriptor beyond 32 bits",
+            |_| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, 1 << 32)),
+            EINVAL,
+        ),
+        (
+            "a handle of a kind that the device lacks",
+            |w| create_qp(w.pd, w.cq).with(RawAttr::handle(qp::create::SRQ_HANDLE, 0)),
+            EINVAL,
+        ),
     ];
     check(&World::new(), rows);
 }
@@ -137,7 +180,9 @@ fn with_flags(world: &World, bytes: &[u8]) -> RawCommand {
 }
 
 fn query_port(port: u64, room: usize) -> RawCommand {
-    RawCommand::new(0, device::method::QUERY_PORT).with(RawAttr::value(0, port)).with(RawAttr::output(1, room))
+    RawCommand::new(0, device::method::QUERY_PORT)
+        .with(RawAttr::value(0, port))
+        .with(RawAttr::output(1, room))
 }
 
 fn gid_table(size: u64, room: usize) -> RawCommand {
@@ -159,14 +204,22 @@ fn gid_entry(port: u64, index: u64) -> RawCommand {
 fn queries() {
     let rows: &[Row] = &[
         ("a second context", |_| get_context(), EINVAL),
-        ("a capability array, which came with 7.2", |_| get_context().with(RawAttr::input(2, &[0; 4])), EPROTONOSUPPORT),
+        (
+            "a capability array, which came with 7.2",
+            |_| get_context().with(RawAttr::input(2, &[0; 4])),
+            EPROTONOSUPPORT,
+        ),
         ("port 0", |_| query_port(0, 48), EINVAL),
         ("port 2 of 1", |_| query_port(2, 48), EINVAL),
         ("port 256", |_| query_port(256, 48), EINVAL),
         ("port -1", |_| query_port(u64::MAX, 48), EINVAL),
         ("room for 40 bytes of a port", |_| query_port(1, 40), EINVAL),
         ("room for 100 bytes of a port", |_| query_port(1, 100), 0),
-        ("QUERY_CONTEXT, which only mlx5 has", |_| RawCommand::new(0, device::method::QUERY_CONTEXT), EOPNOTSUPP),
+        (
+            "QUERY_CONTEXT, which only mlx5 has",
+            |_| RawCommand::new(0, device::method::QUERY_CONTEXT),
+            EOPNOTSUPP,
+        ),
         ("GID entries of size 0", |_| gid_table(0, 64), EINVAL),
         ("no room for GID entries", |_| gid_table(32, 0), EINVAL),
         ("room for a part of a GID entry", |_| gid_table(32, 40), EINVAL),
@@ -222,28 +275,51 @@ fn write_commands() {
         ("no command", |_| RawCommand::new(0, 0), EINVAL),
         ("a command of four bytes", |_| changed(RawCommand::write(1), 2, |attr| attr.len = 4), EINVAL),
         ("unknown bits in the command", |_| RawCommand::write(0x101), EINVAL),
-        ("a command beyond 32 bits", |_| replaced(RawCommand::write(1), RawAttr::value(2, (1 << 32) + 1)), EINVAL),
+        (
+            "a command beyond 32 bits",
+            |_| replaced(RawCommand::write(1), RawAttr::value(2, (1 << 32) + 1)),
+            EINVAL,
+        ),
         ("a number that was never implemented", |_| RawCommand::write(cmd::MODIFY_AH), EOPNOTSUPP),
         ("a number above the table", |_| RawCommand::write(200), EOPNOTSUPP),
         ("an extended number above the table", |_| RawCommand::write(cmd::FLAG_EXTENDED | 200), EOPNOTSUPP),
         ("a command that the device lacks", |_| RawCommand::write(cmd::CREATE_SRQ), EOPNOTSUPP),
-        ("a request of three bytes", |_| RawCommand::write(cmd::DEALLOC_PD).with(RawAttr::input(CORE_IN, &[0; 3])), EINVAL),
-        ("a longer request with something in it", |_| {
-            RawCommand::write(cmd::EX_QUERY_DEVICE).with(RawAttr::input(CORE_IN, &[[0; 8], [1; 8]].concat()))
-        }, EOPNOTSUPP),
-        ("a longer request of zeros", |_| {
-            RawCommand::write(cmd::EX_QUERY_DEVICE).with(RawAttr::input(CORE_IN, &[0; 32]))
-        }, 0),
+        (
+            "a request of three bytes",
+            |_| RawCommand::write(cmd::DEALLOC_PD).with(RawAttr::input(CORE_IN, &[0; 3])),
+            EINVAL,
+        ),
+        (
+            "a longer request with something in it",
+            |_| {
+                RawCommand::write(cmd::EX_QUERY_DEVICE)
+                    .with(RawAttr::input(CORE_IN, &[[0; 8], [1; 8]].concat()))
+            },
+            EOPNOTSUPP,
+        ),
+        (
+            "a longer request of zeros",
+            |_| RawCommand::write(cmd::EX_QUERY_DEVICE).with(RawAttr::input(CORE_IN, &[0; 32])),
+            0,
+        ),
         ("an extended request of nothing", |_| RawCommand::write(cmd::EX_QUERY_DEVICE), 0),
         ("a short request", |_| write(cmd::ALLOC_PD, &0_u32, 4), ENOSPC),
         ("no room for the response", |_| write(cmd::ALLOC_PD, &0_u64, 0), ENOSPC),
         ("too little room for the response", |_| write(cmd::ALLOC_PD, &0_u64, 3), ENOSPC),
-        ("a response that cannot be written", |_| {
-            replaced(write(cmd::ALLOC_PD, &0_u64, 4), RawAttr::bad_address(CORE_OUT, 4))
-        }, EFAULT),
-        ("a request that cannot be read", |_| {
-            RawCommand::write(cmd::REG_MR).with(RawAttr::bad_address(CORE_IN, 40)).with(RawAttr::output(CORE_OUT, 12))
-        }, EFAULT),
+        (
+            "a response that cannot be written",
+            |_| replaced(write(cmd::ALLOC_PD, &0_u64, 4), RawAttr::bad_address(CORE_OUT, 4)),
+            EFAULT,
+        ),
+        (
+            "a request that cannot be read",
+            |_| {
+                RawCommand::write(cmd::REG_MR)
+                    .with(RawAttr::bad_address(CORE_IN, 40))
+                    .with(RawAttr::output(CORE_OUT, 12))
+            },
+            EFAULT,
+        ),
         ("EX_QUERY_DEVICE with a comp_mask", |_| write(cmd::EX_QUERY_DEVICE, &1_u64, 304), EINVAL),
         ("DEALLOC_PD of nothing", |_| write(cmd::DEALLOC_PD, &99_u32, 0), ENOENT),
         ("DEREG_MR of a protection domain", |w| write(cmd::DEREG_MR, &w.pd, 0), EINVAL),
@@ -256,8 +332,14 @@ fn write_commands() {
 
 fn reg_mr(world: &World, change: impl FnOnce(&mut RegMr)) -> RawCommand {
     let (start, _) = world.file.memory(4096).unwrap();
-    let mut request =
-        RegMr { start, hca_va: start, length: 4096, pd_handle: world.pd, access_flags: 1, ..RegMr::new_zeroed() };
+    let mut request = RegMr {
+        start,
+        hca_va: start,
+        length: 4096,
+        pd_handle: world.pd,
+        access_flags: 1,
+        ..RegMr::new_zeroed()
+    };
     change(&mut request);
     write(cmd::REG_MR, &request, 12)
 }
@@ -288,13 +370,29 @@ fn queues_and_memory() {
     let rows: &[Row] = &[
         ("a CQ of no entries", |_| create_cq(0), EINVAL),
         ("a CQ of 2^30 entries", |_| create_cq(1 << 30), EINVAL),
-        ("a completion vector too high", |_| replaced(create_cq(4), RawAttr::input(cq::create::COMP_VECTOR, &[4, 0, 0, 0])), EINVAL),
+        (
+            "a completion vector too high",
+            |_| replaced(create_cq(4), RawAttr::input(cq::create::COMP_VECTOR, &[4, 0, 0, 0])),
+            EINVAL,
+        ),
         ("unknown CQ flags", |_| create_cq(4).with(RawAttr::input(cq::create::FLAGS, &[4, 0, 0, 0])), EINVAL),
         ("timestamps", |_| create_cq(4).with(RawAttr::input(cq::create::FLAGS, &[1, 0, 0, 0])), EOPNOTSUPP),
         ("a CQ without room for its ring", |_| without(create_cq(4), UHW_OUT), EINVAL),
-        ("a CQ with too little room for its ring", |_| replaced(create_cq(4), RawAttr::output(UHW_OUT, 8)), EINVAL),
-        ("a CQ whose size cannot be told", |_| replaced(create_cq(4), RawAttr::bad_address(cq::create::RESP_CQE, 4)), EFAULT),
-        ("a CQ whose ring cannot be told", |_| replaced(create_cq(4), RawAttr::bad_address(UHW_OUT, 16)), EFAULT),
+        (
+            "a CQ with too little room for its ring",
+            |_| replaced(create_cq(4), RawAttr::output(UHW_OUT, 8)),
+            EINVAL,
+        ),
+        (
+            "a CQ whose size cannot be told",
+            |_| replaced(create_cq(4), RawAttr::bad_address(cq::create::RESP_CQE, 4)),
+            EFAULT,
+        ),
+        (
+            "a CQ whose ring cannot be told",
+            |_| replaced(create_cq(4), RawAttr::bad_address(UHW_OUT, 16)),
+            EFAULT,
+        ),
         ("a QP of type 5", |w| of_type(w, 5), EINVAL),
         ("a QP of type 2^32", |w| of_type(w, 1 << 32), EINVAL),
         ("a reliable connection", |w| of_type(w, 2), EOPNOTSUPP),
@@ -302,21 +400,45 @@ fn queues_and_memory() {
         ("a QP in a domain that is not there", |w| create_qp(99, w.cq), ENOENT),
         ("a QP without a domain", |w| without(create_qp(w.pd, w.cq), qp::create::PD_HANDLE), ENOENT),
         ("a QP without a receive CQ", |w| without(create_qp(w.pd, w.cq), qp::create::RECV_CQ_HANDLE), ENOENT),
-        ("QP flags, bit 0", |w| create_qp(w.pd, w.cq).with(RawAttr::input(qp::create::FLAGS, &[1, 0, 0, 0])), EINVAL),
-        ("check sequences on a reliable connection", |w| of_type(w, 2).with(RawAttr::input(qp::create::FLAGS, &[0, 1, 0, 0])), EINVAL),
-        ("check sequences on raw packets", |w| create_qp(w.pd, w.cq).with(RawAttr::input(qp::create::FLAGS, &[0, 1, 0, 0])), EOPNOTSUPP),
-        ("a QP with too little room for its rings", |w| replaced(create_qp(w.pd, w.cq), RawAttr::output(UHW_OUT, 16)), EINVAL),
+        (
+            "QP flags, bit 0",
+            |w| create_qp(w.pd, w.cq).with(RawAttr::input(qp::create::FLAGS, &[1, 0, 0, 0])),
+            EINVAL,
+        ),
+        (
+            "check sequences on a reliable connection",
+            |w| of_type(w, 2).with(RawAttr::input(qp::create::FLAGS, &[0, 1, 0, 0])),
+            EINVAL,
+        ),
+        (
+            "check sequences on raw packets",
+            |w| create_qp(w.pd, w.cq).with(RawAttr::input(qp::create::FLAGS, &[0, 1, 0, 0])),
+            EOPNOTSUPP,
+        ),
+        (
+            "a QP with too little room for its rings",
+            |w| replaced(create_qp(w.pd, w.cq), RawAttr::output(UHW_OUT, 16)),
+            EINVAL,
+        ),
         ("a driver's request for a QP", |w| create_qp(w.pd, w.cq).with(RawAttr::value(UHW_IN, 0)), EINVAL),
         ("too long a send ring", |w| with_cap(w, |cap| cap.max_send_wr = 1 << 20), EINVAL),
         ("too much inline data", |w| with_cap(w, |cap| cap.max_inline_data = 1 << 20), EINVAL),
         ("a QP without any ring", |w| with_cap(w, |cap| (cap.max_send_wr, cap.max_recv_wr) = (0, 0)), EINVAL),
-        ("a QP whose number cannot be told", |w| replaced(create_qp(w.pd, w.cq), RawAttr::bad_address(qp::create::RESP_QP_NUM, 4)), EFAULT),
+        (
+            "a QP whose number cannot be told",
+            |w| replaced(create_qp(w.pd, w.cq), RawAttr::bad_address(qp::create::RESP_QP_NUM, 4)),
+            EFAULT,
+        ),
         ("destroying a CQ in use", |w| destroy_cq(w.cq), EBUSY),
         ("destroying a QP in use", |w| destroy_qp(w.qp), EBUSY),
         ("destroying a domain in use", |w| destroy_pd(w.pd.into()), EBUSY),
         ("destroying a QP without room for the answer", |w| destroy(qp::OBJECT, 1, w.qp), EINVAL),
         ("destroying a QP with too much room", |w| replaced(destroy_qp(w.qp), RawAttr::output(1, 8)), EINVAL),
-        ("a rate limit by the old command", |w| modify_qp(w, |m| m.attr_mask |= QpAttrMask::RATE_LIMIT.bits()), EOPNOTSUPP),
+        (
+            "a rate limit by the old command",
+            |w| modify_qp(w, |m| m.attr_mask |= QpAttrMask::RATE_LIMIT.bits()),
+            EOPNOTSUPP,
+        ),
         ("state 9", |w| modify_qp(w, |m| m.qp_state = 9), EINVAL),
         ("to INIT without a port", |w| modify_qp(w, |m| m.attr_mask = QpAttrMask::STATE.bits()), EINVAL),
         ("to INIT with a queue key", |w| modify_qp(w, |m| m.attr_mask |= QpAttrMask::QKEY.bits()), EINVAL),
@@ -329,7 +451,11 @@ fn queues_and_memory() {
         ("requests beyond counting", |w| post_send(w, u32::MAX, u32::MAX), ENOSPC),
         ("arming what is no CQ", |w| write(cmd::REQ_NOTIFY_CQ, &[w.pd, 0], 0), EINVAL),
         ("memory with another page offset", |w| reg_mr(w, |r| r.hca_va += 1), EINVAL),
-        ("remote write without local write", |w| reg_mr(w, |r| r.access_flags = AccessFlags::REMOTE_WRITE.bits()), EINVAL),
+        (
+            "remote write without local write",
+            |w| reg_mr(w, |r| r.access_flags = AccessFlags::REMOTE_WRITE.bits()),
+            EINVAL,
+        ),
         ("an unknown access bit", |w| reg_mr(w, |r| r.access_flags |= 1 << 12), EINVAL),
         ("an optional access bit", |w| reg_mr(w, |r| (r.access_flags, r.pd_handle) = (1 << 25, 99)), ENOENT),
         ("paging on demand", |w| reg_mr(w, |r| r.access_flags |= AccessFlags::ON_DEMAND.bits()), EINVAL),
@@ -337,13 +463,17 @@ fn queues_and_memory() {
         ("memory of length zero", |w| reg_mr(w, |r| r.length = 0), EINVAL),
         ("memory around the end", |w| reg_mr(w, |r| r.length = u64::MAX), EINVAL),
         ("memory in no domain", |w| reg_mr(w, |r| r.pd_handle = 99), ENOENT),
-        ("advice", |w| {
-            RawCommand::new(mr::OBJECT, mr::method::ADVISE)
-                .with(RawAttr::handle(0, w.pd.into()))
-                .with(RawAttr::value(1, 0))
-                .with(RawAttr::input(2, &[0; 4]))
-                .with(RawAttr::input(3, &[0; 16]))
-        }, EOPNOTSUPP),
+        (
+            "advice",
+            |w| {
+                RawCommand::new(mr::OBJECT, mr::method::ADVISE)
+                    .with(RawAttr::handle(0, w.pd.into()))
+                    .with(RawAttr::value(1, 0))
+                    .with(RawAttr::input(2, &[0; 4]))
+                    .with(RawAttr::input(3, &[0; 16]))
+            },
+            EOPNOTSUPP,
+        ),
     ];
     check(&World::new(), rows);
 }
@@ -353,27 +483,49 @@ fn counters_objects() {
     let rows: &[Row] = &[
         ("making one without a handle", |_| without(create_counters(), 0), EINVAL),
         ("reading what no flow has used", |w| read_counters(w.counters, 16), EINVAL),
-        ("the same with bad flags", |w| read_counters(w.counters, 16).with(RawAttr::input(2, &[9, 0, 0, 0])), EINVAL),
+        (
+            "the same with bad flags",
+            |w| read_counters(w.counters, 16).with(RawAttr::input(2, &[9, 0, 0, 0])),
+            EINVAL,
+        ),
         ("reading a QP", |w| read_counters(w.qp, 16), EINVAL),
         ("reading what is not there", |_| read_counters(99, 16), ENOENT),
         ("reading without a buffer", |w| without(read_counters(w.bound, 16), 1), EINVAL),
         ("reading without a handle", |w| without(read_counters(w.bound, 16), 0), EINVAL),
-        ("reading to where nothing can be written", |w| replaced(read_counters(w.bound, 16), RawAttr::bad_address(1, 16)), EFAULT),
+        (
+            "reading to where nothing can be written",
+            |w| replaced(read_counters(w.bound, 16), RawAttr::bad_address(1, 16)),
+            EFAULT,
+        ),
         ("reading less than the map", |w| read_counters(w.bound, 15), EINVAL),
         ("reading more than the map", |w| read_counters(w.bound, 77), 0),
         ("destroying one in use", |w| destroy_counters(w.bound), EBUSY),
         ("a second map", |w| counting(w, w.bound).with(map(&PACKETS_AND_BYTES)), EINVAL),
         ("no map", |w| counting(w, w.counters), EINVAL),
         ("two maps", |w| counting(w, w.counters).with(payload([2, 0, 0])), EINVAL),
-        ("a payload of four bytes", |w| counting(w, w.counters).with(RawAttr::input(UHW_IN, &[0; 4])), EOPNOTSUPP),
-        ("a payload with something behind it", |w| counting(w, w.counters).with(payload([0, 1, 0])), EOPNOTSUPP),
-        ("a payload that promises more than it has", |w| counting(w, w.counters).with(RawAttr::value(UHW_IN, 1)), EINVAL),
+        (
+            "a payload of four bytes",
+            |w| counting(w, w.counters).with(RawAttr::input(UHW_IN, &[0; 4])),
+            EOPNOTSUPP,
+        ),
+        (
+            "a payload with something behind it",
+            |w| counting(w, w.counters).with(payload([0, 1, 0])),
+            EOPNOTSUPP,
+        ),
+        (
+            "a payload that promises more than it has",
+            |w| counting(w, w.counters).with(RawAttr::value(UHW_IN, 1)),
+            EINVAL,
+        ),
         ("8192 entries", |w| counting(w, w.counters).with(map(&[(0, 0); 8192])), EINVAL),
         ("description 2", |w| counting(w, w.counters).with(map(&[(2, 0)])), EINVAL),
         ("a map that cannot be read", |w| counting(w, w.counters).with(payload([1, 0, 1])), EFAULT),
-        ("two COUNT specs", |w| {
-            create_flow(w.qp, &[count(w.counters), count(w.counters)]).with(map(&PACKETS_AND_BYTES))
-        }, EINVAL),
+        (
+            "two COUNT specs",
+            |w| create_flow(w.qp, &[count(w.counters), count(w.counters)]).with(map(&PACKETS_AND_BYTES)),
+            EINVAL,
+        ),
         ("reading it after all that", |w| read_counters(w.counters, 16), EINVAL),
     ];
     check(&World::new(), rows);
@@ -401,15 +553,27 @@ fn flows() {
     let rows: &[Row] = &[
         ("a comp_mask", |w| flow_with(w, |h| h.comp_mask = 1), EINVAL),
         ("flag 8", |w| flow_with(w, |h| h.flow_attr.flags = 8), EINVAL),
-        ("DONT_TRAP with ALL_DEFAULT", |w| flow_with(w, |h| (h.flow_attr.flags, h.flow_attr.type_) = (2, 1)), EINVAL),
+        (
+            "DONT_TRAP with ALL_DEFAULT",
+            |w| flow_with(w, |h| (h.flow_attr.flags, h.flow_attr.type_) = (2, 1)),
+            EINVAL,
+        ),
         ("eleven specs", |w| create_flow(w.qp, &vec![eth(MAC); 11]), EINVAL),
         ("specs that are too large", |w| flow_with(w, |h| h.flow_attr.size = 89), EINVAL),
         ("a size without specs", |w| flow_with(w, |h| h.flow_attr.num_of_specs = 0), EINVAL),
         ("a size beyond the request", |w| flow_with(w, |h| h.flow_attr.size = 41), ENOSPC),
         ("reserved bytes", |w| flow_with(w, |h| h.flow_attr.reserved = [0, 1]), EINVAL),
-        ("a request shorter than its head", |_| RawCommand::write(cmd::EX_CREATE_FLOW).with(RawAttr::input(CORE_IN, &[0; 23])), ENOSPC),
+        (
+            "a request shorter than its head",
+            |_| RawCommand::write(cmd::EX_CREATE_FLOW).with(RawAttr::input(CORE_IN, &[0; 23])),
+            ENOSPC,
+        ),
         ("no request", |_| RawCommand::write(cmd::EX_CREATE_FLOW), ENOSPC),
-        ("a request that cannot be read", |_| RawCommand::write(cmd::EX_CREATE_FLOW).with(RawAttr::bad_address(CORE_IN, 24)), EFAULT),
+        (
+            "a request that cannot be read",
+            |_| RawCommand::write(cmd::EX_CREATE_FLOW).with(RawAttr::bad_address(CORE_IN, 24)),
+            EFAULT,
+        ),
         ("something behind the specs", |w| flow_with(w, |h| h.flow_attr.size = 24), EOPNOTSUPP),
         ("port 0", |w| flow_with(w, |h| h.flow_attr.port = 0), EINVAL),
         ("port 2", |w| flow_with(w, |h| h.flow_attr.port = 2), EINVAL),
@@ -418,17 +582,41 @@ fn flows() {
         ("an empty filter", |w| create_flow(w.qp, &[spec(spec_types::SPEC_ETH, &[])]), EINVAL),
         ("an unknown filter", |w| create_flow(w.qp, &[spec(0x22, &[0; 8])]), EINVAL),
         ("an unknown action", |w| create_flow(w.qp, &[spec(0x1004, &[0; 8])]), EINVAL),
-        ("a flow action that cannot be", |w| create_flow(w.qp, &[spec(spec_types::SPEC_ACTION_HANDLE, &[0; 8])]), EINVAL),
+        (
+            "a flow action that cannot be",
+            |w| create_flow(w.qp, &[spec(spec_types::SPEC_ACTION_HANDLE, &[0; 8])]),
+            EINVAL,
+        ),
         ("counting with nothing", |w| create_flow(w.qp, &[count(99)]), ENOENT),
         ("counting with a QP", |w| create_flow(w.qp, &[count(w.qp)]), EINVAL),
-        ("a use that must be given back", |w| create_flow(w.qp, &[count(w.bound), spec(0x22, &[0; 8])]), EINVAL),
-        ("a flow whose handle cannot be told", |w| replaced(flow_with(w, |_| ()), RawAttr::bad_address(CORE_OUT, 8)), EFAULT),
+        (
+            "a use that must be given back",
+            |w| create_flow(w.qp, &[count(w.bound), spec(0x22, &[0; 8])]),
+            EINVAL,
+        ),
+        (
+            "a flow whose handle cannot be told",
+            |w| replaced(flow_with(w, |_| ()), RawAttr::bad_address(CORE_OUT, 8)),
+            EFAULT,
+        ),
         ("priority 16", |w| flow_with(w, |h| h.flow_attr.priority = 16), ENOMEM),
         ("flag bit 0, which mlx5 refuses", |w| flow_with(w, |h| h.flow_attr.flags = 1), EINVAL),
-        ("EGRESS with MC_DEFAULT", |w| flow_with(w, |h| (h.flow_attr.flags, h.flow_attr.type_) = (4, 2)), EINVAL),
+        (
+            "EGRESS with MC_DEFAULT",
+            |w| flow_with(w, |h| (h.flow_attr.flags, h.flow_attr.type_) = (4, 2)),
+            EINVAL,
+        ),
         ("type 9", |w| flow_with(w, |h| h.flow_attr.type_ = 9), EOPNOTSUPP),
-        ("the same match, but dropped", |w| create_flow(w.qp, &[eth(MAC), spec(spec_types::SPEC_ACTION_DROP, &[])]), EEXIST),
-        ("a tag of 25 bits", |w| create_flow(w.qp, &[spec(spec_types::SPEC_ACTION_TAG, &[0, 0, 0, 1, 0, 0, 0, 0])]), EINVAL),
+        (
+            "the same match, but dropped",
+            |w| create_flow(w.qp, &[eth(MAC), spec(spec_types::SPEC_ACTION_DROP, &[])]),
+            EEXIST,
+        ),
+        (
+            "a tag of 25 bits",
+            |w| create_flow(w.qp, &[spec(spec_types::SPEC_ACTION_TAG, &[0, 0, 0, 1, 0, 0, 0, 0])]),
+            EINVAL,
+        ),
         ("destroying a flow that is not there", |_| destroy_flow(99), ENOENT),
         ("destroying a QP as a flow", |w| destroy_flow(w.qp), EINVAL),
     ];

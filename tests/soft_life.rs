@@ -11,7 +11,7 @@ use uverbs_abi::rxe::CreateCqResp;
 use uverbs_abi::types::event_type;
 use uverbs_abi::write::{AsyncEventDesc, CreateCompChannelResp, ExQueryDeviceResp, cmd};
 use uverbs_abi::{ids, ioctl};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 fn info(world: &World, object: u16) -> Vec<u32> {
     let command = RawCommand::new(device::OBJECT, device::method::INFO_HANDLES)
@@ -20,7 +20,7 @@ fn info(world: &World, object: u16) -> Vec<u32> {
         .with(RawAttr::output(2, 64));
     let command = done(&world.file, command);
     let total: u32 = answer(&command, 1);
-    <[u32]>::ref_from_bytes(command.answer(2)).unwrap()[..total as usize].to_vec()
+    answer::<[u32; 16]>(&command, 2)[..total as usize].to_vec()
 }
 
 #[test]
@@ -280,9 +280,8 @@ fn a_descriptor_is_known_by_its_file() {
     }
     use std::os::fd::{AsRawFd, OwnedFd};
     let world = World::new();
-    let channel = |fd: &OwnedFd| {
-        create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, fd.as_raw_fd() as u64))
-    };
+    let channel =
+        |fd: &OwnedFd| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, fd.as_raw_fd() as u64));
     let new = || world.file.invoke_fd(&mut write(cmd::CREATE_COMP_CHANNEL, &0_u64, 4)).unwrap().unwrap();
     let first = new();
     // A duplicate is the same file; another pipe under the old number is not.

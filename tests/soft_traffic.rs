@@ -1,8 +1,8 @@
 //! Frames through the soft device: rings, completions, events, errors.
 
-mod soft;
 #[path = "soft/ring.rs"]
 mod ring;
+mod soft;
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// What is wrong, the pieces that say it, and the status it ends with.
+type Bad = (&'static str, fn(&Pair) -> Vec<Sge>, u32);
 
 /// Two queue pairs on one completion queue, both ready, and memory; the second one has a flow for `OTHER`.
 struct Pair {
@@ -133,12 +136,20 @@ fn a_tag_is_in_the_immediate_data() {
 
 #[test]
 fn a_bad_send_breaks_the_queue_pair_and_flushes_it() {
-    let bad: [(&str, fn(&Pair) -> Vec<Sge>, u32); 8] = [
+    let bad: [Bad; 8] = [
         ("an unknown key", |p| vec![Sge { lkey: p.key ^ 1, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
         ("a key of nothing", |p| vec![Sge { lkey: u32::MAX, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
         ("the end of the region", |p| vec![p.piece(16380, 60)], wc_status::LOC_PROT_ERR),
-        ("an address before it", |p| vec![Sge { addr: p.address - 1, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
-        ("an address that wraps", |p| vec![Sge { addr: u64::MAX, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
+        (
+            "an address before it",
+            |p| vec![Sge { addr: p.address - 1, ..p.piece(0, 60) }],
+            wc_status::LOC_PROT_ERR,
+        ),
+        (
+            "an address that wraps",
+            |p| vec![Sge { addr: u64::MAX, ..p.piece(0, 60) }],
+            wc_status::LOC_PROT_ERR,
+        ),
         ("a frame too short", |p| vec![p.piece(0, 13)], wc_status::LOC_LEN_ERR),
         ("a frame too long", |p| vec![p.piece(0, 9217)], wc_status::LOC_LEN_ERR),
         ("nothing", |_| vec![], wc_status::LOC_LEN_ERR),

@@ -2,7 +2,7 @@
 //!
 //! A [`Command`] lives on the caller's stack. Nothing is copied into it but values of at most
 //! eight bytes, which the ABI carries inline; everything else is borrowed. Addresses are made
-//! only by [`Command::lower`], which the real transport calls right before the ioctl; a transport
+//! only by `Command::lower`, which the real transport calls right before the ioctl; a transport
 //! inside the process (the soft device) reads and writes the borrowed buffers instead and never
 //! sees an address.
 //!

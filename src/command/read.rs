@@ -15,10 +15,14 @@ pub(crate) const MAX_VALUES: usize = u16::MAX as usize / size_of::<u64>();
 /// A read of counters, ready to be sent any number of times, each time with a place for the values.
 ///
 /// Little is left to do for each read: to say where the values are, and to take back the mark that the
-/// kernel wrote them.
+/// kernel wrote them. Like a [`Command`] it can be passed on, but not made, outside the crate.
+#[derive(Debug)]
+pub struct CountersRead(Wire);
+
+/// Header and attributes as the ioctl reads them.
 #[repr(C)]
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-pub struct CountersRead {
+struct Wire {
     header: IoctlHdr,
     handle: Attr,
     values: Attr,
@@ -32,7 +36,7 @@ impl CountersRead {
     #[inline]
     pub(crate) fn new(driver_id: u32, handle: u32, flags: u32) -> Self {
         let header = IoctlHdr {
-            length: size_of::<Self>() as u16,
+            length: size_of::<Wire>() as u16,
             object_id: counters::OBJECT,
             method_id: counters::method::READ,
             num_attrs: 3,
@@ -40,28 +44,28 @@ impl CountersRead {
             reserved1: 0,
             reserved2: 0,
         };
-        Self {
+        Self(Wire {
             header,
             handle: Attr { attr_id: read::HANDLE, data: handle.into(), ..MANDATORY },
             values: Attr { attr_id: read::BUFF, ..MANDATORY },
             flags: Attr { attr_id: read::FLAGS, len: 4, data: flags.into(), ..MANDATORY },
-        }
+        })
     }
 
     /// The same as an ordinary command, for a transport that knows nothing better.
     pub(crate) fn as_command<'a>(&self, values: &'a mut [u64]) -> Command<'a> {
         let mut command = Command::new(OP, counters::OBJECT, counters::method::READ);
         command
-            .for_driver(self.header.driver_id)
-            .handle(read::HANDLE, self.handle.data as u32)
+            .for_driver(self.0.header.driver_id)
+            .handle(read::HANDLE, self.0.handle.data as u32)
             .output(read::BUFF, values.as_mut_bytes())
-            .flags(read::FLAGS, self.flags.data as u32);
+            .flags(read::FLAGS, self.0.flags.data as u32);
         command
     }
 
     /// Says whether [`CountersRead::as_command`] was answered with values.
     pub(crate) fn mark(&mut self, valid: bool) {
-        self.values.flags = ATTR_F_MANDATORY | if valid { ATTR_F_VALID_OUTPUT } else { 0 };
+        self.0.values.flags = ATTR_F_MANDATORY | if valid { ATTR_F_VALID_OUTPUT } else { 0 };
     }
 
     /// Header and attributes as the ioctl reads them. The address of the values in it is good while they
@@ -69,15 +73,15 @@ impl CountersRead {
     /// written.
     #[inline]
     pub(crate) fn lower(&mut self, values: &mut [u64]) -> &mut [u8] {
-        self.values.len = size_of_val(values) as u16;
-        self.values.flags = ATTR_F_MANDATORY;
-        self.values.data = values.as_mut_ptr().expose_provenance() as u64;
-        self.as_mut_bytes()
+        self.0.values.len = size_of_val(values) as u16;
+        self.0.values.flags = ATTR_F_MANDATORY;
+        self.0.values.data = values.as_mut_ptr().expose_provenance() as u64;
+        self.0.as_mut_bytes()
     }
 
     /// Whether the kernel marked the values as written.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
-        self.values.flags & ATTR_F_VALID_OUTPUT != 0
+        self.0.values.flags & ATTR_F_VALID_OUTPUT != 0
     }
 }

@@ -55,7 +55,11 @@ impl TryFrom<u32> for Point {
         match description {
             counter_description::PACKETS => Ok(Self::Packets),
             counter_description::BYTES => Ok(Self::Bytes),
-            _ => Err(Error::refused("counters.attach", Errno::EOPNOTSUPP, "packets and bytes are all that can be counted")),
+            _ => Err(Error::refused(
+                "counters.attach",
+                Errno::EOPNOTSUPP,
+                "packets and bytes are all that can be counted",
+            )),
         }
     }
 }

@@ -159,10 +159,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::open`].
-    pub fn open_with(
-        &self,
-        wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
-    ) -> Result<Context> {
+    pub fn open_with(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>) -> Result<Context> {
         let transport: Box<dyn Transport> = match &self.node {
             Node::File(path) => {
                 let file = Uverbs::open(path).map_err(|errno| self.open_error(path, errno))?;
@@ -244,7 +241,14 @@ pub struct Guid(pub u64);
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(guid) = self;
-        write!(f, "{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff, guid & 0xffff)
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            guid >> 48,
+            guid >> 32 & 0xffff,
+            guid >> 16 & 0xffff,
+            guid & 0xffff
+        )
     }
 }
 

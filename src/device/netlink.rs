@@ -111,12 +111,8 @@ struct Socket(OwnedFd);
 
 impl Socket {
     fn open() -> Result<Self> {
-        let fd = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRDMA,
-        );
+        let fd =
+            socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
         fd.map(Self).map_err(error)
     }
 

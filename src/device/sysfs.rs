@@ -22,7 +22,8 @@ pub(super) fn devices(root: &Path) -> Result<Vec<Device>> {
     let mut numbered = Vec::new();
     for node in nodes {
         let path = node.map_err(|error| io_error(OP, &error))?.path();
-        let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<u32>().ok());
+        let number =
+            path.file_name().and_then(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<u32>().ok());
         numbered.extend(number.map(|number| (number, path)));
     }
     numbered.sort();
@@ -56,9 +57,10 @@ fn driver(device: &Path, verbs: &Path) -> u32 {
     let module = fs::read_link(verbs.join("device/driver")).ok();
     let module = module.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
     match module {
-        Some(module) => {
-            DRIVERS.iter().find(|driver| driver.module == module).map_or(driver_id::UNKNOWN, |driver| driver.id)
-        }
+        Some(module) => DRIVERS
+            .iter()
+            .find(|driver| driver.module == module)
+            .map_or(driver_id::UNKNOWN, |driver| driver.id),
         None if device.join("parent").exists() => driver_id::RXE,
         None => driver_id::UNKNOWN,
     }

@@ -118,7 +118,10 @@ impl<T: QpType> QueuePair<T> {
         let known = points.is_none_or(<[_]>::is_empty);
         let mut payload = CountersPayload {
             head: Payload { ncounters_data: u32::from(!known), reserved: 0 },
-            map: FlowCountersData { ncounters: points.map_or(0, |p| p.len() as u32), ..FromZeros::new_zeroed() },
+            map: FlowCountersData {
+                ncounters: points.map_or(0, |p| p.len() as u32),
+                ..FromZeros::new_zeroed()
+            },
         };
         let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
         command.input(CORE_IN, request.bytes()).output(CORE_OUT, response.as_mut_bytes());
@@ -138,7 +141,9 @@ fn explain(context: &Context, error: Error) -> Error {
         ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
         ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
         ErrorKind::Unsupported if context.provider() == Provider::Rxe => error.hinted("rxe has no flows"),
-        ErrorKind::Unsupported => error.hinted("the device has no flows, or cannot match a part of this rule"),
+        ErrorKind::Unsupported => {
+            error.hinted("the device has no flows, or cannot match a part of this rule")
+        }
         ErrorKind::Exhausted => error.hinted("the device has no counter or no room for the rule left"),
         ErrorKind::InvalidInput if error.errno() == Some(Errno::EEXIST as i32) => {
             error.hinted("a rule with the same match and another action is in force")

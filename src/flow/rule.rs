@@ -310,7 +310,9 @@ impl FlowRule<Normal> {
         }
         let named = &mut self.seen.ether_type[usize::from(inner)];
         *named = named.or(ether_type);
-        let wrong = named.filter(|number| {
+        // Behind MPLS labels an IP header comes without an Ethertype of its own; mlx5 matches it there
+        // (is_valid_ethertype, fs.c, Linux 6.1).
+        let wrong = named.filter(|number| !matches!(number, 0x8847 | 0x8848)).filter(|number| {
             layers.iter().flatten().any(|layer| ip_ether_type(*layer).is_some_and(|ip| ip != *number))
         });
         if let Some(other) = clash {

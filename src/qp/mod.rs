@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uverbs_abi::types::qp_type;
 
-pub use self::create::{RawPacketBuilder, Capacity};
+pub use self::create::{Capacity, RawPacketBuilder};
 pub use self::post::{ReceiveRequest, SendRequest};
 pub use self::state::QpState;
 use crate::cq;
@@ -97,9 +97,13 @@ impl<T: QpType> QueuePair<T> {
     /// # Errors
     /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it.
     #[doc(alias = "ibv_destroy_qp")]
+    #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            return Err((self, object::shared("qp.destroy", "a flow still steers packets to the queue pair")));
+            return Err((
+                self,
+                object::shared("qp.destroy", "a flow still steers packets to the queue pair"),
+            ));
         };
         shared.object.release().map_err(|error| (self, error))
     }

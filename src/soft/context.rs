@@ -59,7 +59,7 @@ pub(super) fn alloc_async_event(call: &mut Call<'_, '_, '_>) -> Result<(), Errno
 pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     use device::info_handles::{HANDLES_LIST, OBJECT_ID, TOTAL_HANDLES};
     let room = call.find(HANDLES_LIST).map_or(0, |found| usize::from(found.len));
-    if room == 0 || room % 4 != 0 {
+    if room == 0 || !room.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
     // The test above keeps this number within its type.
@@ -157,7 +157,7 @@ pub(super) fn query_gid_table(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
     let size = call.constant(ENTRY_SIZE, u64::MAX)?;
     let found = call.find(RESP_ENTRIES).ok_or(Errno::ENOENT)?;
     let room = u64::from(found.len);
-    if size == 0 || room % size != 0 || room == 0 {
+    if size == 0 || !room.is_multiple_of(size) || room == 0 {
         return Err(Errno::EINVAL);
     }
     call.context()?;

@@ -99,7 +99,7 @@ impl RawAttr {
     }
 }
 
-/// A command of any shape. See the [module](self) for where it can go.
+/// A command of any shape; a [`RawConnection`] to a soft device is the only place where it can go.
 ///
 /// ```
 /// use uverbs::soft::{RawAttr, RawCommand, SoftDevice};

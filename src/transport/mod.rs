@@ -12,9 +12,9 @@ use nix::errno::Errno;
 
 pub use self::fault::Fault;
 pub use self::mapping::Mapping;
-pub use self::null::Null;
 #[cfg(feature = "soft")]
 pub(crate) use self::mapping::{copy_in, copy_out};
+pub use self::null::Null;
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
 use crate::command::{Command, CountersRead};

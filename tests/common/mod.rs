@@ -40,7 +40,8 @@ pub fn on_every_device(behaviour: impl Fn(&Target)) {
     let left = soft.soft.as_ref().expect("soft").resources();
     assert!(left.is_empty(), "left behind: {left:?}");
     if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
-        let device = uverbs::devices().expect("devices can be listed").named(&name).expect("it exists").clone();
+        let device =
+            uverbs::devices().expect("devices can be listed").named(&name).expect("it exists").clone();
         behaviour(&Target { device, soft: None });
     }
 }

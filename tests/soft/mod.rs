@@ -76,8 +76,7 @@ pub(crate) fn create_cq(cqe: u32) -> RawCommand {
 
 pub(crate) fn create_qp(pd: u32, cq: u32) -> RawCommand {
     use qp::create::*;
-    let cap =
-        QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
+    let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 64 };
     RawCommand::new(qp::OBJECT, qp::method::CREATE)
         .with(RawAttr::handle(HANDLE, 0))
         .with(RawAttr::handle(PD_HANDLE, pd.into()))
@@ -147,8 +146,10 @@ pub(crate) fn count(handle: u32) -> Vec<u8> {
 
 /// mlx5's payload for CREATE_FLOW: (description, index) pairs.
 pub(crate) fn map(entries: &[(u32, u32)]) -> RawAttr {
-    let inner: Vec<_> =
-        entries.iter().map(|(description, index)| FlowCountersDesc { description: *description, index: *index }).collect();
+    let inner: Vec<_> = entries
+        .iter()
+        .map(|(description, index)| FlowCountersDesc { description: *description, index: *index })
+        .collect();
     let data = FlowCountersData { counters_data: 0, ncounters: entries.len() as u32, reserved: 0 };
     let outer = [&1_u64.to_ne_bytes()[..], data.as_bytes()].concat();
     RawAttr::nested(UHW_IN, &outer, 8, inner.as_bytes())
@@ -225,7 +226,11 @@ pub(crate) fn new_flow(file: &RawConnection, command: RawCommand) -> u32 {
 }
 
 /// Handle, key, address and memory of a new region.
-pub(crate) fn register(file: &RawConnection, pd: u32, len: usize) -> (u32, u32, u64, uverbs::transport::Mapping) {
+pub(crate) fn register(
+    file: &RawConnection,
+    pd: u32,
+    len: usize,
+) -> (u32, u32, u64, uverbs::transport::Mapping) {
     let (address, memory) = file.memory(len).unwrap();
     let request = RegMr {
         start: address,

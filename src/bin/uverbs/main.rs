@@ -1,1 +1,67 @@
-fn main() {}
+//! The program `uverbs`: lists RDMA devices, describes one, watches packets being counted, and measures.
+//!
+//! `docs/cli.md` is its manual.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod devices;
+mod failure;
+mod info;
+mod job;
+mod output;
+mod target;
+mod units;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// RDMA devices from user space: list, describe, count packets, measure.
+#[derive(Debug, Parser)]
+#[command(name = "uverbs", version, after_help = failure::EXIT_CODES)]
+struct Cli {
+    /// Write one line for each kernel command to standard error.
+    #[arg(long, global = true)]
+    trace: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the devices of this machine, and the embedded soft device.
+    Devices(devices::Args),
+    /// Tell what a device is and can do, as `ibv_devinfo -v` does, and whether it has flows and counters.
+    Info(info::Args),
+    /// Count the packets that a rule takes, and print the values every interval.
+    Watch(watch::Args),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error),
+    };
+    let result = match &cli.command {
+        Command::Devices(args) => devices::run(args),
+        Command::Info(args) => info::run(args, cli.trace),
+        Command::Watch(args) => watch::run(args, cli.trace),
+        Command::Bench(command) => bench::run(command, cli.trace),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// What every subcommand returns.
+type Outcome<T = ()> = Result<T, Failure>;

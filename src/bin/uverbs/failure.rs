@@ -1,0 +1,122 @@
+//! Why the program ends early: one line on standard error, and an exit code.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as MissingSubcommand;
+use uverbs::RuleError;
+
+/// The exit codes, for `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; also when ended by ctrl-C, and when the reader of the output went away
+  1  failed
+  2  wrong usage: an option, a rule, a value
+  3  no such device or file
+  4  permission denied
+  5  the device or this program cannot do it";
+
+/// Why the program ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The library said no.
+    Uverbs(uverbs::Error),
+    /// An option holds no rule.
+    Rule(RuleError),
+    /// Options that make no sense here.
+    Usage(String),
+    /// A device that is not there.
+    NotFound(String),
+    /// What the process may not do.
+    Denied(String),
+    /// What cannot be done on this device.
+    Unsupported(String),
+    /// A file that cannot be read.
+    File(String, io::Error),
+    /// Standard output cannot be written.
+    Output(io::Error),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> u8 {
+        use uverbs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
+        match self {
+            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => 0,
+            Self::Rule(_) | Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
+            Self::File(_, error) if error.kind() == ErrorKind::NotFound => 3,
+            Self::File(_, error) if error.kind() == ErrorKind::PermissionDenied => 4,
+            Self::Denied(_) => 4,
+            Self::Unsupported(_) => 5,
+            Self::Uverbs(error) => match error.kind() {
+                NotFound => 3,
+                PermissionDenied => 4,
+                Unsupported => 5,
+                _ => 1,
+            },
+            Self::File(..) | Self::Output(_) | Self::Other(_) => 1,
+        }
+    }
+
+    /// Says why on standard error. That nobody reads the output any more is no reason to say anything.
+    pub(crate) fn report(&self) {
+        if matches!(self, Self::Output(error) if error.kind() == ErrorKind::BrokenPipe) {
+            return;
+        }
+        let mut stderr = io::stderr().lock();
+        // Where this cannot be written nothing can.
+        let _ = match self {
+            // People see where; programs get one line.
+            Self::Rule(error) if stderr.is_terminal() => writeln!(stderr, "uverbs: --rule: {error:#}"),
+            _ => writeln!(stderr, "uverbs: {self}"),
+        };
+    }
+}
+
+/// Answers a command line that cannot be understood, or that asks for help.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == MissingSubcommand {
+        // Help and version. If nobody reads them that is fine.
+        let _ = error.print();
+    } else {
+        // What is wrong and a hint, without the usage that follows: one line.
+        let text = error.render().to_string();
+        let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+        let words: Vec<_> =
+            lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+        let text = words.join(" ").replace(" tip: ", "; ");
+        Failure::Usage(text.strip_prefix("error: ").unwrap_or(&text).to_owned()).report();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uverbs(error) => error.fmt(f),
+            Self::Rule(error) => write!(f, "--rule: {error}"),
+            Self::File(path, error) => write!(f, "{path}: {error}"),
+            Self::Output(error) => write!(f, "standard output: {error}"),
+            Self::Usage(text)
+            | Self::NotFound(text)
+            | Self::Denied(text)
+            | Self::Unsupported(text)
+            | Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<uverbs::Error> for Failure {
+    fn from(error: uverbs::Error) -> Self {
+        Self::Uverbs(error)
+    }
+}
+
+impl From<RuleError> for Failure {
+    fn from(error: RuleError) -> Self {
+        Self::Rule(error)
+    }
+}

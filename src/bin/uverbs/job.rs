@@ -1,0 +1,145 @@
+//! What counting takes: a queue pair with room for frames, counters, and a flow that counts into them.
+
+use uverbs::{
+    AccessFlags, Completion, CompletionQueue, Context, Counters, Error, Flow, FlowRule, MemoryRegion, Point,
+    ProtectionDomain, QueuePair, RawPacket, ReadCountersFlags, Reader, ReceiveRequest, Status,
+};
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::target::Target;
+
+/// Frames that can wait to be looked at.
+const DEPTH: u32 = 256;
+/// Room for each: what the largest packet of IP and its Ethernet header take, VLAN tags included.
+const SLOT: usize = 66 * 1024;
+const PACKETS: u32 = 0;
+const BYTES: u32 = 1;
+
+/// Everything that counting takes, in the order that it is released in.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) reader: Reader,
+    flow: Flow,
+    counters: Counters,
+    qp: QueuePair<RawPacket>,
+    memory: Option<MemoryRegion>,
+    cq: CompletionQueue,
+    pd: ProtectionDomain,
+    /// The device file, closed last.
+    _context: Context,
+    completions: [Completion; 64],
+    /// Frames that were received.
+    pub(crate) received: u64,
+    /// Why no more are.
+    pub(crate) broken: Option<Status>,
+}
+
+impl Job {
+    /// Puts a rule in force that counts; with `receive`, packets are received, else they are only counted.
+    pub(crate) fn start(
+        target: &Target,
+        port: u8,
+        rule: FlowRule,
+        flags: ReadCountersFlags,
+        receive: bool,
+    ) -> Outcome<Self> {
+        let ports = target.device.ports();
+        if u32::from(port) > ports {
+            let name = target.device.name();
+            return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
+        }
+        let context = target.open()?;
+        let pd = context.alloc_pd()?;
+        let counters = context.create_counters()?;
+        counters.attach(Point::Packets, PACKETS)?;
+        counters.attach(Point::Bytes, BYTES)?;
+        let cq = context.create_cq(DEPTH)?;
+        let mut qp = pd.raw_packet(&cq).send_depth(1).receive_depth(DEPTH).connect(port)?;
+        let mut memory = None;
+        if receive {
+            let region = pd.register(DEPTH as usize * SLOT, AccessFlags::LOCAL_WRITE)?;
+            post(&mut qp, &region, 0..u64::from(DEPTH))?;
+            memory = Some(region);
+        }
+        let flow = qp.create_flow(&rule.count(&counters))?;
+        let reader = flow.reader_with(flags)?;
+        let completions = Completion::batch();
+        let (received, broken) = (0, None);
+        Ok(Self {
+            reader,
+            flow,
+            counters,
+            qp,
+            memory,
+            cq,
+            pd,
+            _context: context,
+            completions,
+            received,
+            broken,
+        })
+    }
+
+    /// Takes the frames that have come in, and makes room for as many.
+    pub(crate) fn drain(&mut self) -> Outcome {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        loop {
+            let count = self.cq.poll(&mut self.completions);
+            if count == 0 {
+                return Ok(());
+            }
+            let completions = &self.completions[..count];
+            // After the first failure the queue pair only flushes. Counting does not need it.
+            self.broken = self.broken.or_else(|| completions.iter().find_map(|done| done.ok().err()));
+            let done = completions.iter().filter(|done| done.ok().is_ok()).map(|done| done.wr_id);
+            self.received += done.clone().count() as u64;
+            if self.broken.is_none() {
+                post(&mut self.qp, memory, done)?;
+            }
+        }
+    }
+
+    /// Packets and bytes since the start.
+    pub(crate) fn read(&mut self) -> Outcome<(u64, u64)> {
+        let values = self.reader.read()?;
+        let value = |index: u32| values.get(index as usize).copied().unwrap_or(0);
+        Ok((value(PACKETS), value(BYTES)))
+    }
+
+    /// Releases everything, children before parents. All is tried; the first error is told.
+    pub(crate) fn release(self) -> uverbs::Result<()> {
+        let Self { reader, flow, counters, qp, memory, cq, pd, .. } = self;
+        drop(reader);
+        let results = [
+            told(flow.destroy()),
+            told(counters.destroy()),
+            told(qp.destroy()),
+            memory.map_or(Ok(()), |memory| told(memory.destroy())),
+            told(cq.destroy()),
+            told(pd.destroy()),
+        ];
+        results.into_iter().collect()
+    }
+}
+
+/// What could not be destroyed is dropped, which tries once more.
+fn told<T>(result: Result<(), (T, Error)>) -> uverbs::Result<()> {
+    result.map_err(|(_, error)| error)
+}
+
+/// Posts the slots of these numbers.
+fn post(
+    qp: &mut QueuePair<RawPacket>,
+    memory: &MemoryRegion,
+    slots: impl Iterator<Item = u64>,
+) -> uverbs::Result<()> {
+    let mut segments = Vec::with_capacity(DEPTH as usize);
+    for slot in slots {
+        let start = slot as usize * SLOT;
+        segments.push((slot, memory.segment(start..start + SLOT)?));
+    }
+    let request = |(wr_id, segment)| ReceiveRequest { wr_id, segments: std::slice::from_ref(segment) };
+    let requests: Vec<_> = segments.iter().map(|(slot, segment)| request((*slot, segment))).collect();
+    qp.post_receive(&requests)
+}

@@ -1,0 +1,61 @@
+//! Standard output: lines for people, one JSON document a line for programs.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::failure::Failure;
+
+/// Standard output.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: io::Stdout,
+    terminal: bool,
+    /// A progress line stands there without its end.
+    open: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        Self { stdout, terminal, open: false }
+    }
+
+    /// Writes text as it is.
+    pub(crate) fn text(&mut self, text: impl fmt::Display) -> Outcome {
+        self.written(|out| write!(out, "{text}"))
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&mut self, text: impl fmt::Display) -> Outcome {
+        self.written(|out| writeln!(out, "{text}"))
+    }
+
+    /// Writes a line; on a terminal it takes the place of the one before.
+    pub(crate) fn progress(&mut self, text: impl fmt::Display) -> Outcome {
+        if !self.terminal {
+            return self.line(text);
+        }
+        self.open = true;
+        self.written(|out| write!(out, "\r{text}\x1b[K"))
+    }
+
+    /// Ends the progress line, if there is one.
+    pub(crate) fn end_progress(&mut self) -> Outcome {
+        if std::mem::take(&mut self.open) { self.line("") } else { Ok(()) }
+    }
+
+    /// Writes one JSON document.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Outcome {
+        let text = serde_json::to_string(value).map_err(|error| Failure::Other(error.to_string()))?;
+        self.line(text)
+    }
+
+    fn written(&mut self, write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Outcome {
+        let mut out = self.stdout.lock();
+        write(&mut out).and_then(|()| out.flush()).map_err(Failure::Output)
+    }
+}

@@ -1,0 +1,59 @@
+//! The device that a subcommand is about.
+
+use std::os::unix::fs::MetadataExt;
+
+use uverbs::transport::Trace;
+use uverbs::{Context, Device, ErrorKind, SoftDevice};
+
+use crate::Outcome;
+use crate::failure::Failure;
+
+/// A device by its name, and whether its commands are traced.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) device: Device,
+    /// The soft device behind it, if it is the embedded one.
+    pub(crate) soft: Option<SoftDevice>,
+    trace: bool,
+}
+
+impl Target {
+    /// The device called `name`, or at the node `name`: `rxe0`, `uverbs0`, `/dev/infiniband/uverbs0`, `soft0`.
+    pub(crate) fn find(name: &str, trace: bool) -> Outcome<Self> {
+        let soft = SoftDevice::default();
+        if name == soft.name() {
+            return Ok(Self { device: soft.device(), soft: Some(soft), trace });
+        }
+        let devices = uverbs::devices()?;
+        let found = devices.named(name).or_else(|_| devices.at_node(name));
+        let device = found.cloned().map_err(|_| {
+            let mut there: Vec<_> = devices.iter().map(Device::name).collect();
+            let embedded = format!("{} (embedded)", soft.name());
+            there.push(&embedded);
+            Failure::NotFound(format!("no device {}; there is {}", name.escape_debug(), there.join(", ")))
+        })?;
+        Ok(Self { device, soft: None, trace })
+    }
+
+    /// Opens the device.
+    pub(crate) fn open(&self) -> Outcome<Context> {
+        let opened = match self.trace {
+            true => self.device.open_with(|inner| Box::new(Trace::new(inner, std::io::stderr()))),
+            false => self.device.open(),
+        };
+        opened.map_err(|error| match self.mode() {
+            Some(mode) if error.kind() == ErrorKind::PermissionDenied && error.op() == "device.open" => {
+                Failure::Denied(format!("{error}; {mode}"))
+            }
+            _ => error.into(),
+        })
+    }
+
+    /// Who may open the device file.
+    fn mode(&self) -> Option<String> {
+        let path = self.device.node()?;
+        let file = std::fs::metadata(path).ok()?;
+        let (mode, user, group) = (file.mode() & 0o7777, file.uid(), file.gid());
+        Some(format!("the mode of {} is {mode:04o}, owner {user}, group {group}", path.display()))
+    }
+}

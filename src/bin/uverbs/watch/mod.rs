@@ -1,0 +1,209 @@
+//! `uverbs watch`: packets being counted.
+
+mod reading;
+mod source;
+mod spec;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use uverbs::{AnyRule, Eth, FlowRule, ReadCountersFlags};
+
+use self::reading::Reading;
+use self::source::{Running, Source};
+use self::spec::Spec;
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::job::Job;
+use crate::output::Output;
+use crate::target::Target;
+use crate::units;
+
+/// Longest time between two looks at the receive queue and at signals.
+const NAP: Duration = Duration::from_millis(2);
+/// What a signal's default action would end with: 128 and the number of SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// Options of `uverbs watch`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The device: a name such as mlx5_0, a node such as /dev/infiniband/uverbs0, or soft0.
+    #[arg(long, value_name = "DEV")]
+    device: String,
+    /// The port, from 1.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    port: u8,
+    /// Count the packets for this MAC address.
+    #[arg(long, value_name = "MAC", value_parser = units::mac, conflicts_with = "rule")]
+    dst_mac: Option<[u8; 6]>,
+    /// Count the packets that this rule takes, such as 'ip dst 10.0.0.1 and udp' (see docs/rules.md). On the
+    /// soft device all packets are counted if no rule is given.
+    #[arg(long, value_name = "TEXT")]
+    rule: Option<String>,
+    /// Time between two readings: 1s, 100ms, 2m.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    interval: Duration,
+    /// End after so many readings.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Soft device only: the packets of a pcap or pcapng file. Ends with the file if no --count is given.
+    #[arg(long, value_name = "FILE", conflicts_with = "generate")]
+    pcap: Option<PathBuf>,
+    /// Soft device only: made-up UDP packets, such as rate=1000,size=64,flows=4 (rate=unlimited: as fast as
+    /// can be). They are made by default, 10000 a second.
+    #[arg(long, value_name = "SPEC")]
+    generate: Option<Spec>,
+    /// Print one JSON object for each reading.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
+    let target = Target::find(&args.device, trace)?;
+    let rule = args.rule(&target)?;
+    let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
+    let stop = signals()?;
+    let mut job = Job::start(&target, args.port, rule, ReadCountersFlags::empty(), true)?;
+    let running = match (source, target.soft) {
+        (Some(source), Some(soft)) => Some(source.start(soft)?),
+        _ => None,
+    };
+    let mut output = Output::new();
+    let mut watch = Watch { args, stop, job: &mut job, running, previous: Reading::default() };
+    let watched = watch.readings(&mut output);
+    // After an error the traffic has not been stopped yet.
+    let stopped = watch.running.take().map_or(Ok(()), |running| running.stop().1);
+    let ended = output.end_progress();
+    if let Some(status) = job.broken {
+        eprintln!("uverbs: receiving ended early, counting did not: {status}");
+    }
+    let released = job.release().map_err(Failure::from);
+    let mut failures = [watched, stopped, ended, released].into_iter().filter_map(Result::err);
+    let first = failures.next();
+    failures.for_each(|other| other.report());
+    first.map_or(Ok(()), Err)
+}
+
+impl Args {
+    /// The rule that counts.
+    fn rule(&self, target: &Target) -> Outcome<FlowRule> {
+        if let Some(mac) = self.dst_mac {
+            return Ok(FlowRule::normal(self.port).eth(Eth::any().dst(mac)));
+        }
+        let Some(text) = &self.rule else {
+            if target.soft.is_some() {
+                return Ok(FlowRule::normal(self.port));
+            }
+            let text = "say what to count with --dst-mac or --rule; a rule for all packets ('any') takes them \
+                        away from the host";
+            return Err(Failure::Usage(text.to_owned()));
+        };
+        match AnyRule::parse(text, self.port)? {
+            AnyRule::Normal(rule) => Ok(rule),
+            _ => Err(Failure::Usage("--rule: only a rule that matches headers can count".to_owned())),
+        }
+    }
+
+    /// Where packets come from, on a soft device.
+    fn source(&self, target: &Target, rule: &AnyRule) -> Outcome<Option<Source>> {
+        if target.soft.is_none() {
+            return match (&self.pcap, &self.generate) {
+                (None, None) => Ok(None),
+                _ => Err(Failure::Unsupported(format!(
+                    "--pcap and --generate are for the soft device; {} counts what its wire brings",
+                    target.device.name()
+                ))),
+            };
+        }
+        if let Some(path) = &self.pcap {
+            return Source::capture(path).map(Some);
+        }
+        let spec = self.generate.clone().unwrap_or_default();
+        spec.traffic(Some(rule)).map(|traffic| Some(Source::Generator(traffic))).map_err(Failure::Usage)
+    }
+}
+
+/// A flag that SIGINT and SIGTERM set. The second signal ends the program at once.
+fn signals() -> Outcome<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|error| Failure::Other(format!("no handler for signals: {error}")))?;
+    }
+    Ok(flag)
+}
+
+/// A watch under way.
+struct Watch<'a> {
+    args: &'a Args,
+    stop: Arc<AtomicBool>,
+    job: &'a mut Job,
+    running: Option<Running>,
+    previous: Reading,
+}
+
+impl Watch<'_> {
+    fn readings(&mut self, output: &mut Output) -> Outcome {
+        let start = Instant::now();
+        let mut due = start;
+        for number in 1.. {
+            // One that was missed (the process was stopped) is not made up for.
+            due = (due + self.args.interval).max(Instant::now());
+            let ended = self.wait(due)?;
+            let last = ended || self.args.count == Some(number);
+            let mut told = Ok(());
+            let mut offered = self.running.as_ref().map(Running::frames);
+            if last {
+                // The last reading has the totals: all of a capture, and nothing on its way any more.
+                while self.running.as_ref().is_some_and(Running::goes_on) && !self.stopped() {
+                    self.job.drain()?;
+                    thread::sleep(NAP);
+                }
+                if let Some(running) = self.running.take() {
+                    let (frames, result) = running.stop();
+                    (offered, told) = (Some(frames), result);
+                }
+                self.job.drain()?;
+            }
+            let (packets, bytes) = self.job.read()?;
+            let reading = Reading::new(&self.previous, start.elapsed(), packets, bytes)
+                .with_traffic(self.job.received, offered);
+            match self.args.json {
+                true => output.json(&reading)?,
+                false => output.progress(&reading)?,
+            }
+            if last {
+                return told;
+            }
+            self.previous = reading;
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Receives until a reading is due; true if it is to be the last one for another reason than its number.
+    fn wait(&mut self, due: Instant) -> Outcome<bool> {
+        loop {
+            self.job.drain()?;
+            let over = self.args.count.is_none()
+                && self.args.pcap.is_some()
+                && self.running.as_ref().is_none_or(Running::is_done);
+            if over || self.stopped() {
+                return Ok(true);
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            thread::sleep(left.min(NAP));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Where the packets of a soft device come from: a capture, or a generator, in a thread of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use uverbs::SoftDevice;
+use uverbs::soft::{Capture, CaptureError, Traffic};
+
+use crate::Outcome;
+use crate::failure::Failure;
+
+/// Frames between two looks at the clock.
+const BURST: u64 = 64;
+/// Longest sleep of the generator: short against any interval that people watch.
+const NAP: Duration = Duration::from_micros(500);
+
+/// Frames that are ready to go.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A file, and its name for errors.
+    Capture(Capture, String),
+    Generator(Traffic),
+}
+
+impl Source {
+    pub(super) fn capture(path: &Path) -> Outcome<Self> {
+        let name = path.display().to_string();
+        let capture = Capture::open(path).map_err(|error| failure(&name, error))?;
+        Ok(Self::Capture(capture, name))
+    }
+
+    /// Lets the frames go.
+    pub(super) fn start(self, device: SoftDevice) -> Outcome<Running> {
+        let shared = Arc::new(Shared::default());
+        let ends = matches!(self, Self::Capture(..));
+        let ours = shared.clone();
+        let run = move || {
+            let result = match self {
+                Self::Capture(capture, name) => play(capture, &device, &ours).map_err(|e| failure(&name, e)),
+                Self::Generator(traffic) => {
+                    generate(traffic, &device, &ours);
+                    Ok(())
+                }
+            };
+            ours.done.store(true, Ordering::Release);
+            result
+        };
+        let thread = thread::Builder::new().name("traffic".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Failure::Other(format!("no thread for the traffic: {error}")))?;
+        Ok(Running { shared, ends, thread })
+    }
+}
+
+fn failure(name: &str, error: CaptureError) -> Failure {
+    match error {
+        CaptureError::Io(error) => Failure::File(name.to_owned(), error),
+        error => Failure::Other(format!("{name}: {error}")),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    done: AtomicBool,
+    frames: AtomicU64,
+}
+
+impl Shared {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, frames: u64) {
+        self.frames.fetch_add(frames, Ordering::Relaxed);
+    }
+}
+
+/// Frames on their way.
+#[derive(Debug)]
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    /// Whether they end by themselves.
+    ends: bool,
+    thread: JoinHandle<Outcome>,
+}
+
+impl Running {
+    /// Whether frames end by themselves, and have not yet.
+    pub(super) fn goes_on(&self) -> bool {
+        self.ends && !self.is_done()
+    }
+
+    /// Whether no more will come.
+    pub(super) fn is_done(&self) -> bool {
+        self.shared.done.load(Ordering::Acquire)
+    }
+
+    /// Frames so far.
+    pub(super) fn frames(&self) -> u64 {
+        self.shared.frames.load(Ordering::Relaxed)
+    }
+
+    /// Stops, and says how many frames there were and what went wrong with them.
+    pub(super) fn stop(self) -> (u64, Outcome) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let died = |_| Err(Failure::Other("the thread of the traffic died".to_owned()));
+        let result = self.thread.join().unwrap_or_else(died);
+        (self.shared.frames.load(Ordering::Relaxed), result)
+    }
+}
+
+/// Every frame of a capture, as fast as the device takes them.
+fn play(mut capture: Capture, device: &SoftDevice, shared: &Shared) -> Result<(), CaptureError> {
+    while let Some(frame) = capture.next_frame()? {
+        if shared.stopped() {
+            break;
+        }
+        device.inject(frame.bytes);
+        shared.count(1);
+    }
+    Ok(())
+}
+
+/// Frames at the generator's rate until stopped.
+fn generate(mut traffic: Traffic, device: &SoftDevice, shared: &Shared) {
+    let start = Instant::now();
+    while !shared.stopped() {
+        let due = traffic.due(start.elapsed()).min(BURST);
+        for _ in 0..due {
+            device.inject(traffic.next_frame());
+        }
+        shared.count(due);
+        if due < BURST {
+            thread::sleep(NAP);
+        }
+    }
+}
