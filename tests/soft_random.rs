@@ -1,4 +1,5 @@
 //! Commands made by chance: whatever comes, the device answers, and closing leaves nothing.
+#![cfg(feature = "soft")]
 
 mod soft;
 
