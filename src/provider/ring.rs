@@ -11,6 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
+#[cfg(any(feature = "soft", test))]
 use nix::errno::Errno;
 
 use crate::transport::Mapping;
