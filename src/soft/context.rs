@@ -5,22 +5,22 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::{self, device};
 use uverbs_abi::types::{
-    CoreSupport, DeviceCapFlags, RawPacketCaps, gid_type, link_layer, mtu, phys_state, port_state, speed,
-    width,
+    CoreSupport, DeviceCapFlags, RawPacketCaps, link_layer, mtu, phys_state, port_state, speed, width,
 };
 use uverbs_abi::write::{
-    ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryDevice, QueryDeviceResp, QueryPort, QueryPortResp,
-    QueryPortRespEx,
+    ExQueryDevice, ExQueryDeviceResp, QueryDevice, QueryDeviceResp, QueryPort, QueryPortResp, QueryPortRespEx,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::call::Call;
 use super::events::Events;
 use super::table::Kind;
-use super::{NODE_GUID, PORTS};
+use super::{NODE_GUID, PORTS, addresses, attributes, gids};
 
 /// Completion vectors: as many as interrupts, on a real card.
 pub(super) const COMP_VECTORS: u32 = 4;
+/// Most bytes of a message (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
+pub(super) const MAX_MESSAGE: u32 = 8 << 20;
 /// 0.1.0, read as mlx5's firmware version is.
 const FIRMWARE: u64 = 0x0000_0001_0000;
 
@@ -70,6 +70,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         ids::pd::OBJECT => Some(Kind::Pd),
         ids::cq::OBJECT => Some(Kind::Cq),
         ids::qp::OBJECT => Some(Kind::Qp),
+        ids::ah::OBJECT => Some(Kind::Ah),
         ids::mr::OBJECT => Some(Kind::Mr),
         ids::flow::OBJECT if profile.flows => Some(Kind::Flow),
         ids::counters::OBJECT if profile.counters => Some(Kind::Counters),
@@ -106,9 +107,9 @@ fn is_port(port: u64) -> bool {
 
 fn port_attributes(call: &Call<'_, '_, '_>) -> QueryPortResp {
     QueryPortResp {
-        max_msg_sz: 1 << 30,
+        max_msg_sz: MAX_MESSAGE,
         gid_tbl_len: call.state.profile.gids,
-        pkey_tbl_len: 1,
+        pkey_tbl_len: attributes::PKEYS,
         state: port_state::ACTIVE,
         max_mtu: mtu::MTU_4096,
         active_mtu: mtu::MTU_4096,
@@ -144,12 +145,6 @@ pub(super) fn write_query_port(call: &mut Call<'_, '_, '_>) -> Result<(), Errno>
     call.respond(&response)
 }
 
-/// The GID of entry 0: a link-local address made of the node's GUID.
-fn gid() -> GidEntry {
-    let gid = zerocopy::transmute!([0xfe80_0000_0000_0000_u64.to_be(), NODE_GUID.to_be()]);
-    GidEntry { gid, gid_index: 0, port_num: 1, gid_type: gid_type::ROCE_V2, netdev_ifindex: 0 }
-}
-
 /// `UVERBS_METHOD_QUERY_GID_TABLE`.
 pub(super) fn query_gid_table(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     use device::query_gid_table::{ENTRY_SIZE, FLAGS, RESP_ENTRIES, RESP_NUM_ENTRIES};
@@ -161,14 +156,19 @@ pub(super) fn query_gid_table(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
         return Err(Errno::EINVAL);
     }
     call.context()?;
+    // `size` divides a number of 16 bits, so it is one itself.
+    let (size, room) = (size as usize, (room / size) as usize);
     let mut entries = Vec::new();
-    if call.state.profile.gids > 0 {
-        entries.extend_from_slice(gid().as_bytes());
-    }
-    let count = u64::from(!entries.is_empty());
-    if count > 0 && size != size_of::<GidEntry>() as u64 {
-        // `size` divides a number of 16 bits, so it is one itself.
-        entries.resize(size as usize, 0);
+    let mut count = 0_u64;
+    for entry in gids::entries(&call.state.profile) {
+        if count >= room as u64 {
+            return Err(Errno::EINVAL);
+        }
+        // Cut, or filled up with zeros.
+        let end = entries.len() + size;
+        entries.extend_from_slice(entry.as_bytes().get(..size).unwrap_or(entry.as_bytes()));
+        entries.resize(end, 0);
+        count += 1;
     }
     call.write(found, 0, &entries)?;
     call.copy_to(RESP_NUM_ENTRIES, &count.to_ne_bytes())
@@ -181,13 +181,12 @@ pub(super) fn query_gid_entry(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
     let port = call.constant(PORT, u32::MAX.into())?;
     let index = call.constant(GID_INDEX, u32::MAX.into())?;
     call.context()?;
-    if !is_port(port) || index >= call.state.profile.gids.into() {
+    if !is_port(port) {
         return Err(Errno::EINVAL);
     }
-    if index > 0 {
-        return Err(Errno::ENODATA);
-    }
-    call.copy_to_or_zero(RESP_ENTRY, &gid())
+    // The test keeps this number within its type.
+    let entry = gids::entry(&call.state.profile, index as u32)?;
+    call.copy_to_or_zero(RESP_ENTRY, &entry)
 }
 
 fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
@@ -207,7 +206,12 @@ fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
         max_mr: profile.max_mr,
         max_pd: profile.max_pd,
         max_raw_ethy_qp: profile.max_qp,
-        max_pkeys: 1,
+        max_pkeys: attributes::PKEYS,
+        max_qp_rd_atom: attributes::MAX_RD_ATOMIC.into(),
+        max_qp_init_rd_atom: attributes::MAX_RD_ATOMIC.into(),
+        max_sge_rd: profile.max_sge,
+        max_ah: addresses::MAX_AH,
+        atomic_cap: 1,
         phys_port_cnt: PORTS,
         ..QueryDeviceResp::new_zeroed()
     }

@@ -89,13 +89,12 @@ pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 
 impl State {
     /// The memory that one piece of a request of this protection domain names, and where in it the piece
-    /// begins. None if the key is wrong, the piece leaves the region, or the region may not be written.
-    pub(super) fn reach(&self, pd: u32, piece: &Sge, write: bool) -> Option<(&Memory, usize)> {
+    /// begins. None if the key is wrong, the piece leaves the region, or the region does not allow this.
+    pub(super) fn reach(&self, pd: u32, piece: &Sge, needed: AccessFlags) -> Option<(&Memory, usize)> {
         let mr = self.mrs.get(&(piece.lkey >> 8))?;
         let offset = piece.addr.checked_sub(mr.iova)?;
         let end = offset.checked_add(piece.length.into())?;
-        let allowed = !write || mr.access.contains(AccessFlags::LOCAL_WRITE);
-        let fits = mr.key == piece.lkey && mr.pd == pd && allowed && end <= mr.length;
+        let fits = mr.key == piece.lkey && mr.pd == pd && mr.access.contains(needed) && end <= mr.length;
         fits.then_some((&mr.memory, usize::try_from(offset).ok()?))
     }
 }

@@ -11,27 +11,36 @@
 //! - a flow tag is in the completion's immediate data;
 //! - events that were written stay readable after their object is destroyed, and none is reported as read.
 
+mod addresses;
+mod attributes;
 mod call;
 mod context;
 mod counters;
+mod datagrams;
 mod engine;
 mod events;
 #[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod flow_check;
 mod flows;
+mod gids;
 #[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod matcher;
 mod memory;
 mod memory_regions;
+mod messages;
 mod modify;
 mod packet;
 mod parse;
 #[cfg(feature = "pcap")]
 mod pcap;
+mod pieces;
 mod profile;
+mod queue_pairs;
 mod queues;
 mod raw;
+mod receive;
 mod resources;
+mod responder;
 mod schema;
 mod send;
 mod state;
@@ -40,6 +49,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod traffic;
+mod transitions;
 mod write;
 
 use std::fmt;
@@ -183,7 +193,9 @@ impl Transport for Connection {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         let method = parse::method(&self.hardware.profile, command)?;
         let mut state = self.hardware.lock();
-        Call::new(&mut state, self.file, command).run(method)
+        let answer = Call::new(&mut state, self.file, command).run(method);
+        state.retry_waiting();
+        answer
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {

@@ -1,16 +1,18 @@
 //! The state of queue pairs: changing it and asking for it.
 //!
-//! Source: `modify_qp` and `ib_uverbs_query_qp`, uverbs_cmd.c; `ib_modify_qp_is_ok` and its table, verbs.c;
-//! the operations of `__mlx5_ib_modify_qp`, qp.c; Linux 6.1. All for RAW_PACKET.
+//! Source: `modify_qp` and `ib_uverbs_query_qp`, uverbs_cmd.c; for RAW_PACKET `ib_modify_qp_is_ok` and its table,
+//! verbs.c, and the operations of `__mlx5_ib_modify_qp`, qp.c; Linux 6.1. For the other types see
+//! [`super::attributes`] and [`super::transitions`].
 
 use nix::errno::Errno;
-use uverbs_abi::types::{QpAttrMask, qp_state};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 use uverbs_abi::write::{ExModifyQp, ExModifyQpResp, ModifyQp, QpDest, QueryQp, QueryQpResp};
 use zerocopy::FromZeros;
 
-use super::PORTS;
 use super::call::Call;
+use super::queue_pairs::Qp;
 use super::table::Kind;
+use super::{PORTS, attributes};
 
 /// `IB_QP_ATTR_STANDARD_BITS`.
 const STANDARD: QpAttrMask = QpAttrMask::from_bits_retain((1 << 21) - 1);
@@ -30,12 +32,26 @@ pub(super) fn ex_modify_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) -> Result<(), Errno> {
-    let mask = QpAttrMask::from_bits_retain(request.attr_mask);
+    let mut mask = QpAttrMask::from_bits_retain(request.attr_mask);
     if !known.contains(mask) {
         return Err(Errno::EOPNOTSUPP);
     }
     let number = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
     let qp = call.state.qps.get(&number).ok_or(Errno::EINVAL)?;
+    if qp.kind != qp_type::RAW_PACKET {
+        if mask.contains(QpAttrMask::RATE_LIMIT) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut request = *request;
+        let to = attributes::allowed(&call.state.profile, qp, &mut request, &mut mask)?;
+        if let Some(qp) = call.state.qps.get_mut(&number) {
+            attributes::apply(qp, &request, mask);
+        }
+        if mask.contains(QpAttrMask::STATE) {
+            call.state.set_state(number, to);
+        }
+        return Ok(());
+    }
     let from = qp.state;
     let to = if mask.contains(QpAttrMask::STATE) { request.qp_state } else { from };
     let port_is_bad = mask.contains(QpAttrMask::PORT) && !(1..=PORTS).contains(&request.port_num);
@@ -49,7 +65,7 @@ fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) ->
     Ok(())
 }
 
-/// Whether these attributes take a queue pair from one state to the other.
+/// Whether these attributes take a queue pair for raw packets from one state to the other.
 fn is_allowed(from: u8, to: u8, mask: QpAttrMask) -> bool {
     let mask = mask - QpAttrMask::STATE;
     match (from, to) {
@@ -67,22 +83,43 @@ pub(super) fn query_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: QueryQp = call.request()?;
     let number = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
     call.state.flush_if_broken(number);
-    let qp = call.state.qps.get(&number).ok_or(Errno::EINVAL)?;
+    let response = queried(call.state.qps.get(&number).ok_or(Errno::EINVAL)?);
+    call.respond(&response)
+}
+
+/// Everything about a queue pair, whatever was asked for (`rxe_qp_to_attr`, rxe_qp.c).
+fn queried(qp: &Qp) -> QueryQpResp {
+    let attrs = &qp.attrs;
+    let raw = qp.kind == qp_type::RAW_PACKET;
     let path = QpDest { port_num: qp.port, ..QpDest::new_zeroed() };
-    let response = QueryQpResp {
-        dest: path,
+    QueryQpResp {
+        dest: if raw { path } else { attributes::queried(&attrs.dest) },
         max_send_wr: qp.cap.max_send_wr,
         max_recv_wr: qp.cap.max_recv_wr,
         max_send_sge: qp.cap.max_send_sge,
         max_recv_sge: qp.cap.max_recv_sge,
         max_inline_data: qp.cap.max_inline_data,
+        qkey: attrs.qkey,
+        rq_psn: attrs.rq_psn,
+        sq_psn: attrs.sq_psn,
+        dest_qp_num: attrs.dest_qp_num,
+        qp_access_flags: attrs.qp_access_flags,
+        pkey_index: attrs.pkey_index,
         qp_state: qp.state,
         cur_qp_state: qp.state,
+        path_mtu: if raw { 0 } else { attrs.path_mtu },
+        path_mig_state: attrs.path_mig_state,
+        sq_draining: qp.draining.into(),
+        max_rd_atomic: attrs.max_rd_atomic,
+        max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+        min_rnr_timer: attrs.min_rnr_timer,
         port_num: qp.port,
+        timeout: attrs.timeout,
+        retry_cnt: attrs.retry_cnt,
+        rnr_retry: attrs.rnr_retry,
         sq_sig_all: qp.signal_all.into(),
         ..QueryQpResp::new_zeroed()
-    };
-    call.respond(&response)
+    }
 }
 
 #[cfg(test)]

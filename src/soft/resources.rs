@@ -15,6 +15,8 @@ pub struct Resources {
     pub queue_pairs: usize,
     /// Memory regions.
     pub memory_regions: usize,
+    /// Address handles.
+    pub address_handles: usize,
     /// Flows.
     pub flows: usize,
     /// Counters objects.

@@ -4,14 +4,14 @@
 //! that this device has.
 
 use nix::errno::Errno;
-use uverbs_abi::ids::{async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp};
+use uverbs_abi::ids::{ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
 use super::call::Call;
 use super::events::Events;
 use super::profile::Profile;
 use super::table::Kind;
-use super::{context, counters, memory_regions, queues, write};
+use super::{context, counters, memory_regions, queue_pairs, queues, write};
 
 /// What an attribute must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ methods! {
         destroy(cq::destroy::HANDLE, Kind::Cq),
         must(output(cq::destroy::RESP, 8)),
     }
-    qp::OBJECT, qp::method::CREATE, Nothing => queues::create_qp {
+    qp::OBJECT, qp::method::CREATE, Nothing => queue_pairs::create_qp {
         make(qp::create::HANDLE, Kind::Qp),
         spec(qp::create::XRCD_HANDLE, Want::Absent),
         using(qp::create::PD_HANDLE, Kind::Pd),
@@ -223,10 +223,11 @@ methods! {
         must(output(qp::create::RESP_QP_NUM, 4)),
         IN, OUT,
     }
-    qp::OBJECT, qp::method::DESTROY, Nothing => queues::destroyed_qp {
+    qp::OBJECT, qp::method::DESTROY, Nothing => queue_pairs::destroyed_qp {
         destroy(qp::destroy::HANDLE, Kind::Qp),
         must(output(qp::destroy::RESP, 4)),
     }
+    ah::OBJECT, ah::method::DESTROY, Nothing => done { destroy(ah::destroy::HANDLE, Kind::Ah), }
     mr::OBJECT, mr::method::DESTROY, Nothing => done { destroy(mr::destroy::HANDLE, Kind::Mr), }
     mr::OBJECT, mr::method::ADVISE, Nothing => unsupported {
         must(using(mr::advise::PD_HANDLE, Kind::Pd)),

@@ -4,13 +4,16 @@
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{SendWqe, Sge};
-use uverbs_abi::types::{SendFlags, qp_state, wc_opcode, wc_status, wr_opcode};
+use uverbs_abi::types::{
+    AccessFlags, SendFlags, WcFlags, event_type, qp_state, qp_type, wc_opcode, wc_status, wr_opcode,
+};
 use uverbs_abi::write::{PostSend, PostSendResp, SendWr, Wc};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::call::Call;
 use super::engine::MAX_FRAME;
-use super::queues::Qp;
+use super::pieces;
+use super::queue_pairs::Qp;
 use super::state::State;
 use super::steering::Origin;
 use super::table::Kind;
@@ -50,62 +53,94 @@ pub(super) fn post_send(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if accepted { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// What is to be sent.
-struct Request {
-    wr_id: u64,
-    flags: SendFlags,
-    /// The frame, or the status that the request ends with.
-    frame: Result<Vec<u8>, u32>,
-}
-
 impl State {
-    /// Carries out what waits in the send ring now. What is posted meanwhile waits for the next doorbell.
+    /// Carries out what waits in the send ring now. What is posted meanwhile waits for the next doorbell, and
+    /// so does what comes after a request that waits for its receiver.
     pub(super) fn drain(&mut self, number: u32) {
+        self.waiting.remove(&number);
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
         for _ in 0..waiting {
             let Some(qp) = self.qps.get(&number) else { return };
             match qp.state {
                 qp_state::RTS => {}
+                qp_state::SQD if qp.draining => {}
                 // An earlier request, or its own frame coming back, broke the queue pair.
                 qp_state::ERR => return self.flush(number),
                 _ => return,
             }
-            let (request, port) = (self.next_request(qp), qp.port);
-            if let Some(qp) = self.qps.get_mut(&number) {
-                qp.sends.advance();
-                // Before the completion: who sees that may count on the slot.
-                qp.sends.release();
-            }
-            let status = match request.frame {
-                Ok(frame) => {
-                    self.arrive(&frame, Origin::Sent { port, qp: number });
-                    wc_status::SUCCESS
-                }
-                Err(status) => status,
+            let ended = match qp.kind {
+                qp_type::RAW_PACKET => self.send_frame(number),
+                qp_type::UD => self.send_datagram(number),
+                _ => self.send_message(number),
             };
-            self.sent(number, request.wr_id, request.flags, status);
+            if !ended {
+                self.waiting.insert(number);
+                return;
+            }
+            if let Some(qp) = self.qps.get_mut(&number).filter(|qp| qp.draining) {
+                qp.draining = false;
+                self.announce(number, event_type::SQ_DRAINED);
+            }
         }
         self.flush_if_broken(number);
     }
 
-    /// Reads the oldest request of the ring and collects its data.
-    fn next_request(&self, qp: &Qp) -> Request {
-        let mut wqe = SendWqe::new_zeroed();
-        // A slot is never smaller than this.
-        let read = qp.sends.read(0, wqe.as_mut_bytes());
-        let flags = SendFlags::from_bits_retain(wqe.wr.send_flags);
-        let frame = if !read || wqe.wr.opcode != wr_opcode::SEND {
-            Err(wc_status::LOC_QP_OP_ERR)
-        } else if flags.contains(SendFlags::INLINE) {
-            inline(qp, wqe.dma.length)
-        } else {
-            self.gather(qp, wqe.dma.num_sge)
+    /// No more sends from here on (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). One that has begun comes to its end.
+    pub(super) fn hold(&mut self, number: u32) {
+        let has_begun = self.waiting.contains(&number);
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.draining = has_begun;
+        }
+        if !has_begun {
+            self.announce(number, event_type::SQ_DRAINED);
+        }
+    }
+
+    /// Tries again whatever waits for a receiver. Posting a receive is nothing that a device is told of, and
+    /// there is no clock in here; so this happens after every command, of whomever.
+    pub(super) fn retry_waiting(&mut self) {
+        for number in std::mem::take(&mut self.waiting) {
+            self.drain(number);
+        }
+    }
+
+    /// Takes the oldest request out of the ring. Before its completion: who sees that may count on the slot.
+    pub(super) fn take_send(&mut self, number: u32) {
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.sends.advance();
+            qp.sends.release();
+        }
+    }
+
+    /// Sends a frame.
+    fn send_frame(&mut self, number: u32) -> bool {
+        let Some(qp) = self.qps.get(&number) else { return true };
+        let (wqe, port) = (pieces::oldest_send(&qp.sends), qp.port);
+        let frame = self.frame(qp, &wqe);
+        self.take_send(number);
+        let status = match frame {
+            Ok(frame) => {
+                self.arrive(&frame, Origin::Sent { port, qp: number });
+                wc_status::SUCCESS
+            }
+            Err(status) => status,
         };
-        let frame = frame.and_then(|frame| {
-            let fits = (MIN_FRAME..=MAX_FRAME).contains(&frame.len());
-            if fits { Ok(frame) } else { Err(wc_status::LOC_LEN_ERR) }
-        });
-        Request { wr_id: wqe.wr.wr_id, flags, frame }
+        self.sent(number, &wqe, status);
+        true
+    }
+
+    /// The data of a request, or the status that it ends with.
+    fn frame(&self, qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
+        if wqe.wr.opcode != wr_opcode::SEND {
+            return Err(wc_status::LOC_QP_OP_ERR);
+        }
+        let frame = if SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::INLINE) {
+            pieces::inline(qp, wqe)?
+        } else {
+            self.gather(qp, wqe.dma.num_sge)?
+        };
+        let fits = (MIN_FRAME..=MAX_FRAME).contains(&frame.len());
+        if fits { Ok(frame) } else { Err(wc_status::LOC_LEN_ERR) }
     }
 
     fn gather(&self, qp: &Qp, num_sge: u32) -> Result<Vec<u8>, u32> {
@@ -126,7 +161,7 @@ impl State {
             }
             frame.resize(len, 0);
             let place = frame.get_mut(from..).unwrap_or_default();
-            let reached = self.reach(qp.pd, &sge, false);
+            let reached = self.reach(qp.pd, &sge, AccessFlags::empty());
             if !reached.is_some_and(|(memory, offset)| memory.read(offset, place)) {
                 return Err(wc_status::LOC_PROT_ERR);
             }
@@ -134,14 +169,19 @@ impl State {
         Ok(frame)
     }
 
-    /// A send has ended.
-    fn sent(&mut self, number: u32, wr_id: u64, flags: SendFlags, status: u32) {
+    /// A send has ended. Only a completion of success says what it was (`make_send_cqe`, rxe_comp.c, Linux 6.1).
+    pub(super) fn sent(&mut self, number: u32, wqe: &SendWqe, status: u32) {
         let Some(qp) = self.qps.get(&number) else { return };
         let cq = qp.send_cq;
         let failed = status != wc_status::SUCCESS;
+        let flags = SendFlags::from_bits_retain(wqe.wr.send_flags);
         if failed || qp.signal_all || flags.contains(SendFlags::SIGNALED) {
-            let wc = Wc { wr_id, status, opcode: wc_opcode::SEND, qp_num: number, ..Wc::new_zeroed() };
-            self.complete(cq, &wc);
+            let mut wc = Wc { wr_id: wqe.wr.wr_id, status, qp_num: number, ..Wc::new_zeroed() };
+            if !failed && qp.kind != qp_type::RAW_PACKET {
+                wc.byte_len = wqe.dma.length;
+                (wc.opcode, wc.wc_flags) = told(wqe.wr.opcode);
+            }
+            self.complete(cq, &wc, false);
         }
         if failed {
             self.break_qp(number);
@@ -149,12 +189,15 @@ impl State {
     }
 }
 
-/// Data that is inside the request.
-fn inline(qp: &Qp, length: u32) -> Result<Vec<u8>, u32> {
-    if length > qp.cap.max_inline_data {
-        return Err(wc_status::LOC_LEN_ERR);
-    }
-    let mut frame = vec![0; length as usize];
-    let read = qp.sends.read(size_of::<SendWqe>(), &mut frame);
-    if read { Ok(frame) } else { Err(wc_status::LOC_QP_OP_ERR) }
+/// What a completion says of a request: operation and flags.
+fn told(opcode: u32) -> (u32, u32) {
+    let operation = match opcode {
+        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => wc_opcode::RDMA_WRITE,
+        wr_opcode::RDMA_READ => wc_opcode::RDMA_READ,
+        wr_opcode::ATOMIC_CMP_AND_SWP => wc_opcode::COMP_SWAP,
+        wr_opcode::ATOMIC_FETCH_AND_ADD => wc_opcode::FETCH_ADD,
+        _ => wc_opcode::SEND,
+    };
+    let has_imm = matches!(opcode, wr_opcode::RDMA_WRITE_WITH_IMM | wr_opcode::SEND_WITH_IMM);
+    (operation, if has_imm { WcFlags::WITH_IMM.bits() } else { 0 })
 }

@@ -1,17 +1,19 @@
 //! What there is behind the lock of a soft device: open files, and the objects of the hardware.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
 use uverbs_abi::types::event_type;
 
+use super::addresses::AddressHandle;
 use super::counters::Counters;
 use super::events::{EventFile, Events};
 use super::flows::Flow;
 use super::matcher::Rules;
 use super::memory_regions::MemoryRegion;
 use super::profile::Profile;
-use super::queues::{Cq, Qp};
+use super::queue_pairs::Qp;
+use super::queues::Cq;
 use super::resources::Resources;
 use super::steering;
 use super::table::{Kind, Table};
@@ -51,10 +53,13 @@ pub(super) struct State {
     pub(super) cqs: BTreeMap<u32, Cq>,
     pub(super) qps: BTreeMap<u32, Qp>,
     pub(super) mrs: BTreeMap<u32, MemoryRegion>,
+    pub(super) ahs: BTreeMap<u32, AddressHandle>,
     pub(super) flows: BTreeMap<u32, Flow>,
     pub(super) counters: BTreeMap<u32, Counters>,
     pub(super) steering: steering::Table,
     pub(super) rules: Rules,
+    /// Queue pairs whose oldest request waits for the receiver.
+    pub(super) waiting: BTreeSet<u32>,
     /// Hardware counters in use.
     pub(super) bound: u32,
     /// Counts up with every object, so that no number of the hardware is used twice too soon.
@@ -75,6 +80,8 @@ impl State {
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
             mrs: BTreeMap::new(),
+            ahs: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             flows: BTreeMap::new(),
             counters: BTreeMap::new(),
             steering: steering::Table::new(rules),
@@ -180,6 +187,11 @@ impl State {
                     self.release(mr.pd);
                 }
             }
+            Kind::Ah => {
+                if let Some(ah) = self.ahs.remove(&id) {
+                    self.release(ah.pd);
+                }
+            }
             Kind::Flow => self.destroy_flow(id),
             Kind::Counters => {
                 busy(self.counters.get(&id).map_or(0, |counters| counters.uses))?;
@@ -265,6 +277,7 @@ impl State {
             completion_queues: self.cqs.len(),
             queue_pairs: self.qps.len(),
             memory_regions: self.mrs.len(),
+            address_handles: self.ahs.len(),
             flows: self.flows.len(),
             counters: self.counters.len(),
             hardware_counters: self.bound as usize,

@@ -15,6 +15,7 @@ pub(super) enum Kind {
     Cq,
     Qp,
     Mr,
+    Ah,
     Flow,
     Counters,
 }

@@ -217,7 +217,7 @@ impl Traffic {
 }
 
 /// The Internet checksum (RFC 1071) of an even number of bytes.
-fn checksum(header: &[u8]) -> u16 {
+pub(super) fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let mut sum: u32 = words.sum();
     while sum >> 16 != 0 {

@@ -15,7 +15,7 @@ use super::call::Call;
 use super::events::{EventFile, Events};
 use super::state::Pd;
 use super::table::Kind;
-use super::{context, flows, memory_regions, modify, queues, send};
+use super::{addresses, context, flows, memory_regions, modify, queues, send};
 
 /// `UVERBS_METHOD_INVOKE_WRITE`.
 pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
@@ -30,6 +30,8 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::QUERY_PORT => context::write_query_port,
         cmd::ALLOC_PD => alloc_pd,
         cmd::DEALLOC_PD => dealloc_pd,
+        cmd::CREATE_AH => addresses::create,
+        cmd::DESTROY_AH => addresses::destroy,
         cmd::REG_MR => memory_regions::register,
         cmd::DEREG_MR => dereg_mr,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,

@@ -12,7 +12,7 @@ use uverbs_abi::write::{PostSend, Wc, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::soft::{answer, create_cq, create_qp, done, write};
-use uverbs::soft::RawAttr;
+use uverbs::soft::{RawAttr, RawCommand};
 
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
@@ -91,7 +91,12 @@ pub(crate) struct Qp {
 
 impl Qp {
     pub(crate) fn new(file: &RawConnection, pd: u32, cq: &Cq) -> Self {
-        let made = done(file, create_qp(pd, cq.handle));
+        Self::make(file, create_qp(pd, cq.handle))
+    }
+
+    /// The same by this command.
+    pub(crate) fn make(file: &RawConnection, command: RawCommand) -> Self {
+        let made = done(file, command);
         let CreateQpResp { rq_mi, sq_mi } = answer(&made, UHW_OUT);
         Self {
             handle: made.data(qp::create::HANDLE) as u32,

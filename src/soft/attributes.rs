@@ -1,0 +1,162 @@
+//! Attributes of RC, UC and UD queue pairs: what they may be, and what changes with them.
+//!
+//! Source: `modify_qp`, uverbs_cmd.c; `_ib_modify_qp`, verbs.c; `rxe_qp_chk_attr` and `rxe_qp_from_attr`,
+//! rxe_qp.c. Where rxe looks at a number no further, what mlx5 says of it (`__mlx5_ib_modify_qp`, qp.c) or the
+//! width of its field on the wire decides. All of Linux 6.1.
+
+use nix::errno::Errno;
+use uverbs_abi::types::{QpAttrMask, mtu, qp_state};
+use uverbs_abi::write::{ModifyQp, QpDest};
+
+use super::gids::{self, Route};
+use super::profile::Profile;
+use super::queue_pairs::Qp;
+use super::{PORTS, transitions};
+
+/// Most reads and atomic operations in flight (`RXE_MAX_QP_RD_ATOM`, rxe_param.h, Linux 6.1).
+pub(super) const MAX_RD_ATOMIC: u8 = 128;
+/// Partition keys of the port.
+pub(super) const PKEYS: u16 = 1;
+/// Sequence numbers and numbers of queue pairs.
+const BITS_24: u32 = 0xff_ffff;
+
+fn is_port(port: u8) -> bool {
+    (1..=PORTS).contains(&port)
+}
+
+fn check(is_good: bool) -> Result<(), Errno> {
+    if is_good { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// What a change has to satisfy. It gives the state that the queue pair goes to.
+pub(super) fn allowed(
+    profile: &Profile,
+    qp: &Qp,
+    request: &mut ModifyQp,
+    mask: &mut QpAttrMask,
+) -> Result<u8, Errno> {
+    path(profile, qp, request, mask)?;
+    let has = |attr| mask.contains(attr);
+    let below = |state: u8| state <= qp_state::ERR;
+    check(!has(QpAttrMask::CUR_STATE) || below(request.cur_qp_state))?;
+    check(!has(QpAttrMask::STATE) || below(request.qp_state))?;
+    // rxe believes whatever state it is told; a card knows its own.
+    check(!has(QpAttrMask::CUR_STATE) || request.cur_qp_state == qp.state)?;
+    let to = if has(QpAttrMask::STATE) { request.qp_state } else { qp.state };
+    check(transitions::is_allowed(qp.kind, qp.state, to, *mask))?;
+    // Sends that have begun must end first.
+    check(!(has(QpAttrMask::STATE) && qp.draining && to != qp_state::ERR))?;
+    numbers(request, *mask)?;
+    Ok(to)
+}
+
+/// Port and path: the core looks at these before anything else.
+fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMask) -> Result<(), Errno> {
+    check(!mask.contains(QpAttrMask::PORT) || is_port(request.port_num))?;
+    if mask.contains(QpAttrMask::AV) {
+        let port = request.dest.port_num;
+        check(is_port(port))?;
+        if mask.contains(QpAttrMask::STATE) && request.qp_state == qp_state::RTR {
+            check(port == qp.port)?;
+        } else if mask.contains(QpAttrMask::PORT) {
+            check(port == request.port_num)?;
+        } else {
+            *mask |= QpAttrMask::PORT;
+            request.port_num = port;
+        }
+        // It is RoCE: there is no path without a routing part.
+        check(request.dest.is_global != 0)?;
+        gids::entry(profile, request.dest.sgid_index.into())?;
+    }
+    // Nor an alternate one.
+    check(!mask.contains(QpAttrMask::ALT_PATH))
+}
+
+fn numbers(request: &ModifyQp, mask: QpAttrMask) -> Result<(), Errno> {
+    let fits = |attr, number: u32, most: u32| check(!mask.contains(attr) || number <= most);
+    let most = MAX_RD_ATOMIC.into();
+    check(
+        !mask.contains(QpAttrMask::PATH_MTU) || (mtu::MTU_256..=mtu::MTU_4096).contains(&request.path_mtu),
+    )?;
+    fits(QpAttrMask::PKEY_INDEX, request.pkey_index.into(), (PKEYS - 1).into())?;
+    fits(QpAttrMask::MAX_QP_RD_ATOMIC, request.max_rd_atomic.into(), most)?;
+    fits(QpAttrMask::MAX_DEST_RD_ATOMIC, request.max_dest_rd_atomic.into(), most)?;
+    fits(QpAttrMask::TIMEOUT, request.timeout.into(), 31)?;
+    fits(QpAttrMask::MIN_RNR_TIMER, request.min_rnr_timer.into(), 31)?;
+    fits(QpAttrMask::RETRY_CNT, request.retry_cnt.into(), 7)?;
+    fits(QpAttrMask::RNR_RETRY, request.rnr_retry.into(), 7)?;
+    fits(QpAttrMask::DEST_QPN, request.dest_qp_num, BITS_24)
+}
+
+/// Makes the change, but for the state.
+pub(super) fn apply(qp: &mut Qp, request: &ModifyQp, mask: QpAttrMask) {
+    let attrs = &mut qp.attrs;
+    macro_rules! take {
+        ($($attr:ident $field:ident;)*) => {
+            $(if mask.contains(QpAttrMask::$attr) { attrs.$field = request.$field; })*
+        };
+    }
+    take! {
+        EN_SQD_ASYNC_NOTIFY en_sqd_async_notify;
+        ACCESS_FLAGS qp_access_flags;
+        PKEY_INDEX pkey_index;
+        QKEY qkey;
+        AV dest;
+        PATH_MTU path_mtu;
+        TIMEOUT timeout;
+        RETRY_CNT retry_cnt;
+        RNR_RETRY rnr_retry;
+        MIN_RNR_TIMER min_rnr_timer;
+        PATH_MIG_STATE path_mig_state;
+        DEST_QPN dest_qp_num;
+    }
+    // Too long ones are cut, with a warning in the kernel's log.
+    if mask.contains(QpAttrMask::RQ_PSN) {
+        attrs.rq_psn = request.rq_psn & BITS_24;
+    }
+    if mask.contains(QpAttrMask::SQ_PSN) {
+        attrs.sq_psn = request.sq_psn & BITS_24;
+    }
+    // Resources come in powers of two; zero stays zero.
+    let rounded =
+        |number: u8| if number == 0 { 0 } else { number.checked_next_power_of_two().unwrap_or(number) };
+    if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
+        attrs.max_rd_atomic = rounded(request.max_rd_atomic);
+    }
+    if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+        attrs.max_dest_rd_atomic = rounded(request.max_dest_rd_atomic);
+    }
+    if mask.contains(QpAttrMask::PORT) {
+        qp.port = request.port_num;
+    }
+}
+
+/// The path as a query tells it (`rxe_av_to_attr`, rxe_av.c, Linux 6.1): the routing part, and nothing of
+/// what InfiniBand has besides.
+pub(super) fn queried(path: &QpDest) -> QpDest {
+    QpDest { reserved: 0, dlid: 0, sl: 0, src_path_bits: 0, static_rate: 0, is_global: 1, ..*path }
+}
+
+/// The route that a connected queue pair sends on; none before it has a path.
+pub(super) fn route(profile: &Profile, path: &QpDest) -> Option<Route> {
+    if path.is_global == 0 {
+        return None;
+    }
+    Some(Route {
+        source: gids::entry(profile, path.sgid_index.into()).ok()?.gid,
+        destination: path.dgid,
+        flow_label: path.flow_label,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+    })
+}
+
+/// Bytes of the largest packet.
+pub(super) fn packet_size(path_mtu: u8) -> usize {
+    128 << path_mtu.clamp(mtu::MTU_256, mtu::MTU_4096)
+}
+
+/// A sequence number so many packets later.
+pub(super) fn later(psn: u32, packets: u32) -> u32 {
+    psn.wrapping_add(packets) & BITS_24
+}

@@ -1,0 +1,158 @@
+//! Datagrams: UD queue pairs.
+//!
+//! Source: `rxe_get_av`, rxe_av.c; `check_keys` and `rxe_rcv_mcast_pkt`, rxe_recv.c; `execute`, rxe_resp.c;
+//! Linux 6.1. Whatever does not arrive is lost without a word. Two things are as on cards: a datagram longer
+//! than a packet is LOC_LEN_ERR, where rxe says that it was sent and drops it; and one that does not fit into its
+//! receive is LOC_LEN_ERR there, where rxe has LOC_QP_OP_ERR.
+
+use uverbs_abi::rxe::{Av, NETWORK_TYPE_IPV4, NETWORK_TYPE_IPV6, SendWqe, SockaddrIn, SockaddrIn6, UdWr};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, mtu, qp_type, wc_status, wr_opcode};
+use uverbs_abi::write::Wc;
+use zerocopy::{FromBytes, FromZeros};
+
+use super::attributes;
+use super::gids::{self, Gid, Route};
+use super::pieces;
+use super::queue_pairs::Qp;
+use super::state::State;
+use super::traffic::checksum;
+
+/// The number that stands for all queue pairs of a multicast group.
+const ALL: u32 = 0xff_ffff;
+/// Space for a network header in front of what is received.
+const GRH: usize = 40;
+/// UDP's, InfiniBand's base and datagram headers, and the checksum behind the data.
+const HEADERS: usize = 8 + 12 + 8 + 4;
+
+/// A datagram on its way.
+struct Datagram {
+    to: u32,
+    qkey: u32,
+    route: Route,
+    /// What the completion says of the sender.
+    wc: Wc,
+    /// Header and data.
+    bytes: Vec<u8>,
+    solicited: bool,
+}
+
+impl State {
+    /// Sends a datagram.
+    pub(super) fn send_datagram(&mut self, number: u32) -> bool {
+        let Some(qp) = self.qps.get(&number) else { return true };
+        let wqe = pieces::oldest_send(&qp.sends);
+        let datagram = self.datagram(number, qp, &wqe);
+        self.take_send(number);
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, 1);
+        }
+        let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
+        if let Ok(datagram) = datagram {
+            for target in self.targets(&datagram) {
+                let port = self.qps.get(&target).map_or(0, |qp| qp.port);
+                let wc = Wc { port_num: port, ..datagram.wc };
+                self.land(target, &datagram.bytes, wc, datagram.solicited);
+            }
+        }
+        self.sent(number, &wqe, status);
+        true
+    }
+
+    /// Reads a request and collects its data, or says how it ends.
+    fn datagram(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Result<Datagram, u32> {
+        let has_imm = wqe.wr.opcode == wr_opcode::SEND_WITH_IMM;
+        if !has_imm && wqe.wr.opcode != wr_opcode::SEND {
+            return Err(wc_status::LOC_QP_OP_ERR);
+        }
+        let inline = pieces::inline(qp, wqe)?;
+        let local = self.local(qp, wqe, &inline, AccessFlags::empty())?;
+        let len = wqe.dma.length as usize;
+        if len > attributes::packet_size(mtu::MTU_4096) {
+            return Err(wc_status::LOC_LEN_ERR);
+        }
+        let ud =
+            UdWr::read_from_prefix(&wqe.wr.wr).map(|(ud, _)| ud).map_err(|_| wc_status::LOC_QP_OP_ERR)?;
+        let route = self.route(qp, &ud).ok_or(wc_status::LOC_QP_OP_ERR)?;
+        let on_wire = HEADERS + len.next_multiple_of(4) + if has_imm { 4 } else { 0 };
+        let mut bytes = header(&route, on_wire as u16).to_vec();
+        if !pieces::append(&local, &mut bytes) {
+            return Err(wc_status::LOC_PROT_ERR);
+        }
+        let flags = if has_imm { WcFlags::GRH | WcFlags::WITH_IMM } else { WcFlags::GRH };
+        let ex = if has_imm { wqe.wr.ex } else { 0 };
+        Ok(Datagram {
+            to: ud.remote_qpn,
+            qkey: ud.remote_qkey,
+            route,
+            wc: Wc { ex, src_qp: number, wc_flags: flags.bits(), ..Wc::new_zeroed() },
+            bytes,
+            solicited: SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::SOLICITED),
+        })
+    }
+
+    /// The route of a datagram: that of an address handle of the same protection domain, or the one that the
+    /// request has in it.
+    fn route(&self, qp: &Qp, ud: &UdWr) -> Option<Route> {
+        if ud.ah_num != 0 {
+            return self.ahs.get(&ud.ah_num).filter(|ah| ah.pd == qp.pd).map(|ah| ah.route);
+        }
+        let av = &ud.av;
+        Some(Route {
+            source: address(av, &av.sgid_addr)?,
+            destination: address(av, &av.dgid_addr)?,
+            flow_label: av.grh.flow_label,
+            traffic_class: av.grh.traffic_class,
+            hop_limit: av.grh.hop_limit,
+        })
+    }
+
+    /// Who gets a datagram.
+    fn targets(&self, datagram: &Datagram) -> Vec<u32> {
+        let takes = |qp: &Qp| qp.kind == qp_type::UD && qp.can_receive() && qp.attrs.qkey == datagram.qkey;
+        let destination = &datagram.route.destination;
+        let is_group = gids::is_multicast(destination);
+        if datagram.to == ALL && is_group {
+            let in_group = |qp: &Qp| takes(qp) && qp.groups.contains(destination);
+            return self.qps.iter().filter(|(_, qp)| in_group(qp)).map(|(number, _)| *number).collect();
+        }
+        let arrives =
+            gids::is_own(&self.profile, destination) && self.qps.get(&datagram.to).is_some_and(takes);
+        arrives.then_some(datagram.to).into_iter().collect()
+    }
+}
+
+/// One of the two addresses of a request, as a GID.
+fn address(av: &Av, bytes: &[u8]) -> Option<Gid> {
+    match av.network_type {
+        NETWORK_TYPE_IPV4 => {
+            let (address, _) = SockaddrIn::read_from_prefix(bytes).ok()?;
+            let [a, b, c, d] = address.sin_addr;
+            Some([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+        }
+        NETWORK_TYPE_IPV6 => Some(SockaddrIn6::read_from_prefix(bytes).ok()?.0.sin6_addr),
+        _ => None,
+    }
+}
+
+/// The header that the receiver sees: IPv6's, or zeros and IPv4's.
+fn header(route: &Route, payload: u16) -> [u8; GRH] {
+    let mut bytes = [0; GRH];
+    if gids::is_ipv4(&route.source) {
+        let total = (20 + payload).to_be_bytes();
+        let head = [0x45, route.traffic_class, total[0], total[1], 0, 0, 0x40, 0, route.hop_limit, 17];
+        bytes[20..30].copy_from_slice(&head);
+        bytes[32..36].copy_from_slice(&route.source[12..]);
+        bytes[36..].copy_from_slice(&route.destination[12..]);
+        let checksum = checksum(&bytes[20..]).to_be_bytes();
+        bytes[30..32].copy_from_slice(&checksum);
+        return bytes;
+    }
+    let first = 6 << 28 | u32::from(route.traffic_class) << 20 | (route.flow_label & 0xf_ffff);
+    bytes[..4].copy_from_slice(&first.to_be_bytes());
+    bytes[4..6].copy_from_slice(&payload.to_be_bytes());
+    bytes[6] = 17;
+    bytes[7] = route.hop_limit;
+    bytes[8..24].copy_from_slice(&route.source);
+    bytes[24..].copy_from_slice(&route.destination);
+    bytes
+}

@@ -1,0 +1,154 @@
+//! Messages of connected queue pairs, RC and UC: the side that asks.
+//!
+//! There is no wire between two queue pairs of this device, so a request is carried out at once and as a
+//! whole: nothing is lost, repeated or out of order, and what rxe's timers would do is done right away:
+//! - nobody there, or nobody who is ready, connected back, and at the same sequence number: RC is out of
+//!   retries (RETRY_EXC_ERR) whatever their number is; UC does not notice;
+//! - no receive posted: RC with an RNR retry count of 7 waits, and the request is tried again after every
+//!   command that the device gets; with a smaller count it is out of retries (RNR_RETRY_EXC_ERR).
+//!
+//! Statuses are those of rxe (rxe_req.c, rxe_comp.c, Linux 6.1), but for local keys that do not exist or belong
+//! to another protection domain: LOC_PROT_ERR as on cards, where rxe has LOC_QP_OP_ERR. What rxe would wait
+//! for without end, a read with no read allowed in flight, is LOC_QP_OP_ERR.
+
+use uverbs_abi::rxe::SendWqe;
+use uverbs_abi::types::{AccessFlags, qp_type, wc_status, wr_opcode};
+
+use super::attributes;
+use super::pieces;
+use super::queue_pairs::Qp;
+use super::responder::{Answer, Effect, Message};
+use super::state::State;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Send,
+    Write,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) action: Action,
+    pub(super) has_imm: bool,
+    pub(super) invalidates: bool,
+}
+
+impl Operation {
+    /// That of a queue pair of this type; none if it cannot do that.
+    fn of(kind: u8, opcode: u32) -> Option<Self> {
+        let plain = |action| Self { action, has_imm: false, invalidates: false };
+        let is_reliable = kind == qp_type::RC;
+        Some(match opcode {
+            wr_opcode::SEND => plain(Action::Send),
+            wr_opcode::SEND_WITH_IMM => Self { has_imm: true, ..plain(Action::Send) },
+            wr_opcode::SEND_WITH_INV if is_reliable => Self { invalidates: true, ..plain(Action::Send) },
+            wr_opcode::RDMA_WRITE => plain(Action::Write),
+            wr_opcode::RDMA_WRITE_WITH_IMM => Self { has_imm: true, ..plain(Action::Write) },
+            wr_opcode::RDMA_READ if is_reliable => plain(Action::Read),
+            wr_opcode::ATOMIC_CMP_AND_SWP if is_reliable => plain(Action::CompareSwap),
+            wr_opcode::ATOMIC_FETCH_AND_ADD if is_reliable => plain(Action::FetchAdd),
+            _ => return None,
+        })
+    }
+
+    /// Whether it uses up a receive of the other side.
+    pub(super) fn takes_receive(self) -> bool {
+        self.action == Action::Send || self.has_imm
+    }
+
+    /// Whether data comes back.
+    pub(super) fn is_answered(self) -> bool {
+        matches!(self.action, Action::Read | Action::CompareSwap | Action::FetchAdd)
+    }
+}
+
+/// How a request ends.
+struct End {
+    status: u32,
+    packets: u32,
+    effect: Effect,
+}
+
+impl End {
+    fn local(status: u32) -> Self {
+        Self { status, packets: 0, effect: Effect::default() }
+    }
+}
+
+impl State {
+    /// Carries out the oldest request; false if it has to wait.
+    pub(super) fn send_message(&mut self, number: u32) -> bool {
+        let Some(qp) = self.qps.get(&number) else { return true };
+        let wqe = pieces::oldest_send(&qp.sends);
+        let Some(end) = self.carry_out(number, qp, &wqe) else { return false };
+        let peer = qp.attrs.dest_qp_num;
+        self.take_send(number);
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
+        }
+        self.take_effect(peer, end.effect);
+        self.sent(number, &wqe, end.status);
+        true
+    }
+
+    /// What a request comes to; none if it has to wait for a receive.
+    fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Option<End> {
+        let Some(operation) = Operation::of(qp.kind, wqe.wr.opcode) else {
+            // Only windows and fast regions can be invalidated, and neither exist here (`rxe_invalidate_mr`).
+            let is_bind = wqe.wr.opcode == wr_opcode::BIND_MW && qp.kind == qp_type::RC;
+            return Some(End::local(if is_bind { wc_status::MW_BIND_ERR } else { wc_status::LOC_QP_OP_ERR }));
+        };
+        if operation.is_answered() && qp.attrs.max_rd_atomic == 0 {
+            return Some(End::local(wc_status::LOC_QP_OP_ERR));
+        }
+        let inline = if operation.is_answered() { Ok(Vec::new()) } else { pieces::inline(qp, wqe) };
+        let inline = match inline {
+            Ok(inline) => inline,
+            Err(status) => return Some(End::local(status)),
+        };
+        let needed = if operation.is_answered() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() };
+        let local = self.local(qp, wqe, &inline, needed);
+        if let Err(status) = local {
+            // Where an answer goes to is looked at when it is there.
+            if !operation.is_answered() || status != wc_status::LOC_PROT_ERR {
+                return Some(End::local(status));
+            }
+        }
+        let size = attributes::packet_size(qp.attrs.path_mtu);
+        let packets = (wqe.dma.length as usize).div_ceil(size).max(1) as u32;
+        let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets };
+        let is_reliable = qp.kind == qp_type::RC;
+        let answer = self.peer(number, qp).map(|(to, peer)| self.answer(to, peer, &message));
+        let (status, effect) = match answer {
+            _ if !is_reliable => (wc_status::SUCCESS, answer.map(Answer::unseen).unwrap_or_default()),
+            None => (wc_status::RETRY_EXC_ERR, Effect::default()),
+            Some(Answer::NotReady) if qp.attrs.rnr_retry == 7 => return None,
+            Some(Answer::NotReady) => (wc_status::RNR_RETRY_EXC_ERR, Effect::default()),
+            Some(Answer::Ended { status, effect, .. }) => (status, effect),
+        };
+        Some(End { status, packets, effect })
+    }
+
+    /// The queue pair at the other end, if messages arrive there: it is of the same type, ready, connected to
+    /// this one by number and by path, and waits for this very message (`check_type_state` and `check_addr`,
+    /// rxe_recv.c; `check_psn`, rxe_resp.c, Linux 6.1; that numbers agree both ways is what cards check).
+    fn peer(&self, number: u32, qp: &Qp) -> Option<(u32, &Qp)> {
+        let to = qp.attrs.dest_qp_num;
+        let peer = self.qps.get(&to)?;
+        let (there, back) =
+            [&qp.attrs.dest, &peer.attrs.dest].map(|path| attributes::route(&self.profile, path)).into();
+        let (there, back) = (there?, back?);
+        let is_connected = peer.kind == qp.kind
+            && peer.can_receive()
+            && peer.attrs.dest_qp_num == number
+            && there.destination == back.source
+            && back.destination == there.source;
+        let in_order = qp.kind == qp_type::UC || peer.attrs.rq_psn == qp.attrs.sq_psn;
+        (is_connected && in_order).then_some((to, peer))
+    }
+}

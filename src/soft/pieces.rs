@@ -1,0 +1,229 @@
+//! Pieces of memory that a request names, and copying from one list of them to another.
+//!
+//! What a request says is read once, bounded, and looked up before anything is copied: a request reaches all
+//! of its memory or none of it. Large messages are copied through a small buffer.
+
+use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, Sge};
+use uverbs_abi::types::{AccessFlags, SendFlags, wc_status};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::context::MAX_MESSAGE;
+use super::memory::Memory;
+use super::queue_pairs::Qp;
+use super::state::State;
+use crate::provider::ring::Consumer;
+
+/// Most bytes that are copied at once.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes in one place.
+#[derive(Debug)]
+pub(super) enum Place<'a> {
+    Region {
+        memory: &'a Memory,
+        offset: usize,
+        len: usize,
+    },
+    /// Bytes that are not the user's memory: to be read only.
+    Bytes(&'a [u8]),
+}
+
+impl Place<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Region { len, .. } => *len,
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    #[must_use]
+    fn read(&self, at: usize, to: &mut [u8]) -> bool {
+        match self {
+            Self::Region { memory, offset, .. } => memory.read(offset.saturating_add(at), to),
+            Self::Bytes(bytes) => {
+                let found = at.checked_add(to.len()).and_then(|end| bytes.get(at..end));
+                found.map(|bytes| to.copy_from_slice(bytes)).is_some()
+            }
+        }
+    }
+
+    #[must_use]
+    fn write(&self, at: usize, from: &[u8]) -> bool {
+        match self {
+            Self::Region { memory, offset, .. } => memory.write(offset.saturating_add(at), from),
+            Self::Bytes(_) => false,
+        }
+    }
+}
+
+/// Copies all bytes of one list to the start of the other; false if they do not fit.
+#[must_use]
+pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
+    let most = from.iter().map(Place::len).max().unwrap_or(0);
+    let mut buffer = vec![0; most.min(CHUNK)];
+    let mut targets = to.iter();
+    let (mut target, mut filled) = (targets.next(), 0);
+    for source in from {
+        let mut done = 0;
+        while done < source.len() {
+            let Some(place) = target else { return false };
+            let len = (source.len() - done).min(place.len() - filled).min(buffer.len());
+            if len == 0 {
+                (target, filled) = (targets.next(), 0);
+                continue;
+            }
+            let Some(chunk) = buffer.get_mut(..len) else { return false };
+            if !source.read(done, chunk) || !place.write(filled, chunk) {
+                return false;
+            }
+            done += len;
+            filled += len;
+        }
+    }
+    true
+}
+
+/// Appends all bytes of a list; false if they cannot be read.
+#[must_use]
+pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
+    from.iter().all(|place| {
+        let start = to.len();
+        to.resize(start + place.len(), 0);
+        place.read(0, to.get_mut(start..).unwrap_or_default())
+    })
+}
+
+/// The pieces of the oldest request of a ring, behind its head of `head` bytes: as many as it says, and no more
+/// than the ring was made for.
+fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Vec<Sge>> {
+    if count > most {
+        return None;
+    }
+    let mut pieces = vec![Sge::new_zeroed(); count as usize];
+    ring.read(head, pieces.as_mut_bytes()).then_some(pieces)
+}
+
+/// The oldest receive of a ring, read once.
+#[derive(Debug)]
+pub(super) struct Receive {
+    pub(super) wr_id: u64,
+    /// Bytes that it says it has room for.
+    pub(super) room: u32,
+    /// None if it makes no sense.
+    pieces: Option<Vec<Sge>>,
+}
+
+/// Reads the oldest receive, if there is one.
+pub(super) fn oldest_receive(ring: &Consumer, max_sge: u32) -> Option<Receive> {
+    if ring.available() == 0 {
+        return None;
+    }
+    let mut wqe = RecvWqe::new_zeroed();
+    // A slot is never smaller than this.
+    let read = ring.read(0, wqe.as_mut_bytes());
+    let pieces = list(ring, size_of::<RecvWqe>(), wqe.dma.num_sge, max_sge).filter(|_| read);
+    Some(Receive { wr_id: wqe.wr_id, room: wqe.dma.resid, pieces })
+}
+
+/// Reads the oldest send; the ring must have one.
+pub(super) fn oldest_send(ring: &Consumer) -> SendWqe {
+    let mut wqe = SendWqe::new_zeroed();
+    // A slot is never smaller than this; an empty request is none that can be carried out.
+    if !ring.read(0, wqe.as_mut_bytes()) {
+        wqe.wr.opcode = u32::MAX;
+    }
+    wqe
+}
+
+/// Whether the producer has described the data as rxe wants it: all of it is still to be done.
+fn is_fresh(dma: &DmaInfo) -> bool {
+    dma.length == dma.resid && dma.cur_sge == 0 && dma.sge_offset == 0
+}
+
+/// Data inside the oldest send; empty if it has none there.
+pub(super) fn inline(qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
+    if !SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::INLINE) {
+        return Ok(Vec::new());
+    }
+    if wqe.dma.length > qp.cap.max_inline_data {
+        return Err(wc_status::LOC_LEN_ERR);
+    }
+    let mut bytes = vec![0; wqe.dma.length as usize];
+    let read = qp.sends.read(size_of::<SendWqe>(), &mut bytes);
+    if read { Ok(bytes) } else { Err(wc_status::LOC_QP_OP_ERR) }
+}
+
+impl State {
+    /// The first `len` bytes of these pieces, all in regions that allow this.
+    fn places(
+        &self,
+        pd: u32,
+        pieces: &[Sge],
+        len: usize,
+        needed: AccessFlags,
+        too_short: u32,
+    ) -> Result<Vec<Place<'_>>, u32> {
+        let mut places = Vec::new();
+        let mut rest = len;
+        for piece in pieces {
+            let now = rest.min(piece.length as usize);
+            if now == 0 {
+                continue;
+            }
+            // Not more than the piece's own length.
+            let used = Sge { length: now as u32, ..*piece };
+            let (memory, offset) = self.reach(pd, &used, needed).ok_or(wc_status::LOC_PROT_ERR)?;
+            places.push(Place::Region { memory, offset, len: now });
+            rest -= now;
+        }
+        if rest == 0 { Ok(places) } else { Err(too_short) }
+    }
+
+    /// Where `len` bytes that come in go to.
+    pub(super) fn landing(&self, pd: u32, receive: &Receive, len: usize) -> Result<Vec<Place<'_>>, u32> {
+        let pieces = receive.pieces.as_ref().ok_or(wc_status::LOC_QP_OP_ERR)?;
+        self.places(pd, pieces, len, AccessFlags::LOCAL_WRITE, wc_status::LOC_LEN_ERR)
+    }
+
+    /// The local data of the oldest send: `len` bytes of it, or all that it says it has.
+    pub(super) fn local<'a>(
+        &'a self,
+        qp: &Qp,
+        wqe: &SendWqe,
+        inline: &'a [u8],
+        needed: AccessFlags,
+    ) -> Result<Vec<Place<'a>>, u32> {
+        if !inline.is_empty() {
+            return Ok(vec![Place::Bytes(inline)]);
+        }
+        let pieces = list(&qp.sends, size_of::<SendWqe>(), wqe.dma.num_sge, qp.cap.max_send_sge);
+        let pieces = pieces.filter(|_| is_fresh(&wqe.dma)).ok_or(wc_status::LOC_QP_OP_ERR)?;
+        if wqe.dma.length > MAX_MESSAGE {
+            return Err(wc_status::LOC_LEN_ERR);
+        }
+        self.places(qp.pd, &pieces, wqe.dma.length as usize, needed, wc_status::LOC_QP_OP_ERR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Mapping;
+
+    #[test]
+    fn bytes_go_from_pieces_to_pieces() {
+        let map = Mapping::block(3 * CHUNK).unwrap();
+        let memory = Memory::block(std::slice::from_ref(&map), map.address(), 3 * CHUNK as u64).unwrap();
+        let place = |offset, len| Place::Region { memory: &memory, offset, len };
+        let bytes: Vec<u8> = (0..CHUNK + 77).map(|i| (i * 7) as u8).collect();
+        let (first, second) = bytes.split_at(5);
+        let from = [Place::Bytes(first), Place::Bytes(&[]), Place::Bytes(second)];
+        assert!(copy(&from, &[place(3, 2), place(9, 0), place(100, CHUNK + 200)]));
+        let mut back = vec![0; bytes.len()];
+        assert!(map.read(3, &mut back[..2]) && map.read(100, &mut back[2..]));
+        assert_eq!(back, bytes);
+        assert!(copy(&[], &[]));
+        assert!(!copy(&from, &[place(0, CHUNK + 76)]));
+        assert!(!copy(&from, &[Place::Bytes(&bytes)]));
+    }
+}

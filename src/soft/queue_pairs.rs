@@ -1,0 +1,196 @@
+//! Making and destroying queue pairs.
+//!
+//! Source: uverbs_std_types_qp.c; the driver's part as rxe does it (`rxe_create_qp`, `rxe_qp_chk_init`,
+//! `rxe_qp_from_init`), for RAW_PACKET too, which rxe has not; Linux 6.1.
+
+use nix::errno::Errno;
+use uverbs_abi::ids::qp;
+use uverbs_abi::ioctl::UHW_IN;
+use uverbs_abi::rxe::{CreateQpResp, Mminfo, RecvWqe, SendWqe, Sge};
+use uverbs_abi::types::{QpCreateFlags, mtu, qp_state, qp_type};
+use uverbs_abi::write::{DestroyQpResp, ModifyQp, QpCap};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::call::Call;
+use super::gids::Gid;
+use super::profile::Profile;
+use super::queues::{driver_answer, event_file, needs_room, offer};
+use crate::provider::ring::{Consumer, Geometry};
+
+/// Most bytes that travel inside a send request, as on mlx5.
+const MAX_INLINE: u32 = 928;
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub(super) file: u32,
+    /// One of [`qp_type`].
+    pub(super) kind: u8,
+    pub(super) pd: u32,
+    pub(super) send_cq: u32,
+    pub(super) recv_cq: u32,
+    /// Where receives come from, if not from a ring of its own.
+    pub(super) srq: Option<u32>,
+    pub(super) user_handle: u64,
+    pub(super) events: Option<u32>,
+    /// One of [`qp_state`].
+    pub(super) state: u8,
+    pub(super) port: u8,
+    /// All other attributes, as they were last set; sequence numbers count on from there.
+    pub(super) attrs: ModifyQp,
+    /// Multicast groups that it is in.
+    pub(super) groups: Vec<Gid>,
+    /// It is to be drained, and the oldest request has begun but not ended.
+    pub(super) draining: bool,
+    pub(super) cap: QpCap,
+    pub(super) signal_all: bool,
+    pub(super) sends: Consumer,
+    /// None if receives come from a shared queue.
+    pub(super) receives: Option<Consumer>,
+    pub(super) offsets: Vec<u64>,
+    /// Flows that deliver to it, and multicast groups.
+    pub(super) uses: u32,
+}
+
+impl Qp {
+    /// Whether it takes messages.
+    pub(super) fn can_receive(&self) -> bool {
+        matches!(self.state, qp_state::RTR | qp_state::RTS | qp_state::SQD | qp_state::SQE)
+    }
+
+    /// Receives that wait in its own ring.
+    pub(super) fn posted(&self) -> u32 {
+        self.receives.as_ref().map_or(0, Consumer::available)
+    }
+}
+
+/// The order of the kernel: what the core asks of every queue pair, then what this device can.
+fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
+    use qp::create::{FLAGS, PD_HANDLE, RECV_CQ_HANDLE, SEND_CQ_HANDLE, TYPE};
+    // The test keeps this number within its type.
+    let kind = call.constant(TYPE, u8::MAX.into())? as u8;
+    match kind {
+        qp_type::XRC_TGT => {
+            let unwanted = [PD_HANDLE, SEND_CQ_HANDLE, RECV_CQ_HANDLE];
+            let unwanted = unwanted.iter().any(|id| call.find(*id).is_some());
+            // The domain of extended connections that it needs cannot exist here.
+            return Err(if unwanted { Errno::EINVAL } else { Errno::ENOENT });
+        }
+        qp_type::RAW_PACKET
+        | qp_type::RC
+        | qp_type::UC
+        | qp_type::UD
+        | qp_type::XRC_INI
+        | qp_type::DRIVER => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    call.object(PD_HANDLE)?;
+    call.object(SEND_CQ_HANDLE)?;
+    if kind != qp_type::XRC_INI {
+        call.object(RECV_CQ_HANDLE)?;
+    }
+    let flags = QpCreateFlags::from_bits_retain(call.flags(FLAGS, QpCreateFlags::all().bits())?);
+    // check_creation_flags
+    let special = flags - QpCreateFlags::SQ_SIG_ALL;
+    let raw_only = QpCreateFlags::SCATTER_FCS | QpCreateFlags::CVLAN_STRIPPING;
+    let wrong = match kind {
+        qp_type::DRIVER | qp_type::RAW_PACKET => false,
+        qp_type::UD => special.intersects(raw_only),
+        _ => !special.is_empty(),
+    };
+    if wrong {
+        return Err(Errno::EINVAL);
+    }
+    needs_room::<CreateQpResp>(call)?;
+    // Later kernels than 6.1 look at this.
+    if call.find(UHW_IN).is_some_and(|found| found.len > 0) {
+        return Err(Errno::EINVAL);
+    }
+    let has_more = !special.is_empty() || call.find(qp::create::SOURCE_QPN).is_some();
+    if has_more || matches!(kind, qp_type::XRC_INI | qp_type::DRIVER) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok((kind, flags))
+}
+
+/// `rxe_qp_chk_cap`; and mlx5 refuses raw packets without any queue.
+fn check_cap(profile: &Profile, kind: u8, cap: &QpCap, has_srq: bool) -> Result<(), Errno> {
+    let receives = cap.max_recv_wr > profile.max_qp_wr || cap.max_recv_sge > profile.max_sge;
+    let too_much = cap.max_send_wr > profile.max_qp_wr
+        || cap.max_send_sge > profile.max_sge
+        || (receives && !has_srq)
+        || cap.max_inline_data > MAX_INLINE;
+    let nothing = kind == qp_type::RAW_PACKET && cap.max_send_wr == 0 && cap.max_recv_wr == 0;
+    if too_much || nothing { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// `UVERBS_METHOD_QP_CREATE`.
+pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    use qp::create::{
+        CAP, EVENT_FD, PD_HANDLE, RECV_CQ_HANDLE, RESP_CAP, RESP_QP_NUM, SEND_CQ_HANDLE, USER_HANDLE,
+    };
+    let mut cap: QpCap = call.value(CAP)?;
+    let user_handle = call.value(USER_HANDLE)?;
+    let (kind, flags) = check_qp(call)?;
+    let srq = call.object(qp::create::SRQ_HANDLE).ok().map(|srq| srq.id);
+    check_cap(&call.state.profile, kind, &cap, srq.is_some())?;
+    if call.state.qps.len() >= call.state.profile.max_qp as usize {
+        return Err(Errno::ENOMEM);
+    }
+    let [pd, send_cq, recv_cq] = [PD_HANDLE, SEND_CQ_HANDLE, RECV_CQ_HANDLE].map(|id| call.object(id));
+    let (pd, send_cq, recv_cq) = (pd?.id, send_cq?.id, recv_cq?.id);
+
+    let piece = size_of::<Sge>();
+    // Both were checked against small limits.
+    let inline =
+        (cap.max_send_sge as usize * piece).max(cap.max_inline_data as usize).next_multiple_of(piece);
+    let (geometry, send_map) = Geometry::create(cap.max_send_wr, size_of::<SendWqe>() + inline)?;
+    cap.max_send_wr = geometry.capacity();
+    cap.max_send_sge = (inline / piece) as u32;
+    cap.max_inline_data = inline as u32;
+    let sends = Consumer::new(send_map.clone(), geometry);
+    let (receives, rq_mi) = if srq.is_some() {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        (None, Mminfo::new_zeroed())
+    } else {
+        let size = size_of::<RecvWqe>() + cap.max_recv_sge as usize * piece;
+        let (geometry, map) = Geometry::create(cap.max_recv_wr, size)?;
+        cap.max_recv_wr = geometry.capacity();
+        (Some(Consumer::new(map.clone(), geometry)), offer(call, map))
+    };
+    let answer = CreateQpResp { rq_mi, sq_mi: offer(call, send_map) };
+    let mut offsets = vec![answer.sq_mi.offset];
+    offsets.extend(receives.is_some().then_some(rq_mi.offset));
+    let number = call.state.number(|state| &state.qps);
+    let qp = Qp {
+        file: call.file,
+        kind,
+        pd,
+        send_cq,
+        recv_cq,
+        srq,
+        user_handle,
+        events: event_file(call, EVENT_FD),
+        state: qp_state::RESET,
+        port: 0,
+        attrs: ModifyQp { path_mtu: mtu::MTU_256, ..ModifyQp::new_zeroed() },
+        groups: Vec::new(),
+        draining: false,
+        cap,
+        signal_all: flags.contains(QpCreateFlags::SQ_SIG_ALL),
+        sends,
+        receives,
+        offsets,
+        uses: 0,
+    };
+    call.state.qps.insert(number, qp);
+    call.state.use_by_qp(pd, [send_cq, recv_cq]);
+    call.made(number);
+    driver_answer(call, &answer)?;
+    call.copy_to_or_zero(RESP_CAP, &cap)?;
+    call.copy_to(RESP_QP_NUM, &number.to_ne_bytes())
+}
+
+/// `UVERBS_METHOD_QP_DESTROY`; the queue pair is gone by now. No event is reported as read.
+pub(super) fn destroyed_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    call.copy_to(qp::destroy::RESP, DestroyQpResp::default().as_bytes())
+}

@@ -1,0 +1,74 @@
+//! Receiving: the oldest posted receive of a queue pair, and what comes into it.
+
+use uverbs_abi::types::{qp_type, wc_opcode, wc_status};
+use uverbs_abi::write::Wc;
+
+use super::pieces::{self, Place, Receive};
+use super::queue_pairs::Qp;
+use super::state::State;
+
+impl State {
+    /// The oldest receive that a queue pair can have, if there is one.
+    pub(super) fn next_receive(&self, qp: &Qp) -> Option<Receive> {
+        pieces::oldest_receive(qp.receives.as_ref()?, qp.cap.max_recv_sge)
+    }
+
+    /// Done with it: who sees the completion may count on the slot.
+    pub(super) fn take_receive(&mut self, number: u32) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        if let Some(ring) = &mut qp.receives {
+            ring.advance();
+            ring.release();
+        }
+    }
+
+    /// Puts bytes that need no answer into the oldest receive: all of them or nothing. Whoever has none posted
+    /// loses them; one that they do not fit into breaks the queue pair.
+    pub(super) fn land(&mut self, number: u32, bytes: &[u8], wc: Wc, solicited: bool) {
+        let Some(qp) = self.qps.get(&number).filter(|qp| qp.can_receive()) else { return };
+        let Some(receive) = self.next_receive(qp) else { return };
+        // Of frames the pieces say enough.
+        let fits = qp.kind == qp_type::RAW_PACKET || bytes.len() <= receive.room as usize;
+        let fits = if fits { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
+        let landed = fits.and_then(|()| self.landing(qp.pd, &receive, bytes.len())).and_then(|places| {
+            let written = pieces::copy(&[Place::Bytes(bytes)], &places);
+            if written { Ok(()) } else { Err(wc_status::LOC_PROT_ERR) }
+        });
+        let cq = qp.recv_cq;
+        self.take_receive(number);
+        let status = landed.err().unwrap_or(wc_status::SUCCESS);
+        let found = Wc {
+            wr_id: receive.wr_id,
+            status,
+            opcode: wc_opcode::RECV,
+            // Frames and datagrams are short, or were injected; longer than fits is an error anyway.
+            byte_len: bytes.len() as u32,
+            qp_num: number,
+            ..wc
+        };
+        self.complete(cq, &found, solicited);
+        if status != wc_status::SUCCESS {
+            self.break_qp(number);
+        }
+    }
+
+    /// Ends every receive in a queue pair's own ring with "flushed".
+    pub(super) fn flush_receives(&mut self, number: u32) {
+        let posted = self.qps.get(&number).map_or(0, Qp::posted);
+        for _ in 0..posted {
+            let Some(qp) = self.qps.get(&number) else { return };
+            let (cq, receive) = (qp.recv_cq, self.next_receive(qp));
+            self.take_receive(number);
+            let wr_id = receive.map_or(0, |receive| receive.wr_id);
+            self.flushed(number, cq, wr_id, wc_opcode::RECV);
+        }
+    }
+
+    /// Announces something about a queue pair.
+    pub(super) fn announce(&self, number: u32, event: u32) {
+        let Some(qp) = self.qps.get(&number) else { return };
+        if let Some(events) = qp.events.and_then(|events| self.events.get(&events)) {
+            events.asynchronous(event, qp.user_handle);
+        }
+    }
+}

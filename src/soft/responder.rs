@@ -1,0 +1,285 @@
+//! Messages of connected queue pairs, RC and UC: the side that is asked.
+//!
+//! Order of checks, statuses, and which of them break the queue pair: rxe_resp.c, Linux 6.1. Two things are as
+//! on cards and in the InfiniBand specification instead: a message too long for its receive is LOC_LEN_ERR here
+//! and REM_INV_REQ_ERR there, a receive with a bad key LOC_PROT_ERR here and REM_OP_ERR there (rxe has
+//! LOC_QP_OP_ERR and REM_OP_ERR for both); and a queue pair that breaks without a completion to say so raises an
+//! event, which rxe has not.
+
+use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWqe, Sge};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, event_type, wc_opcode, wc_status};
+use uverbs_abi::write::Wc;
+use zerocopy::{FromBytes, FromZeros};
+
+use super::attributes;
+use super::memory::Memory;
+use super::messages::{Action, Operation};
+use super::pieces::{self, Place, Receive};
+use super::queue_pairs::Qp;
+use super::state::State;
+
+/// A message on its way.
+pub(super) struct Message<'a> {
+    pub(super) operation: Operation,
+    pub(super) wqe: &'a SendWqe,
+    /// The sender's memory, or the status that using it ends with.
+    pub(super) local: Result<Vec<Place<'a>>, u32>,
+    pub(super) psn: u32,
+    pub(super) packets: u32,
+}
+
+/// What happens to the queue pair that was asked.
+#[derive(Debug, Default)]
+pub(super) struct Effect {
+    /// The sequence number that it waits for next.
+    next_psn: Option<u32>,
+    /// The completion of its oldest receive, which is used up.
+    receive: Option<Wc>,
+    solicited: bool,
+    broken: bool,
+    event: Option<u32>,
+}
+
+/// What comes of a message.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// There is no receive for it.
+    NotReady,
+    Ended {
+        /// What the sender is told.
+        status: u32,
+        /// It is the receiver's own fault.
+        own_fault: bool,
+        effect: Effect,
+    },
+}
+
+impl Answer {
+    /// What happens at a receiver that tells the sender nothing: what is refused is as if it never came.
+    pub(super) fn unseen(self) -> Effect {
+        match self {
+            Self::Ended { status: wc_status::SUCCESS, effect, .. } => effect,
+            Self::Ended { own_fault: true, effect, .. } => effect,
+            _ => Effect::default(),
+        }
+    }
+}
+
+/// Why a message is refused.
+struct Refusal {
+    /// What the sender is told.
+    status: u32,
+    /// The status of the receive, if there is one.
+    here: u32,
+    event: u32,
+}
+
+impl Refusal {
+    const INVALID: Self = Self {
+        status: wc_status::REM_INV_REQ_ERR,
+        here: wc_status::REM_INV_REQ_ERR,
+        event: event_type::QP_REQ_ERR,
+    };
+    const ACCESS: Self = Self {
+        status: wc_status::REM_ACCESS_ERR,
+        here: wc_status::REM_ACCESS_ERR,
+        event: event_type::QP_ACCESS_ERR,
+    };
+
+    /// The receive is at fault.
+    fn receive(here: u32) -> Self {
+        let too_long = here == wc_status::LOC_LEN_ERR;
+        let status = if too_long { wc_status::REM_INV_REQ_ERR } else { wc_status::REM_OP_ERR };
+        Self { status, here, event: event_type::QP_REQ_ERR }
+    }
+
+    fn is_own_fault(&self) -> bool {
+        matches!(self.here, wc_status::LOC_PROT_ERR | wc_status::LOC_QP_OP_ERR)
+    }
+}
+
+/// What the sender is told of a message that was carried out.
+type Told = u32;
+
+impl State {
+    /// Has a queue pair carry out a message.
+    pub(super) fn answer(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Answer {
+        let mut receive = None;
+        let done = allow(qp, message.operation).and_then(|()| {
+            if message.operation.takes_receive() {
+                receive = self.next_receive(qp);
+                if receive.is_none() {
+                    return Ok(None);
+                }
+            }
+            self.execute(qp, message, receive.as_ref()).map(Some)
+        });
+        let next_psn = Some(attributes::later(message.psn, message.packets));
+        match done {
+            Ok(None) => Answer::NotReady,
+            Ok(Some(told)) => {
+                let completion = receive.map(|receive| received(number, qp, message, &receive));
+                let invalidates = message.operation.invalidates;
+                let mut effect = Effect { next_psn, receive: completion, ..Effect::default() };
+                effect.solicited =
+                    SendFlags::from_bits_retain(message.wqe.wr.send_flags).contains(SendFlags::SOLICITED);
+                if let Some(wc) = effect.receive.as_mut().filter(|_| invalidates) {
+                    // The region is none that can be invalidated. rxe has acknowledged the message by then.
+                    *wc = failed(number, wc.wr_id, wc_status::REM_INV_REQ_ERR);
+                    effect.broken = true;
+                }
+                Answer::Ended { status: told, own_fault: false, effect }
+            }
+            Err(refusal) => {
+                let own_fault = refusal.is_own_fault();
+                let event = receive.is_none().then_some(refusal.event);
+                let receive = receive.map(|receive| failed(number, receive.wr_id, refusal.here));
+                let effect = Effect { receive, broken: true, event, ..Effect::default() };
+                Answer::Ended { status: refusal.status, own_fault, effect }
+            }
+        }
+    }
+
+    /// What the answer did to the queue pair that gave it.
+    pub(super) fn take_effect(&mut self, number: u32, effect: Effect) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        if let Some(psn) = effect.next_psn {
+            qp.attrs.rq_psn = psn;
+        }
+        let cq = qp.recv_cq;
+        if let Some(wc) = effect.receive {
+            self.take_receive(number);
+            self.complete(cq, &wc, effect.solicited);
+        }
+        if let Some(event) = effect.event {
+            self.announce(number, event);
+        }
+        if effect.broken {
+            self.break_qp(number);
+        }
+    }
+
+    /// Moves the data.
+    fn execute(&self, qp: &Qp, message: &Message<'_>, receive: Option<&Receive>) -> Result<Told, Refusal> {
+        let len = message.wqe.dma.length;
+        let local = message.local.as_deref().map_err(|status| *status);
+        match message.operation.action {
+            Action::Send => {
+                let Some(receive) = receive else { return Err(Refusal::INVALID) };
+                let places = self.landing(qp.pd, receive, len as usize);
+                let fits = if len <= receive.room { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
+                let places = fits.and(places).map_err(Refusal::receive)?;
+                let moved = pieces::copy(local.unwrap_or_default(), &places);
+                if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::receive(wc_status::LOC_PROT_ERR)) }
+            }
+            Action::Write => {
+                let region = self.remote(qp, message, len, AccessFlags::REMOTE_WRITE)?;
+                let moved = pieces::copy(local.unwrap_or_default(), region.as_slice());
+                if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::ACCESS) }
+            }
+            Action::Read => {
+                let region = self.remote(qp, message, len, AccessFlags::REMOTE_READ)?;
+                Ok(fetch(region.as_slice(), local))
+            }
+            Action::CompareSwap | Action::FetchAdd => {
+                let old = self.change(qp, message)?;
+                // Bytes in the order of the machine, as everything about atomic operations is.
+                Ok(fetch(&[Place::Bytes(&old.to_ne_bytes())], local))
+            }
+        }
+    }
+
+    /// The memory that a message reaches; nothing of no length, whatever its key.
+    fn remote(
+        &self,
+        qp: &Qp,
+        message: &Message<'_>,
+        length: u32,
+        needed: AccessFlags,
+    ) -> Result<Option<Place<'_>>, Refusal> {
+        if length == 0 {
+            return Ok(None);
+        }
+        let rkey = RdmaWr::read_from_prefix(&message.wqe.wr.wr).map_or(0, |(wr, _)| wr.rkey);
+        let (memory, offset) = self.reach_remote(qp, message.wqe.iova, length, rkey, needed)?;
+        Ok(Some(Place::Region { memory, offset, len: length as usize }))
+    }
+
+    fn reach_remote(
+        &self,
+        qp: &Qp,
+        addr: u64,
+        length: u32,
+        rkey: u32,
+        needed: AccessFlags,
+    ) -> Result<(&Memory, usize), Refusal> {
+        // Local and remote keys are the same here.
+        self.reach(qp.pd, &Sge { addr, length, lkey: rkey }, needed).ok_or(Refusal::ACCESS)
+    }
+
+    /// Changes eight bytes and gives what they were. Atomic among everything that goes through this device.
+    fn change(&self, qp: &Qp, message: &Message<'_>) -> Result<u64, Refusal> {
+        let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
+        let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
+        let addr = message.wqe.iova;
+        let (memory, offset) = self.reach_remote(qp, addr, 8, wr.rkey, AccessFlags::REMOTE_ATOMIC)?;
+        if !addr.is_multiple_of(8) {
+            return Err(Refusal::INVALID);
+        }
+        let mut bytes = [0; 8];
+        if !memory.read(offset, &mut bytes) {
+            return Err(Refusal::ACCESS);
+        }
+        let old = u64::from_ne_bytes(bytes);
+        let new = match message.operation.action {
+            Action::CompareSwap if old == wr.compare_add => wr.swap,
+            Action::CompareSwap => old,
+            _ => old.wrapping_add(wr.compare_add),
+        };
+        if memory.write(offset, &new.to_ne_bytes()) { Ok(old) } else { Err(Refusal::ACCESS) }
+    }
+}
+
+/// `check_op_valid` and what `check_resource` says of reads and atomic operations.
+fn allow(qp: &Qp, operation: Operation) -> Result<(), Refusal> {
+    let needed = match operation.action {
+        Action::Send => AccessFlags::empty(),
+        Action::Write => AccessFlags::REMOTE_WRITE,
+        Action::Read => AccessFlags::REMOTE_READ,
+        Action::CompareSwap | Action::FetchAdd => AccessFlags::REMOTE_ATOMIC,
+    };
+    let is_allowed = AccessFlags::from_bits_retain(qp.attrs.qp_access_flags).contains(needed);
+    let has_room = !operation.is_answered() || qp.attrs.max_dest_rd_atomic > 0;
+    if is_allowed && has_room { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// Brings an answer home, and says how that ends.
+fn fetch(from: &[Place<'_>], local: Result<&[Place<'_>], u32>) -> Told {
+    match local {
+        Ok(local) if pieces::copy(from, local) => wc_status::SUCCESS,
+        Ok(_) => wc_status::LOC_PROT_ERR,
+        Err(status) => status,
+    }
+}
+
+/// The completion of a receive (`do_complete`): rxe sets the GRH flag on every one.
+fn received(number: u32, qp: &Qp, message: &Message<'_>, receive: &Receive) -> Wc {
+    let Operation { action, has_imm, .. } = message.operation;
+    let write = action == Action::Write;
+    let flags = if has_imm { WcFlags::GRH | WcFlags::WITH_IMM } else { WcFlags::GRH };
+    Wc {
+        wr_id: receive.wr_id,
+        status: wc_status::SUCCESS,
+        opcode: if write { wc_opcode::RECV_RDMA_WITH_IMM } else { wc_opcode::RECV },
+        byte_len: message.wqe.dma.length,
+        ex: if has_imm { message.wqe.wr.ex } else { 0 },
+        qp_num: number,
+        wc_flags: flags.bits(),
+        port_num: qp.port,
+        ..Wc::new_zeroed()
+    }
+}
+
+fn failed(number: u32, wr_id: u64, status: u32) -> Wc {
+    Wc { wr_id, status, opcode: wc_opcode::RECV, qp_num: number, ..Wc::new_zeroed() }
+}
