@@ -396,7 +396,7 @@ fn queues_and_memory() {
         ),
         ("a QP of type 5", |w| of_type(w, 5), EINVAL),
         ("a QP of type 2^32", |w| of_type(w, 1 << 32), EINVAL),
-        ("a reliable connection", |w| of_type(w, 2), EOPNOTSUPP),
+        ("an extended reliable connection", |w| of_type(w, 9), EOPNOTSUPP),
         ("a target of extended connections", |w| of_type(w, 10), EINVAL),
         ("a QP in a domain that is not there", |w| create_qp(99, w.cq), ENOENT),
         ("a QP without a domain", |w| without(create_qp(w.pd, w.cq), qp::create::PD_HANDLE), ENOENT),
