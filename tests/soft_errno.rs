@@ -10,7 +10,7 @@ use nix::libc::{
 use soft::*;
 use uverbs::soft::{RawAttr, RawCommand};
 use uverbs_abi::flow as spec_types;
-use uverbs_abi::ids::{async_event, comp_channel, counters, cq, device, flow, mr, pd, qp, srq};
+use uverbs_abi::ids::{async_event, comp_channel, counters, cq, device, flow, mr, pd, qp, wq};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::types::{AccessFlags, QpAttrMask, qp_state};
 use uverbs_abi::write::{ModifyQp, PostSend, QpCap, RegMr, cmd};
@@ -83,11 +83,7 @@ fn header_and_method() {
         ("COUNTERS method 3", |_| RawCommand::new(counters::OBJECT, 3), EPROTONOSUPPORT),
         ("REG_MR, which came with 7.2", |_| RawCommand::new(mr::OBJECT, mr::method::REG), EPROTONOSUPPORT),
         ("QUERY_PORT_SPEED, which came with 7.2", |_| RawCommand::new(0, 7), EPROTONOSUPPORT),
-        (
-            "shared receive queues, which this device lacks",
-            |_| RawCommand::new(srq::OBJECT, 0),
-            EPROTONOSUPPORT,
-        ),
+        ("work queues, which this device lacks", |_| RawCommand::new(wq::OBJECT, 0), EPROTONOSUPPORT),
         ("registering memory of a DM, which it lacks", |_| RawCommand::new(mr::OBJECT, 0), EPROTONOSUPPORT),
     ];
     check(&World::new(), rows);
@@ -234,7 +230,7 @@ fn queries() {
         ("handles without a total", |_| without(info(1), 1), ENOENT),
         ("a list of six bytes", |_| replaced(info(1), RawAttr::output(2, 6)), EINVAL),
         ("a total of eight bytes", |_| replaced(info(1), RawAttr::output(1, 8)), EINVAL),
-        ("handles of an object that the device lacks", |_| info(srq::OBJECT.into()), ENOENT),
+        ("handles of an object that the device lacks", |_| info(wq::OBJECT.into()), ENOENT),
         ("handles of object 0xffff", |_| info(0xffff), ENOMSG),
         ("handles of object 0x10000", |_| info(0x10000), EINVAL),
         ("handles of completion channels", |_| info(comp_channel::OBJECT.into()), 0),

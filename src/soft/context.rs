@@ -21,6 +21,8 @@ use super::{NODE_GUID, PORTS, addresses, attributes, gids};
 pub(super) const COMP_VECTORS: u32 = 4;
 /// Most bytes of a message (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_MESSAGE: u32 = 8 << 20;
+/// Most multicast groups; nothing here limits them.
+const MULTICAST: u32 = 8192;
 /// 0.1.0, read as mlx5's firmware version is.
 const FIRMWARE: u64 = 0x0000_0001_0000;
 
@@ -70,6 +72,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         ids::pd::OBJECT => Some(Kind::Pd),
         ids::cq::OBJECT => Some(Kind::Cq),
         ids::qp::OBJECT => Some(Kind::Qp),
+        ids::srq::OBJECT => Some(Kind::Srq),
         ids::ah::OBJECT => Some(Kind::Ah),
         ids::mr::OBJECT => Some(Kind::Mr),
         ids::flow::OBJECT if profile.flows => Some(Kind::Flow),
@@ -211,6 +214,12 @@ fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
         max_qp_init_rd_atom: attributes::MAX_RD_ATOMIC.into(),
         max_sge_rd: profile.max_sge,
         max_ah: addresses::MAX_AH,
+        max_srq: profile.max_qp,
+        max_srq_wr: profile.max_qp_wr,
+        max_srq_sge: profile.max_sge,
+        max_mcast_grp: MULTICAST,
+        max_mcast_qp_attach: MULTICAST,
+        max_total_mcast_qp_attach: MULTICAST,
         atomic_cap: 1,
         phys_port_cnt: PORTS,
         ..QueryDeviceResp::new_zeroed()

@@ -112,7 +112,7 @@ impl State {
         let destination = &datagram.route.destination;
         let is_group = gids::is_multicast(destination);
         if datagram.to == ALL && is_group {
-            let in_group = |qp: &Qp| takes(qp) && qp.groups.contains(destination);
+            let in_group = |qp: &Qp| takes(qp) && qp.groups.iter().any(|(gid, _)| gid == destination);
             return self.qps.iter().filter(|(_, qp)| in_group(qp)).map(|(number, _)| *number).collect();
         }
         let arrives =

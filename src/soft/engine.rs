@@ -88,8 +88,13 @@ impl State {
     /// The queue pair goes to the error state, and what is posted ends.
     pub(super) fn break_qp(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
+            // It takes no receive from a shared queue any more: mlx5 says so, rxe of Linux 6.1 does not.
+            let last = qp.srq.is_some() && qp.state != qp_state::ERR;
             qp.state = qp_state::ERR;
             qp.draining = false;
+            if last {
+                self.announce(number, event_type::QP_LAST_WQE_REACHED);
+            }
             self.flush(number);
         }
     }
@@ -147,7 +152,10 @@ impl State {
             }
             qp_state::RTS => self.drain(number),
             qp_state::SQD if from != state => self.hold(number),
-            qp_state::ERR => self.break_qp(number),
+            qp_state::ERR => {
+                qp.state = from;
+                self.break_qp(number);
+            }
             _ => {}
         }
     }

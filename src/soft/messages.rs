@@ -123,9 +123,13 @@ impl State {
         let packets = (wqe.dma.length as usize).div_ceil(size).max(1) as u32;
         let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets };
         let is_reliable = qp.kind == qp_type::RC;
-        let answer = self.peer(number, qp).map(|(to, peer)| self.answer(to, peer, &message));
+        let peer = self.peer(number, qp);
+        let is_shared = peer.is_some_and(|(_, peer)| peer.srq.is_some());
+        let answer = peer.map(|(to, peer)| self.answer(to, peer, &message));
         let (status, effect) = match answer {
-            _ if !is_reliable => (wc_status::SUCCESS, answer.map(Answer::unseen).unwrap_or_default()),
+            _ if !is_reliable => {
+                (wc_status::SUCCESS, answer.map(|answer| answer.unseen(is_shared)).unwrap_or_default())
+            }
             None => (wc_status::RETRY_EXC_ERR, Effect::default()),
             Some(Answer::NotReady) if qp.attrs.rnr_retry == 7 => return None,
             Some(Answer::NotReady) => (wc_status::RNR_RETRY_EXC_ERR, Effect::default()),

@@ -29,6 +29,7 @@ mod memory;
 mod memory_regions;
 mod messages;
 mod modify;
+mod multicast;
 mod packet;
 mod parse;
 #[cfg(feature = "pcap")]
@@ -43,6 +44,7 @@ mod resources;
 mod responder;
 mod schema;
 mod send;
+mod shared_receives;
 mod state;
 mod steering;
 mod table;

@@ -15,6 +15,7 @@ use super::call::Call;
 use super::gids::Gid;
 use super::profile::Profile;
 use super::queues::{driver_answer, event_file, needs_room, offer};
+use super::state::State;
 use crate::provider::ring::{Consumer, Geometry};
 
 /// Most bytes that travel inside a send request, as on mlx5.
@@ -38,7 +39,7 @@ pub(super) struct Qp {
     /// All other attributes, as they were last set; sequence numbers count on from there.
     pub(super) attrs: ModifyQp,
     /// Multicast groups that it is in.
-    pub(super) groups: Vec<Gid>,
+    pub(super) groups: Vec<(Gid, u16)>,
     /// It is to be drained, and the oldest request has begun but not ended.
     pub(super) draining: bool,
     pub(super) cap: QpCap,
@@ -47,7 +48,7 @@ pub(super) struct Qp {
     /// None if receives come from a shared queue.
     pub(super) receives: Option<Consumer>,
     pub(super) offsets: Vec<u64>,
-    /// Flows that deliver to it, and multicast groups.
+    /// Flows that deliver to it.
     pub(super) uses: u32,
 }
 
@@ -106,7 +107,9 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
         return Err(Errno::EINVAL);
     }
     let has_more = !special.is_empty() || call.find(qp::create::SOURCE_QPN).is_some();
-    if has_more || matches!(kind, qp_type::XRC_INI | qp_type::DRIVER) {
+    // mlx5 can have raw packets in a shared queue; here frames are told from messages by their ring.
+    let shared = kind == qp_type::RAW_PACKET && call.find(qp::create::SRQ_HANDLE).is_some();
+    if has_more || shared || matches!(kind, qp_type::XRC_INI | qp_type::DRIVER) {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok((kind, flags))
@@ -183,7 +186,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         uses: 0,
     };
     call.state.qps.insert(number, qp);
-    call.state.use_by_qp(pd, [send_cq, recv_cq]);
+    call.state.use_by_qp(pd, [send_cq, recv_cq], srq);
     call.made(number);
     driver_answer(call, &answer)?;
     call.copy_to_or_zero(RESP_CAP, &cap)?;
@@ -193,4 +196,21 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 /// `UVERBS_METHOD_QP_DESTROY`; the queue pair is gone by now. No event is reported as read.
 pub(super) fn destroyed_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(qp::destroy::RESP, DestroyQpResp::default().as_bytes())
+}
+
+impl State {
+    /// A new queue pair uses these.
+    fn use_by_qp(&mut self, pd: u32, cqs: [u32; 2], srq: Option<u32>) {
+        if let Some(srq) = srq.and_then(|srq| self.srqs.get_mut(&srq)) {
+            srq.uses += 1;
+        }
+        if let Some(pd) = self.pds.get_mut(&pd) {
+            pd.uses += 1;
+        }
+        for cq in cqs {
+            if let Some(cq) = self.cqs.get_mut(&cq) {
+                cq.uses += 1;
+            }
+        }
+    }
 }

@@ -10,7 +10,10 @@ use super::state::State;
 impl State {
     /// The oldest receive that a queue pair can have, if there is one.
     pub(super) fn next_receive(&self, qp: &Qp) -> Option<Receive> {
-        pieces::oldest_receive(qp.receives.as_ref()?, qp.cap.max_recv_sge)
+        match qp.srq {
+            Some(srq) => self.srqs.get(&srq)?.oldest(),
+            None => pieces::oldest_receive(qp.receives.as_ref()?, qp.cap.max_recv_sge),
+        }
     }
 
     /// Done with it: who sees the completion may count on the slot.
@@ -19,6 +22,8 @@ impl State {
         if let Some(ring) = &mut qp.receives {
             ring.advance();
             ring.release();
+        } else if let Some(srq) = qp.srq {
+            self.take_shared(srq);
         }
     }
 

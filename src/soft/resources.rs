@@ -17,6 +17,8 @@ pub struct Resources {
     pub memory_regions: usize,
     /// Address handles.
     pub address_handles: usize,
+    /// Shared receive queues.
+    pub shared_receive_queues: usize,
     /// Flows.
     pub flows: usize,
     /// Counters objects.

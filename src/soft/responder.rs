@@ -55,11 +55,15 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// What happens at a receiver that tells the sender nothing: what is refused is as if it never came.
-    pub(super) fn unseen(self) -> Effect {
+    /// What happens at a receiver that tells the sender nothing: what is refused is as if it never came. Only a
+    /// receive from a shared queue cannot be put back.
+    pub(super) fn unseen(self, is_shared: bool) -> Effect {
         match self {
             Self::Ended { status: wc_status::SUCCESS, effect, .. } => effect,
             Self::Ended { own_fault: true, effect, .. } => effect,
+            Self::Ended { effect, .. } if is_shared => {
+                Effect { receive: effect.receive, ..Effect::default() }
+            }
             _ => Effect::default(),
         }
     }

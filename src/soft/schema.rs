@@ -4,14 +4,16 @@
 //! that this device has.
 
 use nix::errno::Errno;
-use uverbs_abi::ids::{ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp};
+use uverbs_abi::ids::{
+    ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp, srq,
+};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
 use super::call::Call;
 use super::events::Events;
 use super::profile::Profile;
 use super::table::Kind;
-use super::{context, counters, memory_regions, queue_pairs, queues, write};
+use super::{context, counters, memory_regions, queue_pairs, queues, shared_receives, write};
 
 /// What an attribute must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +211,7 @@ methods! {
         make(qp::create::HANDLE, Kind::Qp),
         spec(qp::create::XRCD_HANDLE, Want::Absent),
         using(qp::create::PD_HANDLE, Kind::Pd),
-        spec(qp::create::SRQ_HANDLE, Want::Absent),
+        using(qp::create::SRQ_HANDLE, Kind::Srq),
         using(qp::create::SEND_CQ_HANDLE, Kind::Cq),
         using(qp::create::RECV_CQ_HANDLE, Kind::Cq),
         spec(qp::create::IND_TABLE_HANDLE, Want::Absent),
@@ -226,6 +228,27 @@ methods! {
     qp::OBJECT, qp::method::DESTROY, Nothing => queue_pairs::destroyed_qp {
         destroy(qp::destroy::HANDLE, Kind::Qp),
         must(output(qp::destroy::RESP, 4)),
+    }
+    srq::OBJECT, srq::method::CREATE, Nothing => shared_receives::create {
+        make(srq::create::HANDLE, Kind::Srq),
+        must(using(srq::create::PD_HANDLE, Kind::Pd)),
+        constant(srq::create::TYPE),
+        must(input(srq::create::USER_HANDLE, 8)),
+        must(input(srq::create::MAX_WR, 4)),
+        must(input(srq::create::MAX_SGE, 4)),
+        must(input(srq::create::LIMIT, 4)),
+        spec(srq::create::XRCD_HANDLE, Want::Absent),
+        using(srq::create::CQ_HANDLE, Kind::Cq),
+        input(srq::create::MAX_NUM_TAGS, 4),
+        spec(srq::create::EVENT_FD, Want::UseFd(Events::Asynchronous)),
+        must(output(srq::create::RESP_MAX_WR, 4)),
+        must(output(srq::create::RESP_MAX_SGE, 4)),
+        output(srq::create::RESP_SRQ_NUM, 4),
+        IN, OUT,
+    }
+    srq::OBJECT, srq::method::DESTROY, Nothing => shared_receives::destroyed {
+        destroy(srq::destroy::HANDLE, Kind::Srq),
+        must(output(srq::destroy::RESP, 4)),
     }
     ah::OBJECT, ah::method::DESTROY, Nothing => done { destroy(ah::destroy::HANDLE, Kind::Ah), }
     mr::OBJECT, mr::method::DESTROY, Nothing => done { destroy(mr::destroy::HANDLE, Kind::Mr), }

@@ -15,6 +15,7 @@ use super::profile::Profile;
 use super::queue_pairs::Qp;
 use super::queues::Cq;
 use super::resources::Resources;
+use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
 use crate::transport::Mapping;
@@ -52,6 +53,7 @@ pub(super) struct State {
     pub(super) pds: BTreeMap<u32, Pd>,
     pub(super) cqs: BTreeMap<u32, Cq>,
     pub(super) qps: BTreeMap<u32, Qp>,
+    pub(super) srqs: BTreeMap<u32, Srq>,
     pub(super) mrs: BTreeMap<u32, MemoryRegion>,
     pub(super) ahs: BTreeMap<u32, AddressHandle>,
     pub(super) flows: BTreeMap<u32, Flow>,
@@ -79,6 +81,7 @@ impl State {
             pds: BTreeMap::new(),
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
+            srqs: BTreeMap::new(),
             mrs: BTreeMap::new(),
             ahs: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -122,6 +125,7 @@ impl State {
 
     fn destroy_all(&mut self, file: u32) {
         let Some(table) = self.files.get(&file).map(|file| &file.table) else { return };
+        self.qps.values_mut().filter(|qp| qp.file == file).for_each(|qp| qp.groups.clear());
         let mut left: Vec<_> = table.newest_first().map(|(_, entry)| entry).collect();
         loop {
             let before = left.len();
@@ -171,15 +175,25 @@ impl State {
                 }
             }
             Kind::Qp => {
-                busy(self.qps.get(&id).map_or(0, |qp| qp.uses))?;
+                busy(self.qps.get(&id).map_or(0, |qp| qp.uses + u32::from(!qp.groups.is_empty())))?;
                 if let Some(qp) = self.qps.remove(&id) {
                     self.forget(qp.file, &qp.offsets);
                     self.release(qp.pd);
+                    if let Some(srq) = qp.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
+                        srq.uses = srq.uses.saturating_sub(1);
+                    }
                     for cq in [qp.send_cq, qp.recv_cq] {
                         if let Some(cq) = self.cqs.get_mut(&cq) {
                             cq.uses = cq.uses.saturating_sub(1);
                         }
                     }
+                }
+            }
+            Kind::Srq => {
+                busy(self.srqs.get(&id).map_or(0, |srq| srq.uses))?;
+                if let Some(srq) = self.srqs.remove(&id) {
+                    self.forget(srq.file, &[srq.offset]);
+                    self.release(srq.pd);
                 }
             }
             Kind::Mr => {
@@ -201,18 +215,6 @@ impl State {
             }
         }
         Ok(())
-    }
-
-    /// A new queue pair uses these.
-    pub(super) fn use_by_qp(&mut self, pd: u32, cqs: [u32; 2]) {
-        if let Some(pd) = self.pds.get_mut(&pd) {
-            pd.uses += 1;
-        }
-        for cq in cqs {
-            if let Some(cq) = self.cqs.get_mut(&cq) {
-                cq.uses += 1;
-            }
-        }
     }
 
     /// One object less in this protection domain.
@@ -278,6 +280,7 @@ impl State {
             queue_pairs: self.qps.len(),
             memory_regions: self.mrs.len(),
             address_handles: self.ahs.len(),
+            shared_receive_queues: self.srqs.len(),
             flows: self.flows.len(),
             counters: self.counters.len(),
             hardware_counters: self.bound as usize,

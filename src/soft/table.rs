@@ -14,6 +14,7 @@ pub(super) enum Kind {
     Pd,
     Cq,
     Qp,
+    Srq,
     Mr,
     Ah,
     Flow,

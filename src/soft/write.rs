@@ -15,7 +15,7 @@ use super::call::Call;
 use super::events::{EventFile, Events};
 use super::state::Pd;
 use super::table::Kind;
-use super::{addresses, context, flows, memory_regions, modify, queues, send};
+use super::{addresses, context, flows, memory_regions, modify, multicast, queues, send, shared_receives};
 
 /// `UVERBS_METHOD_INVOKE_WRITE`.
 pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
@@ -32,6 +32,11 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::DEALLOC_PD => dealloc_pd,
         cmd::CREATE_AH => addresses::create,
         cmd::DESTROY_AH => addresses::destroy,
+        cmd::MODIFY_SRQ => shared_receives::modify,
+        cmd::QUERY_SRQ => shared_receives::query,
+        cmd::DESTROY_SRQ => shared_receives::destroy,
+        cmd::ATTACH_MCAST => multicast::attach,
+        cmd::DETACH_MCAST => multicast::detach,
         cmd::REG_MR => memory_regions::register,
         cmd::DEREG_MR => dereg_mr,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,

@@ -1,6 +1,7 @@
 //! Connected queue pairs and datagrams, by hand.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+use std::io::Read;
 use std::os::fd::OwnedFd;
 
 use uverbs::soft::{RawAttr, RawCommand, RawConnection, SoftDevice};
@@ -9,7 +10,8 @@ use uverbs_abi::ids::qp;
 use uverbs_abi::rxe::{AtomicWr, DmaInfo, RdmaWr, RecvWqe, SendWqe, SendWr, Sge, UdWr};
 use uverbs_abi::types::{AccessFlags, QpAttrMask, SendFlags, mtu, qp_state, qp_type};
 use uverbs_abi::write::{
-    AhAttr, CreateAh, CreateAhResp, ModifyQp, QpCap, QpDest, QueryQp, QueryQpResp, RegMr, RegMrResp, Wc, cmd,
+    AhAttr, AsyncEventDesc, CreateAh, CreateAhResp, ModifyQp, QpCap, QpDest, QueryQp, QueryQpResp, RegMr,
+    RegMrResp, Wc, cmd,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -171,6 +173,14 @@ impl Side {
     /// All completions that wait.
     pub(crate) fn take(&self) -> Vec<Wc> {
         std::iter::from_fn(|| self.cq.ring.take()).collect()
+    }
+
+    /// Type and element of the next asynchronous event.
+    pub(crate) fn next_event(&self) -> (u32, u64) {
+        let mut record = AsyncEventDesc::new_zeroed();
+        let mut file = std::fs::File::from(self.events.as_ref().unwrap().try_clone().unwrap());
+        file.read_exact(record.as_mut_bytes()).unwrap();
+        (record.event_type, record.element)
     }
 
     pub(crate) fn ah(&self, gid: [u8; 16], sgid_index: u8) -> (u32, u32) {

@@ -1,0 +1,163 @@
+//! Shared receive queues.
+//!
+//! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c;
+//! `get_srq_wqe`, rxe_resp.c; Linux 6.1. Their rings keep their size: a new one is EINVAL, as by mlx5.
+
+use nix::errno::Errno;
+use uverbs_abi::ids::srq;
+use uverbs_abi::ioctl::UHW_IN;
+use uverbs_abi::rxe::{CreateSrqResp, ModifySrqCmd, RecvWqe, Sge};
+use uverbs_abi::types::{event_type, srq_type};
+use uverbs_abi::write::{DestroySrq, DestroySrqResp, ModifySrq, QuerySrq, QuerySrqResp};
+use zerocopy::IntoBytes;
+
+use super::call::Call;
+use super::pieces::{self, Receive};
+use super::queues::{driver_answer, event_file, needs_room, offer};
+use super::state::State;
+use super::table::Kind;
+use crate::provider::ring::{Consumer, Geometry};
+
+/// Bits of [`ModifySrq::attr_mask`].
+const MAX_WR: u32 = 1 << 0;
+const LIMIT: u32 = 1 << 1;
+
+#[derive(Debug)]
+pub(super) struct Srq {
+    pub(super) file: u32,
+    pub(super) pd: u32,
+    user_handle: u64,
+    events: Option<u32>,
+    ring: Consumer,
+    max_sge: u32,
+    /// With fewer receives than this an event is raised, once.
+    limit: u32,
+    pub(super) offset: u64,
+    /// Queue pairs that receive from it.
+    pub(super) uses: u32,
+}
+
+impl Srq {
+    /// The oldest receive, if there is one.
+    pub(super) fn oldest(&self) -> Option<Receive> {
+        pieces::oldest_receive(&self.ring, self.max_sge)
+    }
+}
+
+/// What the core asks of every queue; then that it is a plain one.
+fn check_type(call: &Call<'_, '_, '_>) -> Result<(), Errno> {
+    use srq::create::{CQ_HANDLE, MAX_NUM_TAGS, TYPE};
+    match u32::try_from(call.constant(TYPE, u32::MAX.into())?) {
+        Ok(srq_type::BASIC) => Ok(()),
+        Ok(srq_type::XRC) => {
+            call.object(CQ_HANDLE)?;
+            // The domain of extended connections that it needs cannot exist here.
+            Err(Errno::ENOENT)
+        }
+        Ok(srq_type::TM) => {
+            call.object(CQ_HANDLE)?;
+            call.value::<u32>(MAX_NUM_TAGS)?;
+            Err(Errno::EOPNOTSUPP)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `UVERBS_METHOD_SRQ_CREATE`.
+pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    use srq::create::{EVENT_FD, LIMIT, MAX_SGE, MAX_WR, PD_HANDLE, RESP_MAX_SGE, RESP_MAX_WR, USER_HANDLE};
+    let [max_sge, max_wr, limit] = [MAX_SGE, MAX_WR, LIMIT].map(|id| call.value::<u32>(id));
+    let (max_sge, max_wr, limit) = (max_sge?, max_wr?, limit?);
+    let user_handle = call.value(USER_HANDLE)?;
+    let pd = call.object(PD_HANDLE)?.id;
+    let room = needs_room::<CreateSrqResp>(call);
+    match check_type(call) {
+        Err(Errno::EOPNOTSUPP) => room.and(Err(Errno::EOPNOTSUPP))?,
+        checked => checked.and(room)?,
+    }
+    let profile = &call.state.profile;
+    if max_wr == 0 || max_wr > profile.max_qp_wr || max_sge > profile.max_sge {
+        return Err(Errno::EINVAL);
+    }
+    if call.state.srqs.len() >= profile.max_qp as usize {
+        return Err(Errno::ENOMEM);
+    }
+    let max_sge = max_sge.max(1);
+    let size = size_of::<RecvWqe>() + max_sge as usize * size_of::<Sge>();
+    let (geometry, map) = Geometry::create(max_wr, size)?;
+    let ring = Consumer::new(map.clone(), geometry);
+    let mi = offer(call, map);
+    let id = call.state.number(|state| &state.srqs);
+    let events = event_file(call, EVENT_FD);
+    let (file, offset) = (call.file, mi.offset);
+    call.state.srqs.insert(id, Srq { file, pd, user_handle, events, ring, max_sge, limit, offset, uses: 0 });
+    if let Some(pd) = call.state.pds.get_mut(&pd) {
+        pd.uses += 1;
+    }
+    call.made(id);
+    driver_answer(call, &CreateSrqResp { mi, srq_num: id, reserved: 0 })?;
+    call.copy_to(RESP_MAX_WR, &geometry.capacity().to_ne_bytes())?;
+    call.copy_to(RESP_MAX_SGE, &max_sge.to_ne_bytes())
+}
+
+/// `UVERBS_METHOD_SRQ_DESTROY`; the queue is gone by now. No event is reported as read.
+pub(super) fn destroyed(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    call.copy_to(srq::destroy::RESP, DestroySrqResp::default().as_bytes())
+}
+
+/// `ib_uverbs_destroy_srq`.
+pub(super) fn destroy(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: DestroySrq = call.request()?;
+    call.destroy(request.srq_handle, Kind::Srq)?;
+    call.respond(&DestroySrqResp::default())
+}
+
+/// `ib_uverbs_modify_srq`.
+pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ModifySrq = call.request()?;
+    let id = call.lookup(Kind::Srq, request.srq_handle.into())?.id;
+    // rxe wants to know where to tell of a new ring, even if there will be none.
+    let told = call.find(UHW_IN).is_some_and(|found| usize::from(found.len) >= size_of::<ModifySrqCmd>());
+    let srq = call.state.srqs.get_mut(&id).ok_or(Errno::EINVAL)?;
+    let limit = request.attr_mask & LIMIT != 0;
+    if !told || request.attr_mask & MAX_WR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if limit && request.srq_limit > srq.ring.geometry().capacity() {
+        return Err(Errno::EINVAL);
+    }
+    if limit {
+        srq.limit = request.srq_limit;
+    }
+    Ok(())
+}
+
+/// `ib_uverbs_query_srq`.
+pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: QuerySrq = call.request()?;
+    let id = call.lookup(Kind::Srq, request.srq_handle.into())?.id;
+    let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
+    let response = QuerySrqResp {
+        max_wr: srq.ring.geometry().capacity(),
+        max_sge: srq.max_sge,
+        srq_limit: srq.limit,
+        reserved: 0,
+    };
+    call.respond(&response)
+}
+
+impl State {
+    /// Done with the oldest receive of a shared queue.
+    pub(super) fn take_shared(&mut self, id: u32) {
+        let Some(srq) = self.srqs.get_mut(&id) else { return };
+        srq.ring.advance();
+        srq.ring.release();
+        if srq.ring.available() >= srq.limit {
+            return;
+        }
+        srq.limit = 0;
+        if let Some(events) = srq.events.and_then(|events| self.events.get(&events)) {
+            events.asynchronous(event_type::SRQ_LIMIT_REACHED, srq.user_handle);
+        }
+    }
+}
