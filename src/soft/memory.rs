@@ -1,12 +1,17 @@
 //! Registered memory: what the soft device reads and writes as a real one does by DMA.
 //!
+//! A `Block` is safe: the region holds the memory itself. A [`Range`] is an address that is trusted.
+//!
 //! # Safety
-//! - A [`Range`] is made of a REG_MR command of a connection without a list of its own memory. Such a command
-//!   is made by `mr.rs` only: no other crate can make commands, and those of `RawCommand` go to connections
-//!   that do have a list, whose registrations are a `Block` here, which is safe. `mr.rs` registers memory
-//!   that it owns, whose address it has exposed, that nobody has a Rust reference to, and which it keeps until
-//!   DEREG_MR has succeeded.
-//! - A range is dropped by that DEREG_MR, or with its file, under the lock that all access is under.
+//! - A [`Range`] is made of a REG_MR command that says only an address, of a connection without a list of its own
+//!   memory. Such a command is made by `mr.rs` only: no other crate can make commands, and those of `RawCommand`
+//!   go to connections that do have a list. `mr.rs` registers memory that it owns, whose address it has exposed,
+//!   and that nobody has a Rust reference to.
+//! - A range is dropped by DEREG_MR, or with its file, under the lock that all access is under. `mr.rs` frees
+//!   its memory when DEREG_MR has succeeded *or* answered EIO. This does not hold when something between the two
+//!   answers in the device's place (a transport that wraps this one, such as `Fault` with EIO): the memory is
+//!   freed, the range is not dropped. With [`Command::registers`](crate::command::Command) in `mr.rs` no range is
+//!   made any more, and this file needs no unsafe code.
 //! - No access leaves the range: each is checked here.
 
 #![allow(unsafe_code)]
@@ -65,7 +70,7 @@ impl Memory {
             Self::Range(range) => {
                 let Some(place) = range.at(offset, bytes.len()) else { return false };
                 // SAFETY: `place` is valid for so many bytes: they are inside the range, which is alive and
-                // is only ever accessed atomically (invariants one and two above).
+                // is only ever accessed atomically (the invariants above).
                 unsafe { copy_out(place, bytes) };
                 true
             }

@@ -54,9 +54,11 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         | AccessFlags::MW_BIND;
     let (start, length) = (request.start, request.length);
     let only = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
-    let memory = match only {
-        Some(blocks) => Memory::block(blocks, start, length)?,
-        None => Memory::range(start, length, access.intersects(writes))?,
+    // Memory that came along is kept alive by the region itself; an address alone has to be trusted.
+    let memory = match (only, call.command.registered()) {
+        (Some(blocks), _) => Memory::block(blocks, start, length)?,
+        (None, Some(memory)) => Memory::block(std::slice::from_ref(memory), start, length)?,
+        (None, None) => Memory::range(start, length, access.intersects(writes))?,
     };
     let iova = request.hca_va;
     if iova.checked_add(length).is_none() {

@@ -13,6 +13,7 @@
 
 mod call;
 mod context;
+mod copy;
 mod counters;
 mod engine;
 mod events;
