@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
+use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::types::gid_type;
 use uverbs_abi::write::{AsyncEventDesc, ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
 use zerocopy::{FromZeros, IntoBytes};
@@ -83,8 +84,11 @@ impl Context {
         self.0.device.driver_id()
     }
 
-    pub(crate) fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
-        self.0.transport.map(offset, len).map_err(|errno| Error::kernel(op, errno))
+    /// Maps a ring, which an earlier command has made and described so.
+    pub(crate) fn map_ring(&self, op: &'static str, info: Mminfo) -> Result<Mapping> {
+        let len =
+            usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
+        self.0.transport.map(info.offset, len).map_err(|errno| Error::kernel(op, errno))
     }
 
     pub(crate) fn provider(&self) -> Provider {

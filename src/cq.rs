@@ -140,7 +140,7 @@ impl<'a> CompletionQueueBuilder<'a> {
             )
         })?;
         let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?);
-        let ring = Completions::open(op, context, driver.mi)?;
+        let ring = Completions::open(op, context.map_ring(op, driver.mi)?)?;
         let shared = Shared { object, _channel: channel.cloned() };
         Ok(CompletionQueue { ring, shared: Arc::new(shared) })
     }

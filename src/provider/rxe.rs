@@ -3,22 +3,17 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
-use uverbs_abi::rxe::{DmaInfo, Mminfo, RecvWqe, SendWqe, SendWr, Sge};
+use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::ring::{Consumer, Geometry, Producer};
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::transport::Mapping;
 
-/// Maps a ring that the kernel has just made.
-fn map(op: &'static str, context: &Context, info: Mminfo) -> Result<(Mapping, Geometry)> {
-    let len = usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
-    let map = context.map(op, info.offset, len)?;
-    let geometry =
-        Geometry::of(&map).ok_or_else(|| Error::malformed(op, "a ring that does not fit its size"))?;
-    Ok((map, geometry))
+/// The shape of a ring that the kernel has just made.
+fn geometry(op: &'static str, map: &Mapping) -> Result<Geometry> {
+    Geometry::of(map).ok_or_else(|| Error::malformed(op, "a ring that does not fit its size"))
 }
 
 /// The ring of a completion queue.
@@ -26,8 +21,8 @@ fn map(op: &'static str, context: &Context, info: Mminfo) -> Result<(Mapping, Ge
 pub(crate) struct Completions(Consumer);
 
 impl Completions {
-    pub(crate) fn open(op: &'static str, context: &Context, info: Mminfo) -> Result<Self> {
-        let (map, geometry) = map(op, context, info)?;
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        let geometry = geometry(op, &map)?;
         if geometry.slot_size() < size_of::<Wc>() {
             return Err(Error::malformed(op, "slots too small for a completion"));
         }
@@ -66,8 +61,8 @@ pub(crate) struct Sends {
 }
 
 impl Sends {
-    pub(crate) fn open(op: &'static str, context: &Context, info: Mminfo) -> Result<Self> {
-        let (map, geometry) = map(op, context, info)?;
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        let geometry = geometry(op, &map)?;
         Ok(Self { ring: Producer::new(map, geometry), sequence: 0 })
     }
 
@@ -99,8 +94,8 @@ impl Sends {
 pub(crate) struct Receives(Producer);
 
 impl Receives {
-    pub(crate) fn open(op: &'static str, context: &Context, info: Mminfo) -> Result<Self> {
-        let (map, geometry) = map(op, context, info)?;
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        let geometry = geometry(op, &map)?;
         Ok(Self(Producer::new(map, geometry)))
     }
 

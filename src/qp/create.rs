@@ -135,8 +135,8 @@ impl<'a> RawPacketBuilder<'a> {
             _ => error,
         })?;
         let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?);
-        let mut sends = Sends::open(op, context, driver.sq_mi)?;
-        let mut receives = Receives::open(op, context, driver.rq_mi)?;
+        let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
+        let mut receives = Receives::open(op, context.map_ring(op, driver.rq_mi)?)?;
         let in_flight = InFlight {
             sends: vec![Vec::new(); sends.ring().geometry().slots()],
             receives: vec![Vec::new(); receives.ring().geometry().slots()],

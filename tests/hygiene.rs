@@ -1,0 +1,211 @@
+//! Rules of the source tree that no compiler checks: where `unsafe` may be, how long files are, what may not be
+//! left in them, and which module may use which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The only files with `unsafe` in them. Each has a row in `docs/safety.md`.
+const UNSAFE: &[&str] = &["src/soft/memory.rs", "src/transport/mapping.rs", "src/transport/uverbs.rs"];
+
+/// Most lines of a file, and of one with tables of the ABI's numbers.
+const LINES: usize = 500;
+const TABLE_LINES: usize = 600;
+
+/// What each module of the crate may use of the others beside itself. A new arrow is a decision: see `docs/architecture.md`.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("error", &[]),
+    ("event", &["error"]),
+    ("command", &["error"]),
+    ("transport", &["command"]),
+    ("provider", &["error", "transport"]),
+    // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
+    ("soft", &["command", "provider::ring", "transport"]),
+    ("device", &["context", "error", "provider", "soft", "transport"]),
+    ("context", &["command", "device", "error", "event", "provider", "transport"]),
+    ("object", &["command", "context", "error"]),
+    ("pd", &["command", "context", "cq", "error", "mr", "object", "qp"]),
+    ("mr", &["command", "error", "object", "pd", "transport"]),
+    ("completion", &[]),
+    ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
+    ("qp", &["command", "cq", "error", "mr", "object", "pd", "provider"]),
+    ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
+    ("counters", &["command", "context", "error", "flow", "object"]),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file under these directories, by its path from the root.
+fn sources(directories: &[&str]) -> BTreeMap<String, String> {
+    let mut open: Vec<PathBuf> = directories.iter().map(|directory| root().join(directory)).collect();
+    let mut files = BTreeMap::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.ends_with("target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+                files.insert(name, fs::read_to_string(path).expect("text"));
+            }
+        }
+    }
+    assert!(!files.is_empty());
+    files
+}
+
+fn all_sources() -> BTreeMap<String, String> {
+    sources(&["src", "uverbs-abi", "tests", "benches"])
+}
+
+/// Lines that are not comments, with their numbers.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
+    lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+#[track_caller]
+fn assert_none(what: &str, found: &[String]) {
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_where_the_safety_page_says() {
+    let is_unsafe = |text: &str| code(text).any(|(_, line)| words(line).any(|word| word == "unsafe"));
+    let allows = |text: &str| {
+        code(text).any(|(_, line)| line.contains("allow(unsafe_code") || line.contains("expect(unsafe_code"))
+    };
+    let listed: BTreeSet<_> = UNSAFE.iter().map(ToString::to_string).collect();
+    let this = "tests/hygiene.rs";
+
+    let mut found = all_sources();
+    found.retain(|name, text| name != this && (is_unsafe(text) || allows(text)));
+    for (name, text) in &found {
+        let page: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(page.contains("# Safety"), "{name} begins without a `# Safety` section");
+    }
+    assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with `unsafe`, and those that may");
+
+    let page = fs::read_to_string(root().join("docs/safety.md")).expect("docs/safety.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let rows: BTreeSet<_> = rows.filter(|name| name.ends_with(".rs")).map(str::to_owned).collect();
+    assert_eq!(rows, listed, "the rows of docs/safety.md");
+
+    let abi = fs::read_to_string(root().join("uverbs-abi/src/lib.rs")).expect("the ABI crate");
+    assert!(abi.contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    for directories in [&["src", "uverbs-abi/src"][..], &["tests", "uverbs-abi/tests", "benches"]] {
+        let mut lengths = Vec::new();
+        for (name, text) in sources(directories) {
+            let (length, limit) = (text.lines().count(), limit(&name));
+            lengths.push(length);
+            if length > limit {
+                long.push(format!("{name}: {length} lines, {limit} allowed"));
+            }
+        }
+        lengths.sort_unstable();
+        let at = |quarter: usize| lengths[(lengths.len() - 1) * quarter / 4];
+        println!(
+            "{directories:?}: {} files; median {} lines, third quartile {}, longest {}",
+            lengths.len(),
+            at(2),
+            at(3),
+            at(4)
+        );
+    }
+    assert_none("too long", &long);
+}
+
+fn limit(name: &str) -> usize {
+    if name.starts_with("uverbs-abi/src/") { TABLE_LINES } else { LINES }
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    // In pieces, so that this file passes too.
+    let words = [
+        concat!("todo", "!"),
+        concat!("unimpl", "emented!"),
+        concat!("db", "g!"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+    ];
+    let mut found = Vec::new();
+    for (name, text) in all_sources() {
+        for (i, line) in text.lines().enumerate() {
+            if words.iter().any(|word| line.contains(word)) {
+                found.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("left to do", &found);
+}
+
+/// The path of the module in a file: `src/soft/call.rs` is `[soft, call]`.
+fn module(name: &str) -> Vec<&str> {
+    let path = name.trim_start_matches("src/").trim_end_matches(".rs");
+    path.split('/').filter(|part| *part != "mod").collect()
+}
+
+/// Paths from the crate's root in a line of code, as written after `crate::`.
+fn uses<'a>(line: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices("crate::").filter_map(move |(at, found)| {
+        let before = line[..at].chars().next_back();
+        let path = &line[at + found.len()..];
+        let part = |c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '{';
+        let end = path.find(|c| !part(c)).unwrap_or(path.len());
+        // `$crate::` is a macro's; `pub(in crate::...)` is no use.
+        (!matches!(before, Some('$')) && !line[..at].ends_with("in "))
+            .then(|| path[..end].trim_end_matches(':'))
+    })
+}
+
+#[test]
+fn modules_use_what_is_below_them() {
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&["src"]) {
+        if name == "src/lib.rs" || name.starts_with("src/bin/") {
+            continue;
+        }
+        let path = module(&name);
+        let Some(allowed) = layers.get(path[0]) else {
+            wrong.push(format!("{name}: `{}` has no row in the table of layers", path[0]));
+            continue;
+        };
+        for (i, line) in code(&text) {
+            for used in uses(line) {
+                let is = |layer: &str| used == layer || used.starts_with(&format!("{layer}::"));
+                if !is(path[0]) && !allowed.iter().any(|layer| is(layer)) {
+                    wrong.push(format!("{name}:{i}: {} may not use crate::{used}", path[0]));
+                }
+            }
+            // `use super::...` that reaches the root hides its arrow from the table.
+            let supers =
+                line.trim_start_matches("pub ").trim_start_matches("use ").matches("super::").count();
+            if (line.starts_with("use ") || line.starts_with("pub use ")) && supers >= path.len() {
+                wrong.push(format!("{name}:{i}: write `crate::` for what is in the root"));
+            }
+        }
+    }
+    assert_none("wrong arrows", &wrong);
+}
+
+#[test]
+fn the_abi_crate_uses_nothing_but_its_two_helpers() {
+    let manifest = fs::read_to_string(root().join("uverbs-abi/Cargo.toml")).expect("a manifest");
+    let table = manifest.split("[dependencies]").nth(1).expect("dependencies");
+    let names = table.lines().skip(1).take_while(|line| !line.starts_with('['));
+    let names: Vec<_> = names.filter_map(|line| Some(line.split_once(['.', ' '])?.0)).collect();
+    assert_eq!(names, ["bitflags", "zerocopy"]);
+}
