@@ -157,6 +157,15 @@ impl Context {
     ///
     /// Which headers it can match is another question, that only [`QueuePair::create_flow`] answers.
     ///
+    /// ```
+    /// use uverbs::soft::{Profile, SoftDevice};
+    /// # fn main() -> uverbs::Result<()> {
+    /// assert!(SoftDevice::default().open()?.has_flows()?);
+    /// assert!(!SoftDevice::new(Profile::default().with_flows(false)).open()?.has_flows()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
     ///
