@@ -49,7 +49,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.object.release().is_err() {
+        if self.object.release_for_sure().is_err() {
             // The device may still write to the memory: it is leaked on purpose.
             std::mem::forget(self.memory.take());
             self.object.abandon();
@@ -74,7 +74,7 @@ impl MemoryRegion {
         };
         let mut keys = RegMrResp::new_zeroed();
         let mut command = Command::write(op, cmd::REG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
+        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes()).registers(&memory);
         pd.context().invoke(&mut command)?;
         let object = Object::new(pd.context(), Kind::Mr, keys.mr_handle);
         Ok(Self(Arc::new(Inner { object, keys, len, memory: Some(memory), _pd: pd.clone() })))
@@ -156,7 +156,7 @@ impl MemoryRegion {
             let hint = "a clone or a posted request still uses the memory region";
             return Err((self, object::shared("mr.destroy", hint)));
         };
-        inner.object.release().map_err(|error| (self, error))
+        inner.object.release_for_sure().map_err(|error| (self, error))
     }
 }
 

@@ -203,7 +203,6 @@ impl<'a> Command<'a> {
     }
 
     /// Says which memory the command registers, so that a device in this process can keep it alive.
-    #[allow(dead_code, reason = "to be called where REG_MR is made, in mr.rs")]
     pub(crate) fn registers(&mut self, memory: &'a Mapping) -> &mut Self {
         self.memory = Some(memory);
         self

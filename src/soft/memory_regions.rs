@@ -48,18 +48,10 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     check_access(access)?;
     let pd = call.lookup(Kind::Pd, request.pd_handle.into())?.id;
 
-    let writes = AccessFlags::LOCAL_WRITE
-        | AccessFlags::REMOTE_WRITE
-        | AccessFlags::REMOTE_ATOMIC
-        | AccessFlags::MW_BIND;
     let (start, length) = (request.start, request.length);
-    let only = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
-    // Memory that came along is kept alive by the region itself; an address alone has to be trusted.
-    let memory = match (only, call.command.registered()) {
-        (Some(blocks), _) => Memory::block(blocks, start, length)?,
-        (None, Some(memory)) => Memory::block(std::slice::from_ref(memory), start, length)?,
-        (None, None) => Memory::range(start, length, access.intersects(writes))?,
-    };
+    let own = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
+    let blocks = own.unwrap_or_else(|| call.command.registered().map_or(&[], std::slice::from_ref));
+    let memory = Memory::register(blocks, start, length)?;
     let iova = request.hca_va;
     if iova.checked_add(length).is_none() {
         return Err(Errno::EINVAL);

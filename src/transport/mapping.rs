@@ -158,7 +158,7 @@ fn head(place: NonNull<u8>, len: usize) -> usize {
 ///
 /// # Safety
 /// `from` is valid for atomic reads of `to.len()` bytes.
-pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
+unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
     let (head, rest) = to.split_at_mut(head(from, to.len()));
     let (words, tail) = rest.as_chunks_mut::<8>();
     let (middle, end) = (head.len(), head.len() + words.len() * 8);
@@ -181,7 +181,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
 ///
 /// # Safety
 /// `to` is valid for atomic writes of `from.len()` bytes.
-pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     let (head, rest) = from.split_at(head(to, from.len()));
     let (words, tail) = rest.as_chunks::<8>();
     let (middle, end) = (head.len(), head.len() + words.len() * 8);

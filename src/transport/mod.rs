@@ -12,8 +12,6 @@ use nix::errno::Errno;
 
 pub use self::fault::Fault;
 pub use self::mapping::Mapping;
-#[cfg(feature = "soft")]
-pub(crate) use self::mapping::{copy_in, copy_out};
 pub use self::null::Null;
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
