@@ -3,6 +3,7 @@
 //! `golden/captures.txt` holds what libibverbs 65.0 with its mlx5 provider sent in each scenario; here the
 //! same calls are made with this crate, recorded on their way to the soft device, and compared. Free are the
 //! driver id, handles and addresses, the order of points, and the two forms that [`normal`] brings together.
+#![cfg(feature = "soft")]
 
 mod common;
 

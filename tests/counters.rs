@@ -1,4 +1,5 @@
 //! Counters: what the manual pages of libibverbs promise, and what the kernel adds.
+#![cfg(feature = "soft")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Devices, contexts, and the objects that every device has.
+#![cfg(feature = "soft")]
 
 mod common;
 

@@ -158,7 +158,7 @@ fn module(name: &str) -> Vec<&str> {
 }
 
 /// Paths from the crate's root in a line of code, as written after `crate::`.
-fn uses<'a>(line: &'a str) -> impl Iterator<Item = &'a str> {
+fn uses(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("crate::").filter_map(move |(at, found)| {
         let before = line[..at].chars().next_back();
         let path = &line[at + found.len()..];

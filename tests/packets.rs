@@ -1,4 +1,5 @@
 //! Frames sent and received through the rings.
+#![cfg(feature = "soft")]
 
 mod common;
 

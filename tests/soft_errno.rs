@@ -1,4 +1,5 @@
 //! Bad input, and the errno that the kernel gives for it: nothing else may happen.
+#![cfg(feature = "soft")]
 
 mod soft;
 

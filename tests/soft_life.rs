@@ -1,4 +1,5 @@
 //! What may be destroyed when, what a close leaves, and what an unplugged device still answers.
+#![cfg(feature = "soft")]
 
 mod soft;
 

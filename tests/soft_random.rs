@@ -1,4 +1,5 @@
 //! Commands made by chance: whatever comes, the device answers, and closing leaves nothing.
+#![cfg(feature = "soft")]
 
 mod soft;
 
@@ -17,7 +18,12 @@ fn number() -> impl Strategy<Value = u64> {
 fn attr() -> impl Strategy<Value = RawAttr> {
     let id = prop_oneof![8 => 0..16_u16, 2 => UHW_IN..=UHW_OUT, 1 => any::<u16>()];
     let bytes = prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 0..130);
-    let kind = (0..6, number(), bytes, prop_oneof![Just(4_usize), Just(8), Just(16), Just(20), Just(32), Just(48), 0..200_usize]);
+    let kind = (
+        0..6,
+        number(),
+        bytes,
+        prop_oneof![Just(4_usize), Just(8), Just(16), Just(20), Just(32), Just(48), 0..200_usize],
+    );
     let damage = (prop::option::weighted(0.1, any::<u16>()), prop::option::weighted(0.1, any::<u16>()));
     (id, kind, damage).prop_map(|(id, (kind, number, bytes, room), (len, flags))| {
         let attr = match kind {
@@ -56,13 +62,15 @@ fn old() -> impl Strategy<Value = RawCommand> {
         1 => any::<u32>(),
     ];
     let words = prop::collection::vec(number_or_small(), 0..40);
-    (number, words, 0..320_usize, prop::option::weighted(0.3, attr())).prop_map(|(number, words, room, more)| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let command = RawCommand::write(number)
-            .with(RawAttr::input(CORE_IN, &bytes))
-            .with(RawAttr::output(CORE_OUT, room));
-        more.into_iter().fold(command, RawCommand::with)
-    })
+    (number, words, 0..320_usize, prop::option::weighted(0.3, attr())).prop_map(
+        |(number, words, room, more)| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let command = RawCommand::write(number)
+                .with(RawAttr::input(CORE_IN, &bytes))
+                .with(RawAttr::output(CORE_OUT, room));
+            more.into_iter().fold(command, RawCommand::with)
+        },
+    )
 }
 
 fn number_or_small() -> impl Strategy<Value = u32> {
@@ -71,25 +79,28 @@ fn number_or_small() -> impl Strategy<Value = u32> {
 
 /// A good command with one attribute that is not.
 fn damaged() -> impl Strategy<Value = RawCommand> {
-    (0..9, number_or_small(), attr(), any::<prop::sample::Index>()).prop_map(|(which, handle, attr, place)| {
-        let mut command = match which {
-            0 => create_cq(handle),
-            1 => create_qp(handle, 1),
-            2 => create_counters(),
-            3 => read_counters(handle, 16),
-            4 => create_flow(2, &[eth([2, 0, 0, 0, 0, handle as u8]), count(handle)]).with(map(&[(handle, handle)])),
-            5 => destroy_flow(handle),
-            6 => destroy_counters(handle),
-            7 => destroy_qp(handle),
-            _ => alloc_async(),
-        };
-        // Every other one stays good.
-        if handle % 2 == 1 {
-            let place = place.index(command.attrs().len());
-            command.attrs()[place] = attr;
-        }
-        command
-    })
+    (0..9, number_or_small(), attr(), any::<prop::sample::Index>()).prop_map(
+        |(which, handle, attr, place)| {
+            let mut command = match which {
+                0 => create_cq(handle),
+                1 => create_qp(handle, 1),
+                2 => create_counters(),
+                3 => read_counters(handle, 16),
+                4 => create_flow(2, &[eth([2, 0, 0, 0, 0, handle as u8]), count(handle)])
+                    .with(map(&[(handle, handle)])),
+                5 => destroy_flow(handle),
+                6 => destroy_counters(handle),
+                7 => destroy_qp(handle),
+                _ => alloc_async(),
+            };
+            // Every other one stays good.
+            if handle % 2 == 1 {
+                let place = place.index(command.attrs().len());
+                command.attrs()[place] = attr;
+            }
+            command
+        },
+    )
 }
 
 proptest! {

@@ -1,4 +1,5 @@
 //! Frames through the soft device: rings, completions, events, errors.
+#![cfg(feature = "soft")]
 
 #[path = "soft/ring.rs"]
 mod ring;

@@ -1,5 +1,6 @@
 //! Each scenario again and again, failing its first, second, ... last command: an error comes back, nothing
 //! panics, and nothing is left alive.
+#![cfg(feature = "soft")]
 
 mod common;
 

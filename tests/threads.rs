@@ -1,4 +1,5 @@
 //! Many threads on one device.
+#![cfg(feature = "soft")]
 
 mod common;
 
@@ -22,7 +23,7 @@ struct Witness {
 }
 
 impl Witness {
-    fn new(inner: Box<dyn Transport>) -> Box<dyn Transport> {
+    fn watch(inner: Box<dyn Transport>) -> Box<dyn Transport> {
         let (reads, flows) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Box::new(Self { inner, reads, flows, window: AtomicBool::new(false) })
     }
@@ -72,7 +73,7 @@ impl Transport for Witness {
 fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last() {
     let rounds = if cfg!(miri) { 5 } else { 300 };
     on_every_counting_device(|target| {
-        let context = target.device.open_with(Witness::new).unwrap();
+        let context = target.device.open_with(Witness::watch).unwrap();
         let raw = Raw::new(&context);
         let counters = packets_and_bytes(&context);
         let rule = FlowRule::normal(1).eth(Eth::any().dst(MAC)).count(&counters);

@@ -120,10 +120,17 @@ struct Binding {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if binding.damaged && self.object.context().provider().keeps_failed_counters() {
+        if self.is_untouchable() {
             self.object.abandon();
         }
+    }
+}
+
+impl Inner {
+    /// Whether the kernel would follow an error pointer if it were told to destroy the object.
+    fn is_untouchable(&mut self) -> bool {
+        let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
+        binding.damaged && self.object.context().provider().keeps_failed_counters()
     }
 }
 
@@ -240,16 +247,18 @@ impl Counters {
     /// Destroys the counters and says how that went.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around.
+    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around, and, on mlx5, when the
+    /// device had no counter for their first flow.
     #[doc(alias = "ibv_destroy_counters")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
             let hint = "a flow counts into these counters, or a clone of them is around";
             return Err((self, object::shared("counters.destroy", hint)));
         };
-        if inner.binding.get_mut().unwrap_or_else(PoisonError::into_inner).damaged {
-            // What dropping does is all that can be done.
-            return Ok(());
+        if inner.is_untouchable() {
+            let hint = "the device had no counter for them, and this kernel cannot destroy such counters; \
+                        drop them, and they are left to the close of the device file";
+            return Err((self, Error::refused("counters.destroy", Errno::EBUSY, hint)));
         }
         inner.object.release().map_err(|error| (self, error))
     }

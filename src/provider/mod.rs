@@ -18,6 +18,7 @@ pub(crate) enum Provider {
     /// mlx5, ConnectX: the one kernel driver with flow counters.
     Mlx5,
     /// The soft device: rxe's rings and mlx5's counters.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     Soft,
     /// A driver whose own payloads this crate does not know.
     Other,

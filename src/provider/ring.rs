@@ -11,6 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
+#[cfg(any(feature = "soft", test))]
 use nix::errno::Errno;
 
 use crate::transport::Mapping;
@@ -39,7 +40,7 @@ impl Geometry {
     }
 
     /// A new ring with room for at least `entries` elements of `size` bytes.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    #[cfg(any(feature = "soft", test))]
     pub(crate) fn create(entries: u32, size: usize) -> Result<(Self, Mapping), Errno> {
         let slots = entries.checked_add(1).and_then(u32::checked_next_power_of_two).ok_or(Errno::ENOMEM)?;
         let log2_size = size.next_power_of_two().max(64).trailing_zeros();
