@@ -187,6 +187,7 @@ fn a_send_before_the_queue_pair_is_ready_changes_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no poll")]
 fn a_channel_announces_the_completion_that_was_asked_for() {
     let (target, _) = soft();
     let context = target.open();

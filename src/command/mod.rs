@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::error::{Error, Result};
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 /// Most attributes in one command; the largest the crate sends (create QP) has 14.
 const CAPACITY: usize = 16;
