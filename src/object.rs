@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Mr,
     Cq,
     Qp,
+    Ah,
     Flow,
     Counters,
 }
@@ -33,12 +34,13 @@ const RESPONSE: u16 = 1;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{counters, cq, flow, mr, pd, qp};
+        use ids::{ah, counters, cq, flow, mr, pd, qp};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
+            Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
         };

@@ -30,7 +30,7 @@ fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
     let flow = qp.create_flow(&FlowRule::normal(1)).unwrap();
     let region = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
     let segments = [region.segment(0..2048).unwrap()];
-    qp.post_receive(&[ReceiveRequest { wr_id: 1, segments: &segments }]).unwrap();
+    qp.post_receive(&[ReceiveRequest::new(1, &segments)]).unwrap();
     drop((flow, qp, region));
     assert_eq!(soft.resources().memory_regions, 1);
     soft.inject(&[7; 100]);

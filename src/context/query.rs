@@ -103,6 +103,28 @@ impl Context {
         Ok(valid.iter().map(Gid::from).collect())
     }
 
+    /// The entry at `index` of the GID table of `port`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for an empty entry, [`ErrorKind::InvalidInput`] outside the table.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_GID_ENTRY` (uverbs_std_types_device.c, Linux 6.1).
+    #[doc(alias = "ibv_query_gid_ex")]
+    pub fn gid(&self, port: u8, index: u32) -> Result<Gid> {
+        use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
+        let mut entry = GidEntry::new_zeroed();
+        let mut command = Command::new("gid.query", device::OBJECT, device::method::QUERY_GID_ENTRY);
+        command
+            .value(PORT, port.into())
+            .value(GID_INDEX, index.into())
+            .flags(FLAGS, 0)
+            .output(RESP_ENTRY, entry.as_mut_bytes());
+        self.invoke(&mut command)
+            .map_err(|error| error.hinted_if(ErrorKind::NotFound, "that entry of the GID table is empty"))?;
+        Ok(Gid::from(&entry))
+    }
+
     /// The partition key at `index` of the table of `port`.
     ///
     /// # Errors

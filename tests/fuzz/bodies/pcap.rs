@@ -21,7 +21,7 @@ pub(crate) fn run(data: &[u8]) {
         for i in 0..receives {
             let at = usize::from(i) * 256;
             let segments = [memory.segment(at..at + 256).expect("inside")];
-            qp.post_receive(&[ReceiveRequest { wr_id: i.into(), segments: &segments }]).expect("receive");
+            qp.post_receive(&[ReceiveRequest::new(i.into(), &segments)]).expect("receive");
         }
         let counters = context.create_counters().expect("counters");
         counters.attach(Point::Packets, 0).expect("attach");
