@@ -59,6 +59,7 @@ mod device;
 mod error;
 mod event;
 mod flow;
+mod mapping;
 mod mr;
 mod object;
 mod pd;

@@ -91,9 +91,21 @@ impl Object {
         self.live = false;
     }
 
-    /// Destroys the object in place; nothing is done the second time.
+    /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
+    /// objects along, so that is success too.
     pub(crate) fn release(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.live) {
+        match self.release_for_sure() {
+            Err(error) if error.kind() == ErrorKind::Disassociated => {
+                self.live = false;
+                Ok(())
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same, but only the kernel's own word that the object is gone is success.
+    pub(crate) fn release_for_sure(&mut self) -> Result<()> {
+        if !self.live {
             return Ok(());
         }
         let how = self.kind.destroy();
@@ -103,14 +115,9 @@ impl Object {
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }
-        match self.context.invoke(&mut command) {
-            // A device that has gone has taken its objects along.
-            Err(error) if error.kind() != ErrorKind::Disassociated => {
-                self.live = true;
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        self.context.invoke(&mut command)?;
+        self.live = false;
+        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 
 /// Most attributes in one command; the largest the crate sends (create QP) has 14.
 const CAPACITY: usize = 16;
@@ -64,6 +65,8 @@ pub struct Command<'a> {
     /// Where a new file descriptor comes back.
     fd_at: Option<FdAt>,
     fd: Option<OwnedFd>,
+    /// The memory that the command registers: its address stands in the request, where the kernel finds it.
+    memory: Option<&'a Mapping>,
     /// Why this command cannot be sent; found while it was built, reported when it is sent.
     unsendable: Option<&'static str>,
 }
@@ -98,6 +101,7 @@ impl<'a> Command<'a> {
             nested: None,
             fd_at: None,
             fd: None,
+            memory: None,
             unsendable: None,
         }
     }
@@ -199,6 +203,12 @@ impl<'a> Command<'a> {
         if attr < self.len() {
             self.nested = Some(Nested { attr, at, bytes: inner });
         }
+        self
+    }
+
+    /// Says which memory the command registers, so that a device in this process can keep it alive.
+    pub(crate) fn registers(&mut self, memory: &'a Mapping) -> &mut Self {
+        self.memory = Some(memory);
         self
     }
 
@@ -341,6 +351,12 @@ impl Command<'_> {
     /// The input that attribute `index` refers to by the address inside it, and where that stands.
     pub fn nested_bytes(&self, index: usize) -> Option<(usize, &[u8])> {
         self.nested.as_ref().filter(|nested| nested.attr == index).map(|nested| (nested.at, nested.bytes))
+    }
+
+    /// The memory that the command registers, if it was said.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn registered(&self) -> Option<&Mapping> {
+        self.memory
     }
 
     /// The place of the answer of attribute `index`.

@@ -9,7 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::ring::{Consumer, Geometry, Producer};
 use crate::error::{Error, Result};
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 /// The shape of a ring that the kernel has just made.
 fn geometry(op: &'static str, map: &Mapping) -> Result<Geometry> {

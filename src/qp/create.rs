@@ -41,12 +41,15 @@ pub struct RawPacketBuilder<'a> {
     cookie: u64,
 }
 
-impl<'a> RawPacketBuilder<'a> {
-    pub(crate) fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
+impl ProtectionDomain {
+    /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
+    pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> RawPacketBuilder<'a> {
         let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1 };
-        Self { pd, send_cq: cq, receive_cq: cq, wanted, cookie: 0 }
+        RawPacketBuilder { pd: self, send_cq: cq, receive_cq: cq, wanted, cookie: 0 }
     }
+}
 
+impl<'a> RawPacketBuilder<'a> {
     /// Room for at least `depth` send requests; 64 if not given.
     pub fn send_depth(mut self, depth: u32) -> Self {
         self.wanted.sends = depth;

@@ -13,13 +13,12 @@
 
 mod call;
 mod context;
+mod copy;
 mod counters;
 mod engine;
 mod events;
-#[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod flow_check;
 mod flows;
-#[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod matcher;
 mod memory;
 mod memory_regions;

@@ -14,8 +14,8 @@ use zerocopy::{Immutable, IntoBytes};
 use super::call::Call;
 use super::context::COMP_VECTORS;
 use super::table::Kind;
+use crate::mapping::Mapping;
 use crate::provider::ring::{Consumer, Geometry, Producer};
-use crate::transport::Mapping;
 
 /// Most bytes that travel inside a send request, as on mlx5.
 const MAX_INLINE: u32 = 928;

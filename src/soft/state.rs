@@ -15,7 +15,7 @@ use super::queues::{Cq, Qp};
 use super::resources::Resources;
 use super::steering;
 use super::table::{Kind, Table};
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 /// One open file: what the kernel calls a ufile.
 #[derive(Debug, Default)]

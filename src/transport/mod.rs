@@ -1,7 +1,6 @@
 //! How a command reaches a device: the real character device, the soft device, and wrappers.
 
 mod fault;
-mod mapping;
 mod null;
 mod trace;
 mod uverbs;
@@ -11,13 +10,11 @@ use std::fmt::Debug;
 use nix::errno::Errno;
 
 pub use self::fault::Fault;
-pub use self::mapping::Mapping;
-#[cfg(feature = "soft")]
-pub(crate) use self::mapping::{copy_in, copy_out};
 pub use self::null::Null;
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
 use crate::command::{Command, CountersRead};
+pub use crate::mapping::Mapping;
 
 /// One open device file, or something that answers as one.
 ///

@@ -166,7 +166,7 @@ fn words(place: NonNull<u8>, len: usize) -> impl Iterator<Item = (NonNull<u32>, 
 ///
 /// # Safety
 /// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
-pub(crate) unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
+unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
     for (word, start, len) in words(from, to.len()) {
         // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
         let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Relaxed).to_ne_bytes();
@@ -180,7 +180,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
 ///
 /// # Safety
 /// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
-pub(crate) unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
+unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
     for (word, start, len) in words(to, from.len()) {
         // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
         let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
