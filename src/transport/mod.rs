@@ -45,35 +45,3 @@ pub trait Transport: Debug + Send + Sync {
     /// The errno that `mmap` gives.
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
 }
-
-impl<T: Transport + ?Sized> Transport for Box<T> {
-    #[inline]
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        (**self).invoke(command)
-    }
-
-    #[inline]
-    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
-        (**self).read_counters(read, values)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        (**self).map(offset, len)
-    }
-}
-
-impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
-    #[inline]
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        (**self).invoke(command)
-    }
-
-    #[inline]
-    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
-        (**self).read_counters(read, values)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        (**self).map(offset, len)
-    }
-}
