@@ -23,6 +23,8 @@ pub(crate) fn read<T: FromBytes + IntoBytes>(op: &'static str, fd: &OwnedFd) -> 
     let mut record = T::new_zeroed();
     match nix::unistd::read(fd, record.as_mut_bytes()) {
         Ok(len) if len == size_of::<T>() => Ok(Some(record)),
+        // End of file: the device has gone, and the events with it. The kernel's files say EIO.
+        Ok(0) => Err(Error::kernel(op, Errno::EIO)),
         Ok(_) => Err(Error::malformed(op, "a record cut short")),
         Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
         Err(errno) => Err(Error::kernel(op, errno)),

@@ -50,6 +50,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod ah;
 pub mod command;
 mod completion;
 mod context;
@@ -59,6 +60,7 @@ mod device;
 mod error;
 mod event;
 mod flow;
+mod mapping;
 mod mr;
 mod object;
 mod pd;
@@ -69,8 +71,9 @@ pub mod soft;
 pub mod transport;
 
 pub use uverbs_abi as abi;
-pub use uverbs_abi::types::{AccessFlags, ReadCountersFlags, WcFlags};
+pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
 
+pub use self::ah::{AddressHandle, Route};
 pub use self::completion::{Completion, Status};
 pub use self::context::{AsyncEvent, Context, Gid, GidKind};
 pub use self::counters::{Counters, Point, Reader};
@@ -84,7 +87,8 @@ pub use self::flow::{
 pub use self::mr::{MemoryRegion, Segment};
 pub use self::pd::ProtectionDomain;
 pub use self::qp::{
-    Capacity, QpState, QpType, QueuePair, RawPacket, RawPacketBuilder, ReceiveRequest, SendRequest,
+    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, Operation, QpState, QpType,
+    QueuePair, QueuePairBuilder, RawPacket, Rc, ReceiveRequest, Remote, SendRequest, Uc, UcOperation, Ud,
 };
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;

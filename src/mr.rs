@@ -12,9 +12,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::transport::Mapping;
 
 /// Memory that the device may read and write, registered in a protection domain.
 ///
@@ -49,7 +49,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.object.release().is_err() {
+        if self.object.release_for_sure().is_err() {
             // The device may still write to the memory: it is leaked on purpose.
             std::mem::forget(self.memory.take());
             self.object.abandon();
@@ -57,9 +57,17 @@ impl Drop for Inner {
     }
 }
 
-impl MemoryRegion {
+impl ProtectionDomain {
+    /// Registers `len` zeroed bytes of the crate's own memory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a length of zero or a combination of flags
+    /// that the kernel refuses (remote write or atomics without local write).
+    ///
+    /// # Kernel
     /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
-    pub(crate) fn register(pd: &ProtectionDomain, len: usize, access: AccessFlags) -> Result<Self> {
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
         let op = "mr.register";
         let memory = Mapping::block(len)
             .map_err(|errno| Error::kernel(op, errno).hinted("the length must be one byte at least"))?;
@@ -68,18 +76,21 @@ impl MemoryRegion {
             start,
             length: len as u64,
             hca_va: start,
-            pd_handle: pd.id(),
+            pd_handle: self.id(),
             access_flags: access.bits(),
             ..RegMr::new_zeroed()
         };
         let mut keys = RegMrResp::new_zeroed();
         let mut command = Command::write(op, cmd::REG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
-        pd.context().invoke(&mut command)?;
-        let object = Object::new(pd.context(), Kind::Mr, keys.mr_handle);
-        Ok(Self(Arc::new(Inner { object, keys, len, memory: Some(memory), _pd: pd.clone() })))
+        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes()).registers(&memory);
+        self.context().invoke(&mut command)?;
+        let object = Object::new(self.context(), Kind::Mr, keys.mr_handle);
+        let inner = Inner { object, keys, len, memory: Some(memory), _pd: self.clone() };
+        Ok(MemoryRegion(Arc::new(inner)))
     }
+}
 
+impl MemoryRegion {
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len
@@ -156,7 +167,7 @@ impl MemoryRegion {
             let hint = "a clone or a posted request still uses the memory region";
             return Err((self, object::shared("mr.destroy", hint)));
         };
-        inner.object.release().map_err(|error| (self, error))
+        inner.object.release_for_sure().map_err(|error| (self, error))
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Mr,
     Cq,
     Qp,
+    Ah,
     Flow,
     Counters,
 }
@@ -33,12 +34,13 @@ const RESPONSE: u16 = 1;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{counters, cq, flow, mr, pd, qp};
+        use ids::{ah, counters, cq, flow, mr, pd, qp};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
+            Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
         };
@@ -91,9 +93,21 @@ impl Object {
         self.live = false;
     }
 
-    /// Destroys the object in place; nothing is done the second time.
+    /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
+    /// objects along, so that is success too.
     pub(crate) fn release(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.live) {
+        match self.release_for_sure() {
+            Err(error) if error.kind() == ErrorKind::Disassociated => {
+                self.live = false;
+                Ok(())
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same, but only the kernel's own word that the object is gone is success.
+    pub(crate) fn release_for_sure(&mut self) -> Result<()> {
+        if !self.live {
             return Ok(());
         }
         let how = self.kind.destroy();
@@ -103,14 +117,9 @@ impl Object {
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }
-        match self.context.invoke(&mut command) {
-            // A device that has gone has taken its objects along.
-            Err(error) if error.kind() != ErrorKind::Disassociated => {
-                self.live = true;
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        self.context.invoke(&mut command)?;
+        self.live = false;
+        Ok(())
     }
 }
 

@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{AllocPd, AllocPdResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
 use crate::context::Context;
-use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
-use crate::mr::MemoryRegion;
 use crate::object::{self, Kind, Object};
-use crate::qp::RawPacketBuilder;
 
 /// A protection domain: memory regions and queue pairs work together only within one.
 ///
@@ -51,21 +47,6 @@ impl ProtectionDomain {
 
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
-    }
-
-    /// Registers `len` zeroed bytes of the crate's own memory; see [`MemoryRegion`].
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a length of zero or a combination of flags
-    /// that the kernel refuses (remote write or atomics without local write).
-    #[doc(alias = "ibv_reg_mr")]
-    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
-        MemoryRegion::register(self, len, access)
-    }
-
-    /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
-    pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> RawPacketBuilder<'a> {
-        RawPacketBuilder::new(self, cq)
     }
 
     /// Deallocates the domain and says how that went.

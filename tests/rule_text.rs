@@ -221,6 +221,18 @@ fn a_fault_tells_what_could_stand_there() {
     assert!(expected("ip proto foo").contains(&"icmp"));
 }
 
+#[test]
+fn a_long_text_is_shown_in_part() {
+    let text = format!("{}foo{}", " ".repeat(100_000), " bar".repeat(100));
+    let error = AnyRule::parse(&text, 1).unwrap_err();
+    assert_eq!(error.column(), 100_001);
+    let shown = format!("{error:#}");
+    let mut lines = shown.lines().skip(1);
+    let (line, caret) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(line.chars().count() < 120, "{line}");
+    assert_eq!(line.chars().nth(caret.chars().count() - 1), Some('f'));
+}
+
 /// A block of `docs/rules.md` is one rule or several, one a line; `#` begins a comment.
 #[test]
 fn the_rules_of_the_documentation_parse() {

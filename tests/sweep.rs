@@ -11,7 +11,9 @@ use uverbs::{AccessFlags, Context, Eth, FlowRule, Result};
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
-    for errno in [EINVAL, ENOMEM, 5, EBUSY] {
+    // Miri looks at memory, for which it does not matter which errno it is.
+    let errnos = if cfg!(miri) { &[EINVAL][..] } else { &[EINVAL, ENOMEM, 5, EBUSY] };
+    for &errno in errnos {
         let mut nth = 0;
         loop {
             nth += 1;
@@ -88,11 +90,11 @@ fn every_command_of_a_frame_on_its_way_may_fail() {
         let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
         cq.notify(false)?;
         let segments = [memory.segment(0..2048)?];
-        qp.post_receive(&[uverbs::ReceiveRequest { wr_id: 1, segments: &segments }])?;
+        qp.post_receive(&[uverbs::ReceiveRequest::new(1, &segments)])?;
         let _flow = qp.create_flow(&FlowRule::normal(1))?;
         target.soft.as_ref().unwrap().inject(&frame(MAC, 60));
         let sent = [memory.segment(0..60)?];
-        qp.post_send(&[uverbs::SendRequest { wr_id: 2, segments: &sent, signaled: true }])?;
+        qp.post_send(&[uverbs::SendRequest::frame(2, &sent).signaled()])?;
         assert_eq!(cq.poll(&mut uverbs::Completion::batch::<8>()), 2);
         assert_eq!(channel.next_event()?, Some(0));
         context.gid_table()?;

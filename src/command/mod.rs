@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 
 /// Most attributes in one command; the largest the crate sends (create QP) has 14.
 const CAPACITY: usize = 16;
@@ -64,6 +65,8 @@ pub struct Command<'a> {
     /// Where a new file descriptor comes back.
     fd_at: Option<FdAt>,
     fd: Option<OwnedFd>,
+    /// The memory that the command registers: its address stands in the request, where the kernel finds it.
+    memory: Option<&'a Mapping>,
     /// Why this command cannot be sent; found while it was built, reported when it is sent.
     unsendable: Option<&'static str>,
 }
@@ -98,6 +101,7 @@ impl<'a> Command<'a> {
             nested: None,
             fd_at: None,
             fd: None,
+            memory: None,
             unsendable: None,
         }
     }
@@ -189,12 +193,22 @@ impl<'a> Command<'a> {
 
     /// A struct that goes in and that holds, at `at`, the address of `inner`.
     pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
-        if outer.len() <= MAX_INLINE || self.nested.is_some() || at + size_of::<u64>() > outer.len() {
+        let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());
+        if outer.len() <= MAX_INLINE || self.nested.is_some() || !fits {
             self.unsendable = Some("only one nested input, with its address inside the outer one");
             return self;
         }
-        let attr = self.push(id, outer.len(), 0, Buffer::Nest(outer));
-        self.nested = Some(Nested { attr, at, bytes: inner });
+        let attr = self.len();
+        self.push(id, outer.len(), 0, Buffer::Nest(outer));
+        if attr < self.len() {
+            self.nested = Some(Nested { attr, at, bytes: inner });
+        }
+        self
+    }
+
+    /// Says which memory the command registers, so that a device in this process can keep it alive.
+    pub(crate) fn registers(&mut self, memory: &'a Mapping) -> &mut Self {
+        self.memory = Some(memory);
         self
     }
 
@@ -337,6 +351,12 @@ impl Command<'_> {
     /// The input that attribute `index` refers to by the address inside it, and where that stands.
     pub fn nested_bytes(&self, index: usize) -> Option<(usize, &[u8])> {
         self.nested.as_ref().filter(|nested| nested.attr == index).map(|nested| (nested.at, nested.bytes))
+    }
+
+    /// The memory that the command registers, if it was said.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn registered(&self) -> Option<&Mapping> {
+        self.memory
     }
 
     /// The place of the answer of attribute `index`.

@@ -22,7 +22,6 @@ pub use self::reader::Reader;
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::flow::Flow;
 use crate::object::{self, Kind, Object};
 
 /// What a counter counts.
@@ -196,15 +195,6 @@ impl Counters {
         }
         binding.points.push(FlowCountersDesc { description: point.into(), index });
         Ok(())
-    }
-
-    /// Would attach a point to a flow that exists; no driver can.
-    ///
-    /// # Errors
-    /// Always [`Unsupported`](ErrorKind::Unsupported).
-    pub fn attach_live(&self, _flow: &Flow, _point: Point, _index: u32) -> Result<()> {
-        let hint = "no driver attaches to a flow that exists; attach before the flow is created";
-        Err(Error::refused("counters.attach", Errno::EOPNOTSUPP, hint))
     }
 
     /// Reads all values from the device into `values`; values without a point are zero.

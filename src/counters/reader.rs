@@ -1,12 +1,14 @@
 //! Reading in a hot loop.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use uverbs_abi::types::ReadCountersFlags;
 
 use super::Counters;
 use crate::command::CountersRead;
 use crate::context::Context;
 use crate::error::Result;
-use crate::flow::Flow;
 
 /// A read of counters prepared once: no allocation and no lock at each [`Reader::read`].
 ///
@@ -34,12 +36,17 @@ pub struct Reader {
     command: CountersRead,
     values: Box<[u64]>,
     context: Context,
-    _flow: Flow,
+    /// The flow that keeps the counters bound.
+    _flow: Arc<dyn Any + Send + Sync>,
 }
 
 impl Reader {
     /// Prepares a read of `counters`, which `flow` counts into.
-    pub(crate) fn new(counters: &Counters, flow: Flow, flags: ReadCountersFlags) -> Self {
+    pub(crate) fn new(
+        counters: &Counters,
+        flow: Arc<dyn Any + Send + Sync>,
+        flags: ReadCountersFlags,
+    ) -> Self {
         let context = counters.context().clone();
         let command = CountersRead::new(context.driver_id(), counters.id(), flags.bits());
         let values = vec![0; counters.needed()].into_boxed_slice();

@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::provider::Provider;
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
-use crate::transport::{Transport, Uverbs};
 
 /// An RDMA device: plain data, found by [`devices`] or made by a soft device.
 #[derive(Clone, Debug)]
@@ -146,53 +144,6 @@ impl Device {
         }
     }
 
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::PermissionDenied`] and [`ErrorKind::NotFound`] as the device file's mode and presence say.
-    #[doc(alias = "ibv_open_device")]
-    pub fn open(&self) -> Result<Context> {
-        self.open_with(|transport| transport)
-    }
-
-    /// Opens the device behind a wrapper of one's own: to trace, to count, to inject faults.
-    ///
-    /// # Errors
-    /// As [`Device::open`].
-    pub fn open_with(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>) -> Result<Context> {
-        let transport: Box<dyn Transport> = match &self.node {
-            Node::File(path) => {
-                let file = Uverbs::open(path).map_err(|errno| self.open_error(path, errno))?;
-                Box::new(file)
-            }
-            #[cfg(feature = "soft")]
-            Node::Soft(device) => Box::new(device.connect()),
-        };
-        Context::establish(self.clone(), wrap(transport)).map_err(|error| {
-            if self.driver_id == driver_id::UNKNOWN && self.sysfs.is_some() {
-                return error.hinted_if(
-                    ErrorKind::InvalidInput,
-                    "the driver could not be identified without RDMA netlink, and commands must name it",
-                );
-            }
-            error
-        })
-    }
-
-    fn open_error(&self, path: &Path, errno: Errno) -> Error {
-        let error = Error::kernel("device.open", errno);
-        match error.kind() {
-            ErrorKind::PermissionDenied => error.hinted(format!(
-                "no read and write access to {}, or the device is in another network namespace",
-                path.display()
-            )),
-            ErrorKind::NotFound => {
-                error.hinted(format!("{} is not there; is the module ib_uverbs loaded?", path.display()))
-            }
-            _ => error,
-        }
-    }
-
     /// Reads a partition key.
     pub(crate) fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         match &self.sysfs {
@@ -224,14 +175,6 @@ impl SoftDevice {
             sysfs: None,
         }
     }
-
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Disassociated`] when it was unplugged.
-    pub fn open(&self) -> Result<Context> {
-        self.device().open()
-    }
 }
 
 /// A 64-bit GUID, printed as four groups of four hexadecimal digits.
@@ -261,7 +204,7 @@ impl Devices {
     /// The device called `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
     pub fn named(&self, name: &str) -> Result<&Device> {
         self.find(|device| device.name == name, || format!("no device {name}"))
     }
@@ -269,7 +212,7 @@ impl Devices {
     /// The device with the kernel's index `index`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
     pub fn indexed(&self, index: u32) -> Result<&Device> {
         self.find(|device| device.index == Some(index), || format!("no device with index {index}"))
     }
@@ -277,7 +220,7 @@ impl Devices {
     /// The device with the node GUID `guid`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
     pub fn with_guid(&self, guid: Guid) -> Result<&Device> {
         self.find(|device| device.node_guid == guid.0, || format!("no device with node GUID {guid}"))
     }
@@ -285,7 +228,7 @@ impl Devices {
     /// The device behind a character device: a path, or just `uverbs0`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
     pub fn at_node(&self, node: impl AsRef<Path>) -> Result<&Device> {
         let node = node.as_ref();
         let named = |path: &Path| path == node || path.file_name() == Some(node.as_os_str());

@@ -23,7 +23,7 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, Reader};
+use crate::counters::{Counters, Point, Reader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::provider::Provider;
@@ -157,6 +157,15 @@ impl Context {
     ///
     /// Which headers it can match is another question, that only [`QueuePair::create_flow`] answers.
     ///
+    /// ```
+    /// use uverbs::soft::{Profile, SoftDevice};
+    /// # fn main() -> uverbs::Result<()> {
+    /// assert!(SoftDevice::default().open()?.has_flows()?);
+    /// assert!(!SoftDevice::new(Profile::default().with_flows(false)).open()?.has_flows()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
     ///
@@ -199,7 +208,7 @@ impl Flow {
     pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
         let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
         let counters = self.counters().ok_or_else(none)?;
-        Ok(Reader::new(counters, Self(self.0.clone()), flags))
+        Ok(Reader::new(counters, self.0.clone(), flags))
     }
 
     /// Ends the flow and says how that went.
@@ -212,5 +221,16 @@ impl Flow {
             return Err((self, object::shared("flow.destroy", "a reader keeps the flow")));
         };
         inner.release().map_err(|error| (self, error))
+    }
+}
+
+impl Counters {
+    /// Would attach a point to a flow that exists; no driver can.
+    ///
+    /// # Errors
+    /// Always [`Unsupported`](ErrorKind::Unsupported).
+    pub fn attach_live(&self, _flow: &Flow, _point: Point, _index: u32) -> Result<()> {
+        let hint = "no driver attaches to a flow that exists; attach before the flow is created";
+        Err(Error::refused("counters.attach", Errno::EOPNOTSUPP, hint))
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 #[cfg(any(feature = "soft", test))]
 use nix::errno::Errno;
 
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 const LOG2_ELEM_SIZE: usize = 0;
 const INDEX_MASK: usize = 4;

@@ -9,7 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::ring::{Consumer, Geometry, Producer};
 use crate::error::{Error, Result};
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 /// The shape of a ring that the kernel has just made.
 fn geometry(op: &'static str, map: &Mapping) -> Result<Geometry> {
@@ -70,22 +70,43 @@ impl Sends {
         &mut self.ring
     }
 
-    /// Fills the next slot; false when the pieces do not fit into it.
+    /// Fills the next slot; false when the data does not fit into it.
     #[must_use]
-    pub(crate) fn put(
-        &mut self,
-        wr: SendWr,
-        iova: u64,
-        pieces: impl ExactSizeIterator<Item = Piece> + Clone,
-    ) -> bool {
-        let Some(dma) = dma(pieces.clone()) else { return false };
+    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
+    where
+        P: ExactSizeIterator<Item = Piece> + Clone,
+    {
+        let Some(dma) = data.dma() else { return false };
         let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
-        if !self.ring.write(0, wqe.as_bytes()) || !put_pieces(&self.ring, size_of::<SendWqe>(), pieces) {
+        let end = size_of::<SendWqe>();
+        let written = match data {
+            Data::Pieces(pieces) => put_pieces(&self.ring, end, pieces),
+            Data::Inline(bytes) => self.ring.write(end, bytes),
+        };
+        if !written || !self.ring.write(0, wqe.as_bytes()) {
             return false;
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.ring.advance();
         true
+    }
+}
+
+/// What a send request carries: pieces of memory, or the bytes themselves.
+pub(crate) enum Data<'a, P> {
+    Pieces(P),
+    Inline(&'a [u8]),
+}
+
+impl<P: ExactSizeIterator<Item = Piece> + Clone> Data<'_, P> {
+    fn dma(&self) -> Option<DmaInfo> {
+        match self {
+            Self::Pieces(pieces) => dma(pieces.clone()),
+            Self::Inline(bytes) => {
+                let length = u32::try_from(bytes.len()).ok()?;
+                Some(DmaInfo { length, resid: length, ..DmaInfo::new_zeroed() })
+            }
+        }
     }
 }
 

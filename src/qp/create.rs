@@ -8,7 +8,8 @@ use uverbs_abi::rxe::CreateQpResp;
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{InFlight, QpType, QueuePair, RawPacket, Shared};
+use super::post::Held;
+use super::{InFlight, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
 use crate::cq::CompletionQueue;
 use crate::error::{ErrorKind, Result};
@@ -28,23 +29,48 @@ pub struct Capacity {
     pub send_segments: u32,
     /// Segments of one receive request.
     pub receive_segments: u32,
+    /// Bytes of one send request that is posted inline.
+    pub inline: u32,
 }
 
-/// A raw packet queue pair about to be made; see [`ProtectionDomain::raw_packet`].
+/// A queue pair about to be made; see [`ProtectionDomain::rc`] and its like.
 #[derive(Debug)]
 #[must_use = "nothing is made before `create` or `connect`"]
-pub struct RawPacketBuilder<'a> {
+pub struct QueuePairBuilder<'a, T> {
     pd: &'a ProtectionDomain,
     send_cq: &'a CompletionQueue,
     receive_cq: &'a CompletionQueue,
     wanted: Capacity,
     cookie: u64,
+    kind: PhantomData<T>,
 }
 
-impl<'a> RawPacketBuilder<'a> {
-    pub(crate) fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
-        let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1 };
-        Self { pd, send_cq: cq, receive_cq: cq, wanted, cookie: 0 }
+impl ProtectionDomain {
+    /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
+    pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, RawPacket> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins a reliably connected queue pair, whose completions go to `cq`.
+    pub fn rc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Rc> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins an unreliably connected queue pair, whose completions go to `cq`.
+    pub fn uc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Uc> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins a queue pair for datagrams, whose completions go to `cq`.
+    pub fn ud<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Ud> {
+        QueuePairBuilder::new(self, cq)
+    }
+}
+
+impl<'a, T: QpType> QueuePairBuilder<'a, T> {
+    fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
+        let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1, inline: 0 };
+        Self { pd, send_cq: cq, receive_cq: cq, wanted, cookie: 0, kind: PhantomData }
     }
 
     /// Room for at least `depth` send requests; 64 if not given.
@@ -66,6 +92,12 @@ impl<'a> RawPacketBuilder<'a> {
         self
     }
 
+    /// Up to `bytes` bytes in a send request that is posted inline; none if not given.
+    pub fn inline(mut self, bytes: u32) -> Self {
+        self.wanted.inline = bytes;
+        self
+    }
+
     /// Another completion queue for receives.
     pub fn receive_cq(mut self, cq: &'a CompletionQueue) -> Self {
         self.receive_cq = cq;
@@ -81,28 +113,14 @@ impl<'a> RawPacketBuilder<'a> {
     /// Makes the queue pair, in the state [`Reset`](super::QpState::Reset).
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
-    /// [`Unsupported`](ErrorKind::Unsupported) on devices without raw packets, rxe among them.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for raw packets without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not have, such as raw packets on
+    /// rxe; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
     #[doc(alias = "ibv_create_qp")]
-    pub fn create(self) -> Result<QueuePair<RawPacket>> {
-        self.make()
-    }
-
-    /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
-    ///
-    /// # Errors
-    /// As [`RawPacketBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the
-    /// device does not have.
-    pub fn connect(self, port: u8) -> Result<QueuePair<RawPacket>> {
-        let mut qp = self.create()?;
-        qp.bring_up(port)?;
-        Ok(qp)
-    }
-
-    fn make<T: QpType>(self) -> Result<QueuePair<T>> {
+    pub fn create(self) -> Result<QueuePair<T>> {
         let op = "qp.create";
         let context = self.pd.context();
         context.provider().needs_rings(op)?;
@@ -111,7 +129,7 @@ impl<'a> RawPacketBuilder<'a> {
             max_recv_wr: self.wanted.receives,
             max_send_sge: self.wanted.send_segments,
             max_recv_sge: self.wanted.receive_segments,
-            max_inline_data: 0,
+            max_inline_data: self.wanted.inline,
         };
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
@@ -130,7 +148,7 @@ impl<'a> RawPacketBuilder<'a> {
             .driver_output(driver.as_mut_bytes());
         context.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => error.hinted("raw packet queue pairs need CAP_NET_RAW"),
-            ErrorKind::Unsupported => error.hinted("the device has no raw packet queue pairs"),
+            ErrorKind::Unsupported => error.hinted("the device has no queue pairs of this type"),
             ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
             _ => error,
         })?;
@@ -138,17 +156,31 @@ impl<'a> RawPacketBuilder<'a> {
         let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
         let mut receives = Receives::open(op, context.map_ring(op, driver.rq_mi)?)?;
         let in_flight = InFlight {
-            sends: vec![Vec::new(); sends.ring().geometry().slots()],
-            receives: vec![Vec::new(); receives.ring().geometry().slots()],
+            sends: vec![Held::default(); sends.ring().geometry().slots()],
+            receives: vec![Held::default(); receives.ring().geometry().slots()],
         };
         let capacity = Capacity {
             sends: real.max_send_wr,
             receives: real.max_recv_wr,
             send_segments: real.max_send_sge,
             receive_segments: real.max_recv_sge,
+            inline: real.max_inline_data,
         };
         let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
         let shared = Arc::new(Shared { object, number, _pd: self.pd.clone(), _cqs: cqs });
         Ok(QueuePair { sends, receives, in_flight, capacity, shared, kind: PhantomData })
+    }
+}
+
+impl QueuePairBuilder<'_, RawPacket> {
+    /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
+    ///
+    /// # Errors
+    /// As [`QueuePairBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the
+    /// device does not have.
+    pub fn connect(self, port: u8) -> Result<QueuePair<RawPacket>> {
+        let mut qp = self.create()?;
+        qp.bring_up(port)?;
+        Ok(qp)
     }
 }

@@ -1,44 +1,27 @@
 //! Queue pairs.
 
+mod attributes;
+mod connect;
 mod create;
+mod operation;
 mod post;
 mod state;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use uverbs_abi::types::qp_type;
-
-pub use self::create::{Capacity, RawPacketBuilder};
+pub use self::attributes::Attributes;
+pub use self::connect::{ConnectionOptions, Endpoint};
+pub use self::create::{Capacity, QueuePairBuilder};
+pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
+use self::post::Held;
 pub use self::post::{ReceiveRequest, SendRequest};
 pub use self::state::QpState;
 use crate::cq;
 use crate::error::{Error, Result};
-use crate::mr::MemoryRegion;
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::rxe::{Receives, Sends};
-
-/// A kind of queue pair; sealed.
-pub trait QpType: sealed::Sealed {
-    /// The kernel's number for it.
-    const NUMBER: u8;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// Queue pairs that send and receive whole Ethernet frames.
-#[derive(Clone, Copy, Debug)]
-#[doc(alias = "IBV_QPT_RAW_PACKET")]
-pub enum RawPacket {}
-
-impl sealed::Sealed for RawPacket {}
-
-impl QpType for RawPacket {
-    const NUMBER: u8 = qp_type::RAW_PACKET;
-}
 
 /// A queue pair of type `T`.
 ///
@@ -48,8 +31,8 @@ impl QpType for RawPacket {
 pub struct QueuePair<T: QpType> {
     sends: Sends,
     receives: Receives,
-    /// The regions of the request in each slot of the rings. A region is let go when its slot is used again,
-    /// which is after its completion.
+    /// What the request in each slot of the rings needs. It is let go when its slot is used again, which is
+    /// after its completion.
     in_flight: InFlight,
     capacity: Capacity,
     shared: Arc<Shared>,
@@ -58,8 +41,8 @@ pub struct QueuePair<T: QpType> {
 
 #[derive(Debug, Default)]
 struct InFlight {
-    sends: Vec<Vec<MemoryRegion>>,
-    receives: Vec<Vec<MemoryRegion>>,
+    sends: Vec<Held>,
+    receives: Vec<Held>,
 }
 
 /// The part of a queue pair that flows share.

@@ -3,43 +3,113 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::{SendWqe, SendWr};
-use uverbs_abi::types::{SendFlags, wr_opcode};
+use uverbs_abi::types::SendFlags;
 use uverbs_abi::write::{PostSend, PostSendResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{QpType, QueuePair, RawPacket};
+use super::operation::sealed::Encode;
+use super::{Frame, QpType, QueuePair};
+use crate::ah::AddressHandle;
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
-use crate::provider::ring::Producer;
+use crate::provider::rxe::Data;
 
-/// A frame to be sent: its bytes stand in `segments`, one behind the other.
+/// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
+///
+/// ```
+/// # use uverbs::SendRequest;
+/// // A frame of a raw packet queue pair, from no memory at all, with a completion:
+/// let request = SendRequest::frame(7, &[]).signaled();
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_send_wr")]
-pub struct SendRequest<'a> {
-    /// A number that comes back in the completion.
-    pub wr_id: u64,
-    /// Where the frame is, Ethernet header first, without the FCS.
-    pub segments: &'a [Segment<'a>],
-    /// Whether success is reported by a completion; failure always is.
-    pub signaled: bool,
+pub struct SendRequest<'a, O = Frame> {
+    wr_id: u64,
+    operation: O,
+    data: Local<'a>,
+    flags: SendFlags,
 }
 
-/// Room for a frame to be received: it fills `segments`, one behind the other.
+/// The local side of a request.
+#[derive(Clone, Copy, Debug)]
+enum Local<'a> {
+    Segments(&'a [Segment<'a>]),
+    /// Copied into the queue when the request is posted.
+    Inline(&'a [u8]),
+}
+
+impl<'a> SendRequest<'a> {
+    /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
+    pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame, segments)
+    }
+}
+
+impl<'a, O> SendRequest<'a, O> {
+    /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
+    pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
+        Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
+    }
+
+    /// An operation over bytes that are copied when it is posted; at most
+    /// [`inline`](crate::Capacity::inline) of them.
+    pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
+        Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
+    }
+
+    /// Success is reported by a completion; failure always is.
+    #[must_use]
+    pub fn signaled(mut self) -> Self {
+        self.flags |= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Wakes a receiver that waits for solicited messages.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.flags |= SendFlags::SOLICITED;
+        self
+    }
+
+    /// Waits for earlier reads and atomic operations of the queue pair.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.flags |= SendFlags::FENCE;
+        self
+    }
+}
+
+/// Room for a message or frame to be received: it fills `segments`, one behind the other.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct ReceiveRequest<'a> {
-    /// A number that comes back in the completion.
-    pub wr_id: u64,
-    /// Where the frame goes.
-    pub segments: &'a [Segment<'a>],
+    wr_id: u64,
+    segments: &'a [Segment<'a>],
 }
 
-/// Remembers the regions of the request about to be put into `slot`, in place of those that were there.
-fn hold(slots: &mut [Vec<MemoryRegion>], ring: &Producer, segments: &[Segment<'_>]) {
-    if let Some(slot) = slots.get_mut(ring.next_slot() as usize) {
-        slot.clear();
-        slot.extend(segments.iter().map(|segment| segment.region().clone()));
+impl<'a> ReceiveRequest<'a> {
+    /// Room in `segments`; `wr_id` comes back in the completion.
+    pub fn new(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
+        Self { wr_id, segments }
+    }
+}
+
+/// What the request in a slot of a queue needs until it is completed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    regions: Vec<MemoryRegion>,
+    address: Option<AddressHandle>,
+}
+
+impl Held {
+    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
+    fn hold(slots: &mut [Self], slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
+        if let Some(held) = slots.get_mut(slot as usize) {
+            held.regions.clear();
+            held.regions.extend(segments.iter().map(|segment| segment.region().clone()));
+            held.address = address.cloned();
+        }
     }
 }
 
@@ -48,11 +118,12 @@ fn full(op: &'static str) -> Error {
 }
 
 fn oversized(op: &'static str) -> Error {
-    Error::refused(op, Errno::EINVAL, "more segments than the queue pair was made for; nothing was posted")
+    let hint = "more segments or inline bytes than the queue pair was made for; nothing was posted";
+    Error::refused(op, Errno::EINVAL, hint)
 }
 
 impl<T: QpType> QueuePair<T> {
-    /// Posts room for frames, all of it or nothing.
+    /// Posts room for messages or frames, all of it or nothing.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
@@ -68,7 +139,8 @@ impl<T: QpType> QueuePair<T> {
             return Err(oversized(op));
         }
         for request in requests {
-            hold(&mut self.in_flight.receives, self.receives.ring(), request.segments);
+            let slot = self.receives.ring().next_slot();
+            Held::hold(&mut self.in_flight.receives, slot, request.segments, None);
             if !self.receives.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
                 self.receives.ring().rewind();
                 return Err(oversized(op));
@@ -77,40 +149,48 @@ impl<T: QpType> QueuePair<T> {
         self.receives.ring().publish();
         Ok(())
     }
-}
 
-impl QueuePair<RawPacket> {
-    /// Posts frames to be sent, all of them or nothing, with one doorbell.
+    /// Posts requests to the send queue, all of them or none, with one doorbell.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for, or when
-    /// the queue pair is not ready to send.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
+    /// for, or when the queue pair is not ready to send.
     ///
     /// # Kernel
     /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
     /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
     #[doc(alias = "ibv_post_send")]
-    pub fn post_send(&mut self, requests: &[SendRequest<'_>]) -> Result<()> {
+    pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         if requests.len() > self.sends.ring().free() as usize {
             return Err(full(op));
         }
-        let limit = self.capacity.send_segments as usize;
-        if requests.iter().any(|request| request.segments.len() > limit) {
+        let fits = |request: &SendRequest<'_, T::Operation<'_>>| match request.data {
+            Local::Segments(segments) => segments.len() <= self.capacity.send_segments as usize,
+            Local::Inline(bytes) => bytes.len() <= self.capacity.inline as usize,
+        };
+        if !requests.iter().all(fits) {
             return Err(oversized(op));
         }
         let first = self.sends.ring().next_slot();
         for request in requests {
-            hold(&mut self.in_flight.sends, self.sends.ring(), request.segments);
-            let flags = if request.signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
-            let wr = SendWr {
-                wr_id: request.wr_id,
-                opcode: wr_opcode::SEND,
-                send_flags: flags.bits(),
-                ..SendWr::new_zeroed()
+            let mut wr =
+                SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
+            let iova = request.operation.encode(&mut wr);
+            let slot = self.sends.ring().next_slot();
+            let held = &mut self.in_flight.sends;
+            let put = match request.data {
+                Local::Segments(segments) => {
+                    Held::hold(held, slot, segments, request.operation.address());
+                    self.sends.put(wr, iova, Data::Pieces(segments.iter().map(Segment::sge)))
+                }
+                Local::Inline(bytes) => {
+                    Held::hold(held, slot, &[], request.operation.address());
+                    self.sends.put(wr, iova, Data::<std::iter::Empty<_>>::Inline(bytes))
+                }
             };
-            if !self.sends.put(wr, 0, request.segments.iter().map(Segment::sge)) {
+            if !put {
                 self.sends.ring().rewind();
                 return Err(oversized(op));
             }

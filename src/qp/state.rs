@@ -4,11 +4,11 @@
 //! parameter and is never remembered here: it is asked for.
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::{QpAttrMask, qp_state};
-use uverbs_abi::write::{ModifyQp, QueryQp, QueryQpResp, cmd};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
+use uverbs_abi::write::{QueryQp, QueryQpResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{QpType, QueuePair, RawPacket};
+use super::{Attributes, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -32,18 +32,20 @@ pub enum QpState {
     Error,
 }
 
+use QpState::{Error as Failed, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError};
+
 impl QpState {
     const ALL: [(Self, u8); 7] = [
-        (Self::Reset, qp_state::RESET),
-        (Self::Init, qp_state::INIT),
-        (Self::ReadyToReceive, qp_state::RTR),
-        (Self::ReadyToSend, qp_state::RTS),
-        (Self::SendQueueDrain, qp_state::SQD),
-        (Self::SendQueueError, qp_state::SQE),
-        (Self::Error, qp_state::ERR),
+        (Reset, qp_state::RESET),
+        (Init, qp_state::INIT),
+        (ReadyToReceive, qp_state::RTR),
+        (ReadyToSend, qp_state::RTS),
+        (SendQueueDrain, qp_state::SQD),
+        (SendQueueError, qp_state::SQE),
+        (Failed, qp_state::ERR),
     ];
 
-    fn number(self) -> u8 {
+    pub(super) fn number(self) -> u8 {
         Self::ALL.iter().find(|(state, _)| *state == self).map_or(qp_state::ERR, |(_, number)| *number)
     }
 
@@ -52,41 +54,126 @@ impl QpState {
     }
 }
 
+/// The attributes that a step must set, and those that it may; none when there is no such step.
+///
+/// Source: `qp_state_table`, verbs.c, Linux 6.1; for raw packets mlx5_ib_modify_qp, qp.c.
+fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
+    use QpAttrMask as A;
+    let none = A::empty();
+    let (rc, connected, ud) =
+        (type_ == qp_type::RC, matches!(type_, qp_type::RC | qp_type::UC), type_ == qp_type::UD);
+    let only = |condition: bool, mask: A| if condition { mask } else { none };
+    Some(match (from, to) {
+        (_, Reset | Failed) => (none, none),
+        (Reset, Init) => (
+            A::PORT
+                | only(connected || ud, A::PKEY_INDEX)
+                | only(connected, A::ACCESS_FLAGS)
+                | only(ud, A::QKEY),
+            none,
+        ),
+        (Init, Init) if connected => (none, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
+        (Init, Init) if ud => (none, A::PKEY_INDEX | A::PORT | A::QKEY),
+        (Init, ReadyToReceive) => (
+            only(connected, A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN)
+                | only(rc, A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER),
+            only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PKEY_INDEX)
+                | only(ud, A::PKEY_INDEX | A::QKEY),
+        ),
+        (ReadyToReceive, ReadyToSend) => (
+            only(connected || ud, A::SQ_PSN)
+                | only(rc, A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
+            only(connected || ud, A::CUR_STATE)
+                | only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PATH_MIG_STATE)
+                | only(rc, A::MIN_RNR_TIMER)
+                | only(ud, A::QKEY),
+        ),
+        (ReadyToSend, ReadyToSend) => (
+            none,
+            only(connected || ud, A::CUR_STATE)
+                | only(connected, A::ACCESS_FLAGS | A::ALT_PATH | A::PATH_MIG_STATE)
+                | only(rc, A::MIN_RNR_TIMER)
+                | only(ud, A::QKEY),
+        ),
+        (ReadyToSend, SendQueueDrain) => (none, A::EN_SQD_ASYNC_NOTIFY),
+        (SendQueueDrain | SendQueueError, ReadyToSend) => (none, A::CUR_STATE | only(ud, A::QKEY)),
+        _ => return None,
+    })
+}
+
+/// Says what a refused step lacks or has too much, if it is that.
+fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<String> {
+    let names = |mask: QpAttrMask| {
+        mask.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
+    };
+    let Some((required, optional)) = step(type_, from, to) else {
+        return Some(format!("there is no step from {from:?} to {to:?}"));
+    };
+    let missing = required.difference(mask);
+    let forbidden = mask.difference(required | optional | QpAttrMask::STATE);
+    let words = [("missing", missing), ("not allowed", forbidden)]
+        .into_iter()
+        .filter(|(_, mask)| !mask.is_empty())
+        .map(|(word, mask)| format!("{word}: {}", names(mask)))
+        .collect::<Vec<_>>();
+    (!words.is_empty()).then(|| format!("from {from:?} to {to:?}, {}", words.join("; ")))
+}
+
 impl<T: QpType> QueuePair<T> {
     /// The state that the kernel says the queue pair is in.
     ///
     /// # Errors
     /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know.
+    pub fn state(&self) -> Result<QpState> {
+        let state = self.query(QpAttrMask::STATE)?.qp_state;
+        QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
+    }
+
+    /// All attributes of the queue pair that the kernel tells.
+    ///
+    /// # Errors
+    /// Those of the kernel.
     ///
     /// # Kernel
     /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_qp")]
-    pub fn state(&self) -> Result<QpState> {
-        let op = "qp.query";
+    pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
         let object = self.shared.object();
-        let request =
-            QueryQp { qp_handle: object.id(), attr_mask: QpAttrMask::STATE.bits(), ..QueryQp::new_zeroed() };
+        let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
         let mut response = QueryQpResp::new_zeroed();
-        let mut command = Command::write(op, cmd::QUERY_QP);
+        let mut command = Command::write("qp.query", cmd::QUERY_QP);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         object.context().invoke(&mut command)?;
-        QpState::from_number(response.qp_state)
-            .ok_or_else(|| Error::malformed(op, format!("state {}", response.qp_state)))
+        Ok(response)
     }
 
+    /// Changes the state and the attributes that go with it.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput), with the attributes that the step needs and those that it
+    /// does not allow.
+    ///
+    /// # Kernel
     /// `MODIFY_QP` by `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
-    fn modify(&self, state: QpState, mask: QpAttrMask, port: u8) -> Result<()> {
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
         let object = self.shared.object();
-        let request = ModifyQp {
-            qp_handle: object.id(),
-            attr_mask: (QpAttrMask::STATE | mask).bits(),
-            qp_state: state.number(),
-            port_num: port,
-            ..ModifyQp::new_zeroed()
-        };
+        let request = attributes.request(object.id());
         let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
         command.input(CORE_IN, &request);
-        object.context().invoke(&mut command)
+        object.context().invoke(&mut command).map_err(|error| {
+            let refused = error.kind() == ErrorKind::InvalidInput;
+            let from = refused.then(|| self.state().ok()).flatten();
+            let to = match attributes.mask().contains(QpAttrMask::STATE) {
+                true => QpState::from_number(request.qp_state),
+                false => from,
+            };
+            let hint = from.zip(to).and_then(|(from, to)| explain(T::NUMBER, from, to, attributes.mask()));
+            match hint {
+                Some(hint) => error.hinted(hint),
+                None => error,
+            }
+        })
     }
 
     /// Moves the queue pair to [`QpState::Error`]: everything posted completes as flushed.
@@ -94,7 +181,7 @@ impl<T: QpType> QueuePair<T> {
     /// # Errors
     /// Those of the kernel.
     pub fn to_error(&mut self) -> Result<()> {
-        self.modify(QpState::Error, QpAttrMask::empty(), 0)
+        self.modify(&Attributes::to(QpState::Error))
     }
 
     /// Moves the queue pair to [`QpState::Reset`]: everything posted is forgotten without completion.
@@ -102,22 +189,6 @@ impl<T: QpType> QueuePair<T> {
     /// # Errors
     /// Those of the kernel.
     pub fn reset(&mut self) -> Result<()> {
-        self.modify(QpState::Reset, QpAttrMask::empty(), 0)
-    }
-}
-
-impl QueuePair<RawPacket> {
-    /// Brings a queue pair up on `port`, from reset to ready to send. A raw packet queue pair takes its port
-    /// with the first step and nothing else (mlx5_ib_modify_qp, qp.c, Linux 6.1).
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or from another
-    /// state than reset.
-    pub fn bring_up(&mut self, port: u8) -> Result<()> {
-        self.modify(QpState::Init, QpAttrMask::PORT, port).map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "the queue pair must be in reset, and the port exist")
-        })?;
-        self.modify(QpState::ReadyToReceive, QpAttrMask::empty(), 0)?;
-        self.modify(QpState::ReadyToSend, QpAttrMask::empty(), 0)
+        self.modify(&Attributes::to(QpState::Reset))
     }
 }

@@ -78,6 +78,7 @@ impl Specs {
     }
 
     /// The counters handles named, once per spec that names one: each holds a use of the object.
+    #[cfg(test)]
     pub(crate) fn counters(&self) -> impl Iterator<Item = u32> + Clone {
         self.iter().filter_map(|spec| match spec {
             Spec::Count(handle) => Some(*handle),

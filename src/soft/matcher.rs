@@ -98,6 +98,7 @@ impl Match {
     }
 
     /// Whether the frame with these fields matches.
+    #[cfg(test)]
     pub(crate) fn matches(&self, fields: &Headers) -> bool {
         let (value, mask, fields) = (self.value.words(), self.mask.words(), fields.words());
         (0..fields.len()).all(|word| fields[word] & mask[word] == value[word])

@@ -48,16 +48,10 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     check_access(access)?;
     let pd = call.lookup(Kind::Pd, request.pd_handle.into())?.id;
 
-    let writes = AccessFlags::LOCAL_WRITE
-        | AccessFlags::REMOTE_WRITE
-        | AccessFlags::REMOTE_ATOMIC
-        | AccessFlags::MW_BIND;
     let (start, length) = (request.start, request.length);
-    let only = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
-    let memory = match only {
-        Some(blocks) => Memory::block(blocks, start, length)?,
-        None => Memory::range(start, length, access.intersects(writes))?,
-    };
+    let own = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
+    let blocks = own.unwrap_or_else(|| call.command.registered().map_or(&[], std::slice::from_ref));
+    let memory = Memory::register(blocks, start, length)?;
     let iova = request.hca_va;
     if iova.checked_add(length).is_none() {
         return Err(Errno::EINVAL);

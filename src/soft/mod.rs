@@ -15,15 +15,14 @@ mod addresses;
 mod attributes;
 mod call;
 mod context;
+mod copy;
 mod counters;
 mod datagrams;
 mod engine;
 mod events;
-#[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod flow_check;
 mod flows;
 mod gids;
-#[cfg_attr(not(test), allow(dead_code, reason = "one method is for its tests only"))]
 mod matcher;
 mod memory;
 mod memory_regions;

@@ -208,12 +208,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Mapping;
+    use crate::mapping::Mapping;
 
     #[test]
     fn bytes_go_from_pieces_to_pieces() {
         let map = Mapping::block(3 * CHUNK).unwrap();
-        let memory = Memory::block(std::slice::from_ref(&map), map.address(), 3 * CHUNK as u64).unwrap();
+        let memory = Memory::register(std::slice::from_ref(&map), map.address(), 3 * CHUNK as u64).unwrap();
         let place = |offset, len| Place::Region { memory: &memory, offset, len };
         let bytes: Vec<u8> = (0..CHUNK + 77).map(|i| (i * 7) as u8).collect();
         let (first, second) = bytes.split_at(5);

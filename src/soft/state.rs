@@ -18,7 +18,7 @@ use super::resources::Resources;
 use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
-use crate::transport::Mapping;
+use crate::mapping::Mapping;
 
 /// One open file: what the kernel calls a ufile.
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! How a command reaches a device: the real character device, the soft device, and wrappers.
 
 mod fault;
-mod mapping;
 mod null;
 mod trace;
 mod uverbs;
@@ -11,13 +10,11 @@ use std::fmt::Debug;
 use nix::errno::Errno;
 
 pub use self::fault::Fault;
-pub use self::mapping::Mapping;
-#[cfg(feature = "soft")]
-pub(crate) use self::mapping::{copy_in, copy_out};
 pub use self::null::Null;
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
 use crate::command::{Command, CountersRead};
+pub use crate::mapping::Mapping;
 
 /// One open device file, or something that answers as one.
 ///
@@ -47,36 +44,4 @@ pub trait Transport: Debug + Send + Sync {
     /// # Errors
     /// The errno that `mmap` gives.
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
-}
-
-impl<T: Transport + ?Sized> Transport for Box<T> {
-    #[inline]
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        (**self).invoke(command)
-    }
-
-    #[inline]
-    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
-        (**self).read_counters(read, values)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        (**self).map(offset, len)
-    }
-}
-
-impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
-    #[inline]
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        (**self).invoke(command)
-    }
-
-    #[inline]
-    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
-        (**self).read_counters(read, values)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        (**self).map(offset, len)
-    }
 }

@@ -88,7 +88,7 @@ impl Raw {
     pub fn post_receives(&mut self, count: usize) {
         for slot in 0..count {
             let segments = [self.memory.segment(slot * SLOT..(slot + 1) * SLOT).expect("inside")];
-            let request = ReceiveRequest { wr_id: slot as u64, segments: &segments };
+            let request = ReceiveRequest::new(slot as u64, &segments);
             self.qp.post_receive(&[request]).expect("post receive");
         }
     }
@@ -98,7 +98,7 @@ impl Raw {
         let at = 31 * SLOT;
         self.memory.write(at, frame).expect("inside");
         let segments = [self.memory.segment(at..at + frame.len()).expect("inside")];
-        let request = SendRequest { wr_id: 99, segments: &segments, signaled: true };
+        let request = SendRequest::frame(99, &segments).signaled();
         self.qp.post_send(&[request]).expect("post send");
     }
 

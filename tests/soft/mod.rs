@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use uverbs::soft::{Profile, RawAttr, RawCommand, RawConnection, Resources, SoftDevice};
 use uverbs_abi::flow::{self, CreateFlow, FlowAttr, FlowSpecActionCount, FlowSpecHdr};
-use uverbs_abi::ids::{async_event, counters, cq, device, qp};
+use uverbs_abi::ids::{async_event, counters, cq, device, pd, qp};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::mlx5::{FlowCountersData, FlowCountersDesc};
 use uverbs_abi::rxe::{CreateCqResp, CreateQpResp};
@@ -242,4 +242,43 @@ pub(crate) fn register(
     };
     let response: RegMrResp = answer(&done(file, write(cmd::REG_MR, &request, 12)), CORE_OUT);
     (response.mr_handle, response.lkey, address, memory)
+}
+
+/// What is wrong, how to say it, and the errno it must give; 0 for what only looks wrong.
+pub(crate) type Row = (&'static str, fn(&World) -> RawCommand, i32);
+
+/// Sends every row to one world, and looks after each whether anything is left of it.
+pub(crate) fn check(world: &World, rows: &[Row]) {
+    let before = world.resources();
+    for (name, command, errno) in rows {
+        let answer = world.file.invoke(&mut command(world)).err().unwrap_or(0);
+        assert_eq!(answer, *errno, "{name}");
+        assert_eq!(world.resources(), before, "{name}");
+    }
+}
+/// The same command with one attribute changed.
+pub(crate) fn changed(mut command: RawCommand, id: u16, change: impl FnOnce(&mut RawAttr)) -> RawCommand {
+    let attr = command.attrs().iter_mut().find(|attr| attr.id == id).expect("that attribute");
+    change(attr);
+    command
+}
+
+pub(crate) fn replaced(command: RawCommand, attr: RawAttr) -> RawCommand {
+    changed(command, attr.id, |old| *old = attr)
+}
+
+pub(crate) fn without(mut command: RawCommand, id: u16) -> RawCommand {
+    command.attrs().retain(|attr| attr.id != id);
+    command
+}
+
+pub(crate) fn info(object: u64) -> RawCommand {
+    RawCommand::new(device::OBJECT, device::method::INFO_HANDLES)
+        .with(RawAttr::value(0, object))
+        .with(RawAttr::output(1, 4))
+        .with(RawAttr::output(2, 64))
+}
+
+pub(crate) fn destroy_pd(handle: u64) -> RawCommand {
+    RawCommand::new(pd::OBJECT, pd::method::DESTROY).with(RawAttr::handle(0, handle))
 }

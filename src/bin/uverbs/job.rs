@@ -139,7 +139,7 @@ fn post(
         let start = slot as usize * SLOT;
         segments.push((slot, memory.segment(start..start + SLOT)?));
     }
-    let request = |(wr_id, segment)| ReceiveRequest { wr_id, segments: std::slice::from_ref(segment) };
+    let request = |(wr_id, segment)| ReceiveRequest::new(wr_id, std::slice::from_ref(segment));
     let requests: Vec<_> = segments.iter().map(|(slot, segment)| request((*slot, segment))).collect();
     qp.post_receive(&requests)
 }

@@ -6,6 +6,10 @@ use nix::errno::Errno;
 
 use crate::error::Error;
 
+/// Characters of the text that are shown before the column, with it, and behind it.
+const BEFORE: usize = 70;
+const AFTER: usize = 30;
+
 /// Why a text is no rule: what is wrong, at which column, and what could stand there.
 ///
 /// The alternate form (`{:#}`) also shows the text, with a caret below the column:
@@ -86,9 +90,14 @@ impl fmt::Display for RuleError {
             }
         }
         if f.alternate() {
-            // One character a column, whatever the text holds.
-            let shown = self.text.chars().map(|c| if c.is_whitespace() || c.is_control() { ' ' } else { c });
-            write!(f, "\n  {}\n  {:>2$}", shown.collect::<String>().trim_end(), '^', self.column)?;
+            // One character a column, whatever the text holds, and a part of a text that is long.
+            let skipped = self.column.saturating_sub(BEFORE);
+            let cut = if skipped > 0 { "…" } else { "" };
+            let shown = self.text.chars().skip(skipped).take(BEFORE + AFTER);
+            let shown = shown.map(|c| if c.is_whitespace() || c.is_control() { ' ' } else { c });
+            let before = " ".repeat(self.column - skipped - 1);
+            write!(f, "\n  {cut}{}\n", shown.collect::<String>().trim_end())?;
+            write!(f, "  {}{before}^", if skipped > 0 { " " } else { "" })?;
         }
         Ok(())
     }

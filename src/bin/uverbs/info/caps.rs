@@ -34,11 +34,16 @@ const DEVICE: &[(u64, &str)] = &[
     (DeviceCapFlags::RAW_IP_CSUM.bits(), "RAW_IP_CSUM"),
     (DeviceCapFlags::MANAGED_FLOW_STEERING.bits(), "MANAGED_FLOW_STEERING"),
 ];
-/// Those that ibv_devinfo names; the flushes and atomic writes of Linux 6.2 are "unknown" to it.
 const EXTENDED: &[(u64, &str)] = &[
     (DeviceCapFlags::RAW_SCATTER_FCS.bits(), "RAW_SCATTER_FCS"),
     (DeviceCapFlags::PCI_WRITE_END_PADDING.bits(), "PCI_WRITE_END_PADDING"),
+    (DeviceCapFlags::FLUSH_GLOBAL.bits(), "FLUSH_GLOBAL"),
+    (DeviceCapFlags::FLUSH_PERSISTENT.bits(), "FLUSH_PERSISTENT"),
+    (DeviceCapFlags::ATOMIC_WRITE.bits(), "ATOMIC_WRITE"),
 ];
+/// So many of them have names in the listing. The rest is "unknown" to ibv_devinfo, up to rdma-core 56 and
+/// beyond, and listings are compared; JSON has all names.
+const EXTENDED_LISTED: usize = 2;
 const PAGING: &[(u64, &str)] = &[(1, "ODP_SUPPORT"), (2, "ODP_SUPPORT_IMPLICIT")];
 const PAGING_TRANSPORT: &[(u64, &str)] = &[
     (1 << 0, "SUPPORT_SEND"),
@@ -50,6 +55,8 @@ const PAGING_TRANSPORT: &[(u64, &str)] = &[
     (1 << 6, "SUPPORT_FLUSH"),
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
+/// As [`EXTENDED_LISTED`].
+const PAGING_LISTED: usize = 6;
 const RAW_PACKET: &[(u64, &str)] = &[
     (1 << 0, "C-VLAN stripping offload"),
     (1 << 1, "Scatter FCS offload"),
@@ -60,12 +67,13 @@ const RAW_PACKET: &[(u64, &str)] = &[
 /// `device_cap_flags` of the older half.
 pub(super) fn flags(section: &mut Section, flags: u32) {
     section.text("device_cap_flags", format_args!("{flags:#010x}"));
-    names(section, "device_cap_flags_names", named(flags.into(), DEVICE));
+    names(section, "device_cap_flags_names", flags.into(), DEVICE, DEVICE.len());
 }
 
-fn names(section: &mut Section, key: &str, names: Vec<String>) {
-    section.flags(names.iter().map(String::as_str));
-    section.json.insert(key.to_owned(), names.into());
+/// Names under the line before; the listing has so many of them.
+fn names(section: &mut Section, key: &str, bits: u64, known: &[(u64, &str)], listed: usize) {
+    section.flags(named(bits, &known[..listed]).iter().map(String::as_str));
+    section.json.insert(key.to_owned(), named(bits, known).into());
 }
 
 /// Everything from on-demand paging to device memory, in ibv_devinfo's order.
@@ -75,7 +83,7 @@ pub(super) fn extended(
     driver: Option<&mlx5::QueryDeviceResp>,
 ) {
     let paging = caps.odp_caps;
-    section.flag_list("general_odp_caps", named(paging.general_caps, PAGING), None);
+    section.flag_list("general_odp_caps", named(paging.general_caps, PAGING));
     let by_transport = paging.per_transport_caps;
     for (key, bits) in [
         ("rc_odp_caps", by_transport.rc_odp_caps),
@@ -83,7 +91,11 @@ pub(super) fn extended(
         ("ud_odp_caps", by_transport.ud_odp_caps),
         ("xrc_odp_caps", caps.xrc_odp_caps),
     ] {
-        section.flag_list(key, named(bits.into(), PAGING_TRANSPORT), Some("NO SUPPORT"));
+        section.remark(&format!("{key}:"));
+        if bits == 0 {
+            section.flags(["NO SUPPORT"]);
+        }
+        names(section, key, bits.into(), PAGING_TRANSPORT, PAGING_LISTED);
     }
     match caps.timestamp_mask {
         0 => unsupported(section, "completion_timestamp_mask", "completion_timestamp_mask not supported"),
@@ -100,11 +112,11 @@ pub(super) fn extended(
         clock => section.text("hca_core_clock", format_args!("{clock}kHZ")),
     }
     if caps.raw_packet_caps != 0 {
-        section.flag_list("raw packet caps", named(caps.raw_packet_caps.into(), RAW_PACKET), None);
+        section.flag_list("raw packet caps", named(caps.raw_packet_caps.into(), RAW_PACKET));
     }
     let flags = caps.device_cap_flags_ex;
     section.text("device_cap_flags_ex", format_args!("{flags:#X}"));
-    names(section, "device_cap_flags_ex_names", named(flags >> 32 << 32, EXTENDED));
+    names(section, "device_cap_flags_ex_names", flags >> 32 << 32, EXTENDED, EXTENDED_LISTED);
     large_sends(section, driver);
     hashing(section, caps, driver);
     section.number("max_wq_type_rq", caps.max_wq_type_rq);
@@ -141,7 +153,7 @@ fn queue_pairs(section: &mut Section, types: u32, connected: bool) {
         (bit(qp_type::RC), "SUPPORT_RC"),
     ];
     let known = if connected { &names[..] } else { &names[..2] };
-    section.flag_list("supported_qp", named(types.into(), known), None);
+    section.flag_list("supported_qp", named(types.into(), known));
 }
 
 fn large_sends(section: &mut Section, driver: Option<&mlx5::QueryDeviceResp>) {
@@ -190,7 +202,7 @@ fn tags(section: &mut Section, caps: &TmCaps) {
     inner.number("max_num_tags", caps.max_num_tags);
     inner.number("max_ops", caps.max_ops);
     inner.number("max_sge", caps.max_sge);
-    inner.flag_list("flags", named((caps.flags & 1).into(), &[(1, "IBV_TM_CAP_RC")]), None);
+    inner.flag_list("flags", named((caps.flags & 1).into(), &[(1, "IBV_TM_CAP_RC")]));
     // The device has fields of these names too, so JSON keeps them apart.
     section.text.push_str(&inner.text);
     section.json.insert("tag_matching".to_owned(), json!(inner.json));

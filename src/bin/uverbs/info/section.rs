@@ -62,12 +62,9 @@ impl Section {
     }
 
     /// Names of flags under a title, and a list in JSON.
-    pub(super) fn flag_list(&mut self, key: &str, names: Vec<String>, none: Option<&str>) {
+    pub(super) fn flag_list(&mut self, key: &str, names: Vec<String>) {
         self.remark(&format!("{key}:"));
-        match (names.is_empty(), none) {
-            (true, Some(none)) => self.flags([none]),
-            _ => self.flags(names.iter().map(String::as_str)),
-        }
+        self.flags(names.iter().map(String::as_str));
         self.json.insert(key.to_owned(), names.into());
     }
 

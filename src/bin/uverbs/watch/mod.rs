@@ -82,7 +82,11 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
         eprintln!("uverbs: receiving ended early, counting did not: {status}");
     }
     let released = job.release().map_err(Failure::from);
-    let mut failures = [watched, stopped, ended, released].into_iter().filter_map(Result::err);
+    let mut failures: Vec<_> =
+        [watched, stopped, ended, released].into_iter().filter_map(Result::err).collect();
+    // That nobody reads the output is no failure, and must not hide one.
+    failures.sort_by_key(|failure| failure.exit_code() == 0);
+    let mut failures = failures.into_iter();
     let first = failures.next();
     failures.for_each(|other| other.report());
     first.map_or(Ok(()), Err)

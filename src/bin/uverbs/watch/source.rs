@@ -17,6 +17,9 @@ const BURST: u64 = 64;
 /// Longest sleep of the generator: short against any interval that people watch.
 const NAP: Duration = Duration::from_micros(500);
 
+/// How long a thread is waited for that has been told to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Frames that are ready to go.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -106,8 +109,17 @@ impl Running {
     /// Stops, and says how many frames there were and what went wrong with them.
     pub(super) fn stop(self) -> (u64, Outcome) {
         self.shared.stop.store(true, Ordering::Relaxed);
+        // A capture that is a pipe may keep its thread waiting for ever; the end of the program ends that too.
+        let patience = Instant::now() + PATIENCE;
+        while !self.thread.is_finished() {
+            if Instant::now() > patience {
+                return (self.frames(), Ok(()));
+            }
+            thread::sleep(NAP);
+        }
         let died = |_| Err(Failure::Other("the thread of the traffic died".to_owned()));
         let result = self.thread.join().unwrap_or_else(died);
+        // The thread is over, and has counted all.
         (self.shared.frames.load(Ordering::Relaxed), result)
     }
 }

@@ -100,6 +100,7 @@ fn own_frames_are_heard_only_on_request() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "65,536 rules take hours there")]
 fn a_table_is_full_some_day() {
     let mut table = Table::new(Rules::default());
     for id in 0..=1 << 16 {

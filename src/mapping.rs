@@ -1,18 +1,19 @@
 //! Memory that a device may read and write while we hold it.
 //!
 //! # Safety
-//! - `base..base + len` is one allocation, valid for reads and writes, aligned to eight bytes at least,
-//!   and lives as long as `keep` does: `keep` owns it, and nothing in this file frees or moves it before.
-//! - No Rust reference to this memory is ever made. It is read and written only through
-//!   the atomics below, each checked against `len`, so a device (or the soft device's threads) that
-//!   writes at the same time is a race of values, never undefined behaviour on our side.
+//! - `base..base + len` is one allocation of whole pages, valid for reads and writes, and lives as long as
+//!   `keep` does: `keep` owns it, and nothing in this file frees or moves it before.
+//! - No Rust reference to this memory is ever made but to its aligned 32-bit words, as atomics. Every access
+//!   is one of a whole word, checked against `len`. So a device (or the soft device's threads) that
+//!   writes at the same time is a race of values, never undefined behaviour on our side. One size for
+//!   all is part of this: atomic accesses of different sizes must not race (`std::sync::atomic`).
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
@@ -149,54 +150,53 @@ impl Mapping {
     }
 }
 
-/// Bytes up to the next multiple of eight.
-fn head(place: NonNull<u8>, len: usize) -> usize {
-    place.as_ptr().align_offset(8).min(len)
+/// The words that `len` bytes at `place` are in: each with its first byte of them, and how many of them it has.
+fn words(place: NonNull<u8>, len: usize) -> impl Iterator<Item = (NonNull<u32>, usize, usize)> {
+    let before = place.addr().get() % 4;
+    (0..(before + len).div_ceil(4)).map(move |i| {
+        let start = if i == 0 { before } else { 0 };
+        let end = (before + len - 4 * i).min(4);
+        // Of the allocation that `place` is in, which consists of whole words: see the callers.
+        let word = place.as_ptr().wrapping_sub(before).wrapping_add(4 * i);
+        (NonNull::new(word).unwrap_or(place).cast(), start, end - start)
+    })
 }
 
 /// Copies out of memory that a device or another thread may be writing.
 ///
 /// # Safety
-/// `from` is valid for atomic reads of `to.len()` bytes.
-pub(crate) unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
-    let (head, rest) = to.split_at_mut(head(from, to.len()));
-    let (words, tail) = rest.as_chunks_mut::<8>();
-    let (middle, end) = (head.len(), head.len() + words.len() * 8);
-    for (i, byte) in head.iter_mut().enumerate() {
-        // SAFETY: `i < to.len()`.
-        *byte = unsafe { AtomicU8::from_ptr(from.add(i).as_ptr()) }.load(Ordering::Relaxed);
-    }
-    for (i, word) in words.iter_mut().enumerate() {
-        // SAFETY: eight bytes at `middle + 8 * i < to.len()`, aligned by the choice of `head`.
-        let place = unsafe { AtomicU64::from_ptr(from.add(middle + 8 * i).cast().as_ptr()) };
-        *word = place.load(Ordering::Relaxed).to_ne_bytes();
-    }
-    for (i, byte) in tail.iter_mut().enumerate() {
-        // SAFETY: `end + i < to.len()`.
-        *byte = unsafe { AtomicU8::from_ptr(from.add(end + i).as_ptr()) }.load(Ordering::Relaxed);
+/// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
+unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
+    for (word, start, len) in words(from, to.len()) {
+        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
+        let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Relaxed).to_ne_bytes();
+        let (part, rest) = to.split_at_mut(len);
+        part.copy_from_slice(&value[start..start + len]);
+        to = rest;
     }
 }
 
 /// Copies into memory that a device or another thread may be reading.
 ///
 /// # Safety
-/// `to` is valid for atomic writes of `from.len()` bytes.
-pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
-    let (head, rest) = from.split_at(head(to, from.len()));
-    let (words, tail) = rest.as_chunks::<8>();
-    let (middle, end) = (head.len(), head.len() + words.len() * 8);
-    for (i, byte) in head.iter().enumerate() {
-        // SAFETY: `i < from.len()`.
-        unsafe { AtomicU8::from_ptr(to.add(i).as_ptr()) }.store(*byte, Ordering::Relaxed);
-    }
-    for (i, word) in words.iter().enumerate() {
-        // SAFETY: eight bytes at `middle + 8 * i < from.len()`, aligned by the choice of `head`.
-        let place = unsafe { AtomicU64::from_ptr(to.add(middle + 8 * i).cast().as_ptr()) };
-        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-    }
-    for (i, byte) in tail.iter().enumerate() {
-        // SAFETY: `end + i < from.len()`.
-        unsafe { AtomicU8::from_ptr(to.add(end + i).as_ptr()) }.store(*byte, Ordering::Relaxed);
+/// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
+unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
+    for (word, start, len) in words(to, from.len()) {
+        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
+        let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
+        let (part, rest) = from.split_at(len);
+        from = rest;
+        if let Ok(whole) = part.try_into() {
+            word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
+            continue;
+        }
+        // The word's other bytes are somebody else's, who may be writing them.
+        let merge = |old: u32| {
+            let mut bytes = old.to_ne_bytes();
+            bytes[start..start + len].copy_from_slice(part);
+            Some(u32::from_ne_bytes(bytes))
+        };
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
     }
 }
 
@@ -216,6 +216,25 @@ mod tests {
                 assert_eq!(back, bytes);
             }
         }
+    }
+
+    #[test]
+    fn threads_may_copy_at_any_alignment() {
+        let map = Mapping::block(64).unwrap();
+        std::thread::scope(|scope| {
+            for (offset, len) in [(0, 7), (7, 9), (16, 5), (21, 3)] {
+                let map = &map;
+                scope.spawn(move || {
+                    let mut back = [0; 64];
+                    for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
+                        assert!(map.write(offset, &[len as u8; 9][..len]));
+                        assert!(map.read(0, &mut back) && map.read(offset, &mut back[..len]));
+                        // Neighbours in the same word have left it alone.
+                        assert_eq!(back[..len], [len as u8; 9][..len]);
+                    }
+                });
+            }
+        });
     }
 
     #[test]
