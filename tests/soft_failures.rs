@@ -287,7 +287,8 @@ fn forbid(pair: &Pair, left: AccessFlags) {
 
 #[test]
 fn nobody_there_is_out_of_retries() {
-    let bad: [(&str, fn(&Pair)); 6] = [
+    type Row = (&'static str, fn(&Pair));
+    let bad: [Row; 6] = [
         ("not there", |p| drop(done(&p.b.file, destroy_qp(p.qb.handle)))),
         ("not ready", |p| assert_eq!(p.b.modify(&change(RC, p.qb.handle, 0, qp_state::RESET)), Ok(()))),
         ("broken", |p| assert_eq!(p.b.modify(&change(RC, p.qb.handle, 0, qp_state::ERR)), Ok(()))),
