@@ -13,7 +13,7 @@ use uverbs_abi::rxe::Sge;
 use uverbs_abi::types::{
     AccessFlags, QpAttrMask, SendFlags, event_type, qp_state, qp_type, wc_status, wr_opcode,
 };
-use uverbs_abi::write::ModifyQp;
+use uverbs_abi::write::{ModifyQp, ReregMr, cmd};
 use verbs::*;
 
 const RC: u8 = qp_type::RC;
@@ -287,8 +287,8 @@ fn forbid(pair: &Pair, left: AccessFlags) {
 
 #[test]
 fn nobody_there_is_out_of_retries() {
-    type Row = (&'static str, fn(&Pair));
-    let bad: [Row; 6] = [
+    type Bad = (&'static str, fn(&Pair));
+    let bad: [Bad; 6] = [
         ("not there", |p| drop(done(&p.b.file, destroy_qp(p.qb.handle)))),
         ("not ready", |p| assert_eq!(p.b.modify(&change(RC, p.qb.handle, 0, qp_state::RESET)), Ok(()))),
         ("broken", |p| assert_eq!(p.b.modify(&change(RC, p.qb.handle, 0, qp_state::ERR)), Ok(()))),
@@ -311,4 +311,37 @@ fn again(pair: &Pair, wrong: fn(&mut ModifyQp)) {
         wrong(&mut request);
         assert_eq!(pair.b.modify(&request), Ok(()));
     }
+}
+
+#[test]
+fn a_region_can_become_another_one() {
+    let pair = Pair::new(RC);
+    let (access, address) = (AccessFlags::LOCAL_WRITE, pair.b.address);
+    let request = ReregMr { start: address, hca_va: address, length: 64, ..Default::default() };
+    let ask = |flags, request: ReregMr| {
+        let request = ReregMr { flags, ..request };
+        pair.b.file.invoke(&mut write(cmd::REREG_MR, &request, 8))
+    };
+    // It is the second handle of its file.
+    let request = ReregMr { mr_handle: 2, access_flags: access.bits(), ..request };
+    assert_eq!(ask(0, request), Err(nix::libc::EINVAL));
+    assert_eq!(ask(8, request), Err(nix::libc::EOPNOTSUPP));
+    assert_eq!(ask(1, ReregMr { hca_va: address + 1, ..request }), Err(nix::libc::EINVAL));
+    assert_eq!(ask(1, ReregMr { length: 1 << 40, ..request }), Err(nix::libc::EFAULT));
+    assert_eq!(ask(2, ReregMr { pd_handle: 99, ..request }), Err(nix::libc::ENOENT));
+    assert_eq!(ask(4, ReregMr { access_flags: 2, ..request }), Err(nix::libc::EINVAL));
+    // Shorter: a write to its old end is refused.
+    assert_eq!(ask(1, request), Ok(()));
+    let write_at = |offset| {
+        Post::new(1, wr_opcode::RDMA_WRITE, &[pair.a.piece(0, 8)]).remote(address + offset, pair.b.key)
+    };
+    pair.send(&[write_at(56)]);
+    assert_eq!(ends(&pair.a.take()), [(1, OK)]);
+    pair.send(&[write_at(57)]);
+    assert_eq!(ends(&pair.a.take()), [(1, wc_status::REM_ACCESS_ERR)]);
+    // Elsewhere: its old domain is free again.
+    let domain = new_pd(&pair.b.file);
+    assert_eq!(ask(2 | 4, ReregMr { pd_handle: domain, ..request }), Ok(()));
+    let destroy_pd = |handle| destroy(uverbs_abi::ids::pd::OBJECT, 0, handle);
+    assert_eq!(pair.b.file.invoke(&mut destroy_pd(domain)), Err(nix::libc::EBUSY));
 }

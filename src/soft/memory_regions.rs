@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::ids::mr::query::{HANDLE, RESP_IOVA, RESP_LENGTH, RESP_LKEY, RESP_RKEY};
 use uverbs_abi::rxe::Sge;
 use uverbs_abi::types::AccessFlags;
-use uverbs_abi::write::{RegMr, RegMrResp};
+use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp};
 
 use super::call::Call;
 use super::memory::Memory;
@@ -48,14 +48,8 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     check_access(access)?;
     let pd = call.lookup(Kind::Pd, request.pd_handle.into())?.id;
 
-    let (start, length) = (request.start, request.length);
-    let own = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
-    let blocks = own.unwrap_or_else(|| call.command.registered().map_or(&[], std::slice::from_ref));
-    let memory = Memory::register(blocks, start, length)?;
-    let iova = request.hca_va;
-    if iova.checked_add(length).is_none() {
-        return Err(Errno::EINVAL);
-    }
+    let (iova, length) = (request.hca_va, request.length);
+    let memory = pin(call, request.start, length, iova)?;
     if call.state.mrs.len() >= call.state.profile.max_mr as usize {
         return Err(Errno::ENOMEM);
     }
@@ -68,6 +62,58 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     call.made(id);
     call.respond(&RegMrResp { mr_handle, lkey: key, rkey: key })
+}
+
+/// The memory behind addresses of the process, to be seen at others by the device.
+fn pin(call: &Call<'_, '_, '_>, start: u64, length: u64, iova: u64) -> Result<Memory, Errno> {
+    let own = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
+    let blocks = own.unwrap_or_else(|| call.command.registered().map_or(&[], std::slice::from_ref));
+    let memory = Memory::register(blocks, start, length)?;
+    if iova.checked_add(length).is_some() { Ok(memory) } else { Err(Errno::EINVAL) }
+}
+
+/// Bits of [`ReregMr::flags`].
+const TRANSLATION: u32 = 1 << 0;
+const DOMAIN: u32 = 1 << 1;
+const ACCESS: u32 = 1 << 2;
+
+/// `ib_uverbs_rereg_mr`, Linux 6.1, of a device like mlx5: rxe has it later. The keys stay as they are.
+pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ReregMr = call.request()?;
+    let has = |flag| request.flags & flag != 0;
+    if request.flags == 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.flags & !(TRANSLATION | DOMAIN | ACCESS) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if has(TRANSLATION) && request.start % 4096 != request.hca_va % 4096 {
+        return Err(Errno::EINVAL);
+    }
+    let id = call.lookup(Kind::Mr, request.mr_handle.into())?.id;
+    let access = AccessFlags::from_bits_retain(request.access_flags);
+    if has(ACCESS) {
+        check_access(access)?;
+    }
+    let pd = if has(DOMAIN) { Some(call.lookup(Kind::Pd, request.pd_handle.into())?.id) } else { None };
+    let moved =
+        has(TRANSLATION).then(|| pin(call, request.start, request.length, request.hca_va)).transpose()?;
+    let mr = call.state.mrs.get_mut(&id).ok_or(Errno::EINVAL)?;
+    if let Some(memory) = moved {
+        (mr.memory, mr.iova, mr.length) = (memory, request.hca_va, request.length);
+    }
+    if has(ACCESS) {
+        mr.access = access;
+    }
+    let (key, old) = (mr.key, mr.pd);
+    if let Some(pd) = pd {
+        mr.pd = pd;
+        if let Some(pd) = call.state.pds.get_mut(&pd) {
+            pd.uses += 1;
+        }
+        call.state.release(old);
+    }
+    call.respond(&ReregMrResp { lkey: key, rkey: key })
 }
 
 /// `UVERBS_METHOD_QUERY_MR`.

@@ -1,13 +1,17 @@
 //! The soft device: a complete RDMA device inside the process, for tests and for machines without hardware.
 //!
 //! It answers the same commands that the kernel answers, by the same rules and with the same errno: those of the
-//! uverbs core, of mlx5's flows and counters, and of rxe's queues, as of Linux 6.1. It carries raw Ethernet
-//! frames between its own queue pairs and, with [`SoftDevice::inject`], from the wire. One thing it never asks
-//! for is a capability.
+//! uverbs core, of mlx5's flows and counters, and of rxe's queues, as of Linux 6.1. It carries messages and
+//! datagrams between its own queue pairs, raw Ethernet frames too, and with [`SoftDevice::inject`] those from the
+//! wire. One thing it never asks for is a capability.
 //!
 //! What it does otherwise than hardware:
 //! - its port is looped back: what is sent comes in again, except to the sender itself;
 //! - its queues are rxe's rings but take raw packets, which rxe does not;
+//! - messages and datagrams do not become frames: no flow and no capture sees them; nothing of them gets lost on
+//!   the way, and nothing is timed: a message that its receiver is not ready for waits, if the sender's RNR retry
+//!   count is 7, until the next command that the device gets, and fails at once with a smaller count; so does
+//!   one to a queue pair that is not there;
 //! - a flow tag is in the completion's immediate data;
 //! - events that were written stay readable after their object is destroyed, and none is reported as read.
 

@@ -218,7 +218,7 @@ impl State {
     }
 
     /// One object less in this protection domain.
-    fn release(&mut self, pd: u32) {
+    pub(super) fn release(&mut self, pd: u32) {
         if let Some(pd) = self.pds.get_mut(&pd) {
             pd.uses = pd.uses.saturating_sub(1);
         }

@@ -38,6 +38,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::ATTACH_MCAST => multicast::attach,
         cmd::DETACH_MCAST => multicast::detach,
         cmd::REG_MR => memory_regions::register,
+        cmd::REREG_MR => memory_regions::reregister,
         cmd::DEREG_MR => dereg_mr,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,
         cmd::DESTROY_CQ => destroy_cq,

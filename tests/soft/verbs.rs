@@ -201,7 +201,7 @@ pub(crate) fn create_ah(pd: u32, gid: [u8; 16], sgid_index: u8) -> RawCommand {
 }
 
 fn dma(pieces: &[Sge]) -> DmaInfo {
-    let length = pieces.iter().map(|piece| piece.length).sum();
+    let length = pieces.iter().fold(0_u32, |sum, piece| sum.wrapping_add(piece.length));
     DmaInfo { length, resid: length, num_sge: pieces.len() as u32, ..DmaInfo::new_zeroed() }
 }
 
