@@ -96,14 +96,14 @@ impl Request {
 /// What the rule has so far: headers outside and inside a tunnel, and actions.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    layers: [Vec2; 2],
+    layers: [Layers; 2],
     ether_type: [Option<u16>; 2],
     tag: bool,
     drop: bool,
 }
 
-/// The layers seen, at most one of each kind.
-type Vec2 = [Option<Layer>; 6];
+/// The layers seen in one place: one of each kind, or the rule is refused.
+type Layers = [Option<Layer>; 6];
 
 impl<K: RuleType> FlowRule<K> {
     fn new(type_: u32, port: u8) -> Self {
