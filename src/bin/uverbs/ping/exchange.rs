@@ -84,6 +84,8 @@ impl Peer {
         stream.set_read_timeout(Some(NAP))?;
         stream.set_write_timeout(Some(timeout))?;
         let address = stream.peer_addr()?;
+        // An IPv4 client of an IPv6 socket is still one.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Ok(Self { stream, address, timeout, stop: stop.clone() })
     }
 
