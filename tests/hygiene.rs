@@ -27,9 +27,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("object", &["command", "context", "error"]),
     ("pd", &["command", "context", "error", "object"]),
     ("mr", &["command", "error", "mapping", "object", "pd"]),
+    ("ah", &["command", "error", "object", "pd"]),
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
-    ("qp", &["command", "cq", "error", "mr", "object", "pd", "provider"]),
+    ("qp", &["ah", "command", "cq", "error", "mr", "object", "pd", "provider"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
 ];

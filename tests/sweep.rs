@@ -11,7 +11,9 @@ use uverbs::{AccessFlags, Context, Eth, FlowRule, Result};
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
-    for errno in [EINVAL, ENOMEM, 5, EBUSY] {
+    // Miri looks at memory, for which it does not matter which errno it is.
+    let errnos = if cfg!(miri) { &[EINVAL][..] } else { &[EINVAL, ENOMEM, 5, EBUSY] };
+    for &errno in errnos {
         let mut nth = 0;
         loop {
             nth += 1;

@@ -193,12 +193,16 @@ impl<'a> Command<'a> {
 
     /// A struct that goes in and that holds, at `at`, the address of `inner`.
     pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
-        if outer.len() <= MAX_INLINE || self.nested.is_some() || at + size_of::<u64>() > outer.len() {
+        let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());
+        if outer.len() <= MAX_INLINE || self.nested.is_some() || !fits {
             self.unsendable = Some("only one nested input, with its address inside the outer one");
             return self;
         }
-        let attr = self.push(id, outer.len(), 0, Buffer::Nest(outer));
-        self.nested = Some(Nested { attr, at, bytes: inner });
+        let attr = self.len();
+        self.push(id, outer.len(), 0, Buffer::Nest(outer));
+        if attr < self.len() {
+            self.nested = Some(Nested { attr, at, bytes: inner });
+        }
         self
     }
 

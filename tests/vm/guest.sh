@@ -60,8 +60,8 @@ same_resources() {
     resources >"$OUT/resources.after" && cmp -s "$OUT/resources.before" "$OUT/resources.after"
 }
 
-device_tests() { # device_tests DEVICE: the tests that run on any device
-    UVERBS_TEST_DEVICE=$1 "$UVERBS_TEST_BIN" --show-output || return
+device_tests() { # device_tests DEVICE BINARY: the tests that run on any device
+    UVERBS_TEST_DEVICE=$1 "$2" --show-output || return
     if grep -q '^test result: ok\. 0 passed' "$OUT/$name.out"; then
         echo "not one test ran" >&2
         return 1

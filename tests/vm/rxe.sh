@@ -1,7 +1,7 @@
 #!/bin/sh
 # Lane rxe: the kernel's software RoCE device on a dummy network interface. Runs in the guest; see guest.sh.
 #
-# usage: rxe.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BIN and PYTHON, or UVERBS_VM_COMMAND, in the environment
+# usage: rxe.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BINS and PYTHON, or UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -97,8 +97,11 @@ for transport in rc ud; do
     step "ping-$transport-both" ping_pair "$transport" ours ours
 done
 step ping-loopback ping_loopback
-step tests device_tests "$device"
-record_skips tests
+for binary in $UVERBS_TEST_BINS; do
+    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
+    step "$tests" device_tests "$device" "$binary"
+    record_skips "$tests"
+done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish
