@@ -155,7 +155,12 @@ fn what_a_driver_lacks_is_unsupported_with_a_hint() {
         );
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(4).unwrap();
-        refuses(pd.raw_packet(&cq).create(), ErrorKind::Unsupported, EOPNOTSUPP, "no queue pairs of this type");
+        refuses(
+            pd.raw_packet(&cq).create(),
+            ErrorKind::Unsupported,
+            EOPNOTSUPP,
+            "no queue pairs of this type",
+        );
     });
 }
 

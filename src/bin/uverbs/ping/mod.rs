@@ -8,7 +8,7 @@ mod transport;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use uverbs::{ConnectionOptions, Context, Endpoint, GidKind, Rc, Ud};
+use uverbs::{ConnectionOptions, Context, Endpoint, ErrorKind, GidKind, Rc, Ud};
 
 use self::exchange::Peer;
 use self::report::{Report, Role};
@@ -52,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
     /// The TCP port where the sides meet.
-    #[arg(short, long, value_name = "TCPPORT", default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "TCPPORT", default_value_t = 18515)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port_number: u16,
     /// Longest wait for the other side, at each step: 10s, 500ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
@@ -85,7 +86,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
     let size = args.size_of::<T>(target, &context)?;
     let plan = Plan { iters: args.iters, size: size as usize };
-    let options = ConnectionOptions::new(args.ib_port, args.gid_index(&context)?);
+    let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?);
     let mut output = Output::new();
     let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];
     // The embedded device is inside this process: nobody else reaches it.
@@ -130,9 +131,16 @@ impl Args {
         Ok(size)
     }
 
-    fn gid_index(&self, context: &Context) -> Outcome<u8> {
+    fn gid_index(&self, target: &Target, context: &Context) -> Outcome<u8> {
         if let Some(index) = self.gid_index {
-            return Ok(index);
+            // Drivers do not agree on the error for an index beyond the table.
+            return match context.gid(self.ib_port, index.into()) {
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
+                    let (port, name) = (self.ib_port, target.device.name());
+                    Err(Failure::NotFound(format!("no GID {index} on port {port} of {name}: {error}")))
+                }
+                other => Ok(other.map(|_| index)?),
+            };
         }
         let gids = context.gid_table()?;
         let found = gids.iter().find(|gid| {
