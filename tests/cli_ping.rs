@@ -195,6 +195,9 @@ fn a_peer_that_is_nowhere_does_not_answer() {
         assert!(done.is_empty() || done == b"done\0", "{done:?}");
     });
     if let Some(told) = told {
-        println!("{told}");
+        assert!(
+            told.contains("message 1 of 1000") && told.contains("the other side does not answer"),
+            "{told}"
+        );
     }
 }

@@ -20,7 +20,7 @@ const DEPTH: u32 = 500;
 const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 /// Looks at a completion queue between two looks at the clock; then others get the processor.
-const SPINS: u32 = 64;
+const SPINS: u64 = 64;
 /// What the memory for sending is filled with.
 const FILL: u8 = 0x7b;
 
@@ -160,6 +160,11 @@ impl<T: Transport> Side<T> {
         let (what, done) = if receive { ("receiving", self.received) } else { ("sending", self.sent) };
         let hint = match status {
             Status::RetryExceeded => ": the other side does not answer",
+            // The errors of a message that is longer than the room for it, on either side.
+            Status::LocalLength
+            | Status::LocalQpOperation
+            | Status::RemoteInvalidRequest
+            | Status::RemoteOperation => ": is --size the same on both sides?",
             _ => "",
         };
         Failure::Other(format!("{what} message {} of {}: {status}{hint}", done + 1, self.plan.iters))
@@ -178,7 +183,7 @@ impl<T: Transport> Side<T> {
 /// Sends messages to and fro until there were as many as planned, or a signal comes. `sides` are those in this
 /// process: one, or both.
 pub(super) fn play<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop: &Stop) -> Outcome {
-    let (mut moved, mut idle) = (Instant::now(), 0_u32);
+    let (mut moved, mut idle) = (Instant::now(), 0_u64);
     while !sides.iter().all(Side::is_done) {
         let mut any = false;
         for side in &mut *sides {
