@@ -43,6 +43,40 @@ device_node() {
     ls -l "$node" && test -c "$node"
 }
 
+# The pings: 100 messages each way, ours on one side and Debian's pingpong program on the other, or ours on both.
+
+address=192.0.2.1
+tcp_port=18515
+
+listening() { # a server waits on the TCP port
+    ss -Hltn "sport = :$tcp_port" | grep -q .
+}
+
+ping_pair() { # ping_pair TRANSPORT CLIENT SERVER, each being ours or theirs
+    ping_side "$1" "$3" >"$OUT/$name.server" 2>&1 &
+    server=$!
+    until_true 10 listening || { cat "$OUT/$name.server" >&2; return 1; }
+    status=0
+    ping_side "$1" "$2" "$address" || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    cat "$OUT/$name.server"
+    return "$status"
+}
+
+ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
+    size=1024
+    case $2 in
+    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size $size ${3:+"$3"} ;;
+    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s $size ${3:+"$3"} ;;
+    esac
+}
+
+ping_loopback() {
+    for transport in rc ud; do
+        timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100 || return
+    done
+}
+
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -57,6 +91,12 @@ step node device_node
 step info "$UVERBS_BIN" info "$device"
 step ibv_devinfo ibv_devinfo -v -d "$device"
 step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+for transport in rc ud; do
+    step "ping-$transport-client" ping_pair "$transport" ours theirs
+    step "ping-$transport-server" ping_pair "$transport" theirs ours
+    step "ping-$transport-both" ping_pair "$transport" ours ours
+done
+step ping-loopback ping_loopback
 for binary in $UVERBS_TEST_BINS; do
     tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$binary"

@@ -8,15 +8,13 @@ use serde::Serialize;
 use uverbs::{Eth, FlowRule, ReadCountersFlags};
 
 use crate::Outcome;
-use crate::failure::Failure;
 use crate::job::Job;
 use crate::output::Output;
+use crate::samples::{histogram, record};
 use crate::target::Target;
 
 /// An address that no packet is for: the rule takes nothing away from anybody.
 const NOBODY: [u8; 6] = [0x02, 0, 0, 0, 0, 0xfe];
-/// Longest time that is told apart, in ns.
-const LONGEST: u64 = 60_000_000_000;
 /// Pairs of clock reads that the timer's own cost is the median of.
 const TIMER_SAMPLES: u64 = 10_000;
 
@@ -103,14 +101,6 @@ fn measure(job: &mut Job, args: &ReadArgs) -> Outcome<Histogram<u64>> {
         record(&mut histogram, start);
     }
     Ok(histogram)
-}
-
-fn histogram() -> Outcome<Histogram<u64>> {
-    Histogram::new_with_bounds(1, LONGEST, 3).map_err(|error| Failure::Other(error.to_string()))
-}
-
-fn record(histogram: &mut Histogram<u64>, start: Instant) {
-    histogram.saturating_record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// What the two looks at the clock cost that each sample contains; the median, in ns.

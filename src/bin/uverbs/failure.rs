@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as MissingSubcommand;
 use uverbs::RuleError;
 
+use crate::Outcome;
+
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -74,6 +76,17 @@ impl Failure {
             _ => writeln!(stderr, "uverbs: {self}"),
         };
     }
+}
+
+/// The first failure of several steps that were all tried; the others are reported here.
+pub(crate) fn first(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
+    let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    // That nobody reads the output is no failure, and must not hide one.
+    failures.sort_by_key(|failure| failure.exit_code() == 0);
+    let mut failures = failures.into_iter();
+    let first = failures.next();
+    failures.for_each(|other| other.report());
+    first.map_or(Ok(()), Err)
 }
 
 /// Answers a command line that cannot be understood, or that asks for help.

@@ -124,7 +124,7 @@ impl Job {
 }
 
 /// What could not be destroyed is dropped, which tries once more.
-fn told<T>(result: Result<(), (T, Error)>) -> uverbs::Result<()> {
+pub(crate) fn told<T>(result: Result<(), (T, Error)>) -> uverbs::Result<()> {
     result.map_err(|(_, error)| error)
 }
 

@@ -1,4 +1,5 @@
-//! The program `uverbs`: lists RDMA devices, describes one, watches packets being counted, and measures.
+//! The program `uverbs`: lists RDMA devices, describes one, watches packets being counted, sends messages to
+//! and fro, and measures.
 //!
 //! `docs/cli.md` is its manual.
 #![forbid(unsafe_code)]
@@ -9,6 +10,9 @@ mod failure;
 mod info;
 mod job;
 mod output;
+mod ping;
+mod samples;
+mod stop;
 mod target;
 mod units;
 mod watch;
@@ -19,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// RDMA devices from user space: list, describe, count packets, measure.
+/// RDMA devices from user space: list, describe, count packets, ping, measure.
 #[derive(Debug, Parser)]
 #[command(name = "uverbs", version, after_help = failure::EXIT_CODES)]
 struct Cli {
@@ -38,6 +42,9 @@ enum Command {
     Info(info::Args),
     /// Count the packets that a rule takes, and print the values every interval.
     Watch(watch::Args),
+    /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and `ibv_ud_pingpong` do and with
+    /// them as the other side, and tell how long they take.
+    Ping(ping::Args),
     /// Measure.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -52,6 +59,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Info(args) => info::run(args, cli.trace),
         Command::Watch(args) => watch::run(args, cli.trace),
+        Command::Ping(args) => ping::run(args, cli.trace),
         Command::Bench(command) => bench::run(command, cli.trace),
     };
     match result {

@@ -5,28 +5,24 @@ mod source;
 mod spec;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
 use uverbs::{AnyRule, Eth, FlowRule, ReadCountersFlags};
 
 use self::reading::Reading;
 use self::source::{Running, Source};
 use self::spec::Spec;
 use crate::Outcome;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::job::Job;
 use crate::output::Output;
+use crate::stop::Stop;
 use crate::target::Target;
 use crate::units;
 
 /// Longest time between two looks at the receive queue and at signals.
 const NAP: Duration = Duration::from_millis(2);
-/// What a signal's default action would end with: 128 and the number of SIGINT.
-const INTERRUPTED: i32 = 130;
 
 /// Options of `uverbs watch`.
 #[derive(Debug, clap::Args)]
@@ -66,7 +62,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let target = Target::find(&args.device, trace)?;
     let rule = args.rule(&target)?;
     let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
-    let stop = signals()?;
+    let stop = Stop::on_signals()?;
     let mut job = Job::start(&target, args.port, rule, ReadCountersFlags::empty(), true)?;
     let running = match (source, target.soft) {
         (Some(source), Some(soft)) => Some(source.start(soft)?),
@@ -82,14 +78,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
         eprintln!("uverbs: receiving ended early, counting did not: {status}");
     }
     let released = job.release().map_err(Failure::from);
-    let mut failures: Vec<_> =
-        [watched, stopped, ended, released].into_iter().filter_map(Result::err).collect();
-    // That nobody reads the output is no failure, and must not hide one.
-    failures.sort_by_key(|failure| failure.exit_code() == 0);
-    let mut failures = failures.into_iter();
-    let first = failures.next();
-    failures.for_each(|other| other.report());
-    first.map_or(Ok(()), Err)
+    failure::first([watched, stopped, ended, released])
 }
 
 impl Args {
@@ -131,21 +120,10 @@ impl Args {
     }
 }
 
-/// A flag that SIGINT and SIGTERM set. The second signal ends the program at once.
-fn signals() -> Outcome<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
-            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-            .map_err(|error| Failure::Other(format!("no handler for signals: {error}")))?;
-    }
-    Ok(flag)
-}
-
 /// A watch under way.
 struct Watch<'a> {
     args: &'a Args,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     job: &'a mut Job,
     running: Option<Running>,
     previous: Reading,
@@ -164,7 +142,7 @@ impl Watch<'_> {
             let mut offered = self.running.as_ref().map(Running::frames);
             if last {
                 // The last reading has the totals: all of a capture, and nothing on its way any more.
-                while self.running.as_ref().is_some_and(Running::goes_on) && !self.stopped() {
+                while self.running.as_ref().is_some_and(Running::goes_on) && !self.stop.is_set() {
                     self.job.drain()?;
                     thread::sleep(NAP);
                 }
@@ -189,10 +167,6 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
     /// Receives until a reading is due; true if it is to be the last one for another reason than its number.
     fn wait(&mut self, due: Instant) -> Outcome<bool> {
         loop {
@@ -200,7 +174,7 @@ impl Watch<'_> {
             let over = self.args.count.is_none()
                 && self.args.pcap.is_some()
                 && self.running.as_ref().is_none_or(Running::is_done);
-            if over || self.stopped() {
+            if over || self.stop.is_set() {
                 return Ok(true);
             }
             let left = due.saturating_duration_since(Instant::now());

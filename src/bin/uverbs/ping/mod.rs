@@ -1,0 +1,194 @@
+//! `uverbs ping`: messages to and fro between two queue pairs, and how long they take.
+
+mod exchange;
+mod report;
+mod side;
+mod transport;
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use uverbs::{ConnectionOptions, Context, Endpoint, ErrorKind, GidKind, Rc, Ud};
+
+use self::exchange::Peer;
+use self::report::{Report, Role};
+use self::side::{Plan, Side};
+use self::transport::Transport;
+use crate::Outcome;
+use crate::failure::{self, Failure};
+use crate::output::Output;
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::units;
+
+/// How an IPv4 address begins as a GID.
+const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// Options of `uverbs ping`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The device: a name such as mlx5_0, a node such as /dev/infiniband/uverbs0, or soft0, which is its own
+    /// other side.
+    #[arg(long, value_name = "DEV")]
+    device: String,
+    /// The host where a server waits. Without it this is the server: it waits for one client.
+    host: Option<String>,
+    /// Both sides in this process.
+    #[arg(long, conflicts_with = "host")]
+    loopback: bool,
+    /// The kind of queue pair.
+    #[arg(long, default_value = "rc")]
+    transport: Kind,
+    /// Messages each way, the same on both sides.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    iters: u64,
+    /// Bytes of a message, the same on both sides; 4096 if not given, with ud 1024.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    size: Option<u32>,
+    /// Index of the own GID; if not given, that of the first RoCE v2 address that is an IPv4 address, else 0.
+    #[arg(long, value_name = "INDEX")]
+    gid_index: Option<u8>,
+    /// The device's port, from 1.
+    #[arg(long, value_name = "PORT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    ib_port: u8,
+    /// The TCP port where the sides meet.
+    #[arg(short, long, value_name = "TCPPORT", default_value_t = 18515)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    port_number: u16,
+    /// Longest wait for the other side, at each step: 10s, 500ms, 2m.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    timeout: Duration,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The kind of queue pair.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// Reliably connected.
+    Rc,
+    /// Datagrams, up to what the port sends in one packet. One that is lost ends the ping.
+    Ud,
+}
+
+pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
+    let target = Target::find(&args.device, trace)?;
+    let stop = Stop::on_signals()?;
+    match args.transport {
+        Kind::Rc => ping::<Rc>(args, &target, &stop),
+        Kind::Ud => ping::<Ud>(args, &target, &stop),
+    }
+}
+
+fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
+    let context = target.open()?;
+    let size = args.size_of::<T>(target, &context)?;
+    let plan = Plan { iters: args.iters, size: size as usize };
+    let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?);
+    let mut output = Output::new();
+    let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];
+    // The embedded device is inside this process: nobody else reaches it.
+    if args.loopback || (target.soft.is_some() && args.host.is_none()) {
+        sides.push(Side::new(&context, &options, plan, psn())?);
+    }
+    let met = args.meet(&mut sides, &options, &mut output, stop);
+    let start = Instant::now();
+    let played = match met {
+        Ok(Some((role, remote))) => {
+            let begun = if role.begins() { sides[0].send() } else { Ok(()) };
+            let done = begun.and_then(|()| side::play(&mut sides, args.timeout, stop));
+            done.map(|()| Some(Report::new(args, target, role, remote, &sides[0], size, start.elapsed())))
+        }
+        other => other.map(|_| None),
+    };
+    let released = sides.into_iter().map(|side| side.release().map_err(Failure::from));
+    let released = failure::first(released.collect::<Vec<_>>());
+    let printed = played.and_then(|report| match report {
+        Some(report) if args.json => output.json(&report),
+        Some(report) => output.text(&report),
+        // A signal came before the two sides had met.
+        None => Ok(()),
+    });
+    failure::first([printed, released])
+}
+
+impl Args {
+    /// Bytes of a message.
+    fn size_of<T: Transport>(&self, target: &Target, context: &Context) -> Outcome<u32> {
+        let (port, ports, name) = (self.ib_port, target.device.ports(), target.device.name());
+        if u32::from(port) > ports {
+            return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
+        }
+        let longest = T::longest(&context.query_port(port)?.legacy_resp);
+        let size = self.size.unwrap_or(T::SIZE);
+        if size > longest {
+            let text =
+                format!("--size {size}: a message is at most {longest} bytes on port {port} of {name}");
+            return Err(Failure::Usage(text));
+        }
+        Ok(size)
+    }
+
+    fn gid_index(&self, target: &Target, context: &Context) -> Outcome<u8> {
+        if let Some(index) = self.gid_index {
+            // Drivers do not agree on the error for an index beyond the table.
+            return match context.gid(self.ib_port, index.into()) {
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
+                    let (port, name) = (self.ib_port, target.device.name());
+                    Err(Failure::NotFound(format!("no GID {index} on port {port} of {name}: {error}")))
+                }
+                other => Ok(other.map(|_| index)?),
+            };
+        }
+        let gids = context.gid_table()?;
+        let found = gids.iter().find(|gid| {
+            gid.port == u32::from(self.ib_port) && gid.kind == GidKind::RoceV2 && gid.raw.starts_with(&IPV4)
+        });
+        Ok(found.and_then(|gid| u8::try_from(gid.index).ok()).unwrap_or(0))
+    }
+
+    /// Connects this side and the other; none if a signal came first.
+    fn meet<T: Transport>(
+        &self,
+        sides: &mut [Side<T>],
+        options: &ConnectionOptions,
+        output: &mut Output,
+        stop: &Stop,
+    ) -> Outcome<Option<(Role, Endpoint)>> {
+        let side = match sides {
+            [one, two] => {
+                one.connect(options, &two.local)?;
+                two.connect(options, &one.local)?;
+                return Ok(Some((Role::Loopback, two.local)));
+            }
+            [side, ..] => side,
+            [] => return Ok(None),
+        };
+        if let Some(host) = &self.host {
+            let mut server = Peer::connect(host, self.port_number, self.timeout, stop)?;
+            server.tell(&side.local)?;
+            let Some(remote) = server.hear()? else { return Ok(None) };
+            side.connect(options, &remote)?;
+            server.say_done()?;
+            return Ok(Some((Role::Client(server.address()), remote)));
+        }
+        let listener = exchange::listen(self.port_number)?;
+        if !self.json {
+            output.line(format_args!("waiting for a client on TCP port {}", self.port_number))?;
+        }
+        let Some(mut client) = Peer::accept(&listener, self.timeout, stop)? else { return Ok(None) };
+        drop(listener);
+        let Some(remote) = client.hear()? else { return Ok(None) };
+        // The client sends as soon as it knows where to: this side must be ready before.
+        side.connect(options, &remote)?;
+        client.tell(&side.local)?;
+        Ok(client.hear_done()?.then(|| (Role::Server(client.address()), remote)))
+    }
+}
+
+/// A number that no earlier connection began with, most likely: 24 random bits.
+fn psn() -> u32 {
+    RandomState::new().hash_one(0) as u32 & 0xff_ffff
+}

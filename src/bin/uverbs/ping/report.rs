@@ -1,0 +1,188 @@
+//! What a ping has measured.
+
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use uverbs::Endpoint;
+
+use super::side::Side;
+use super::transport::Transport;
+use super::{Args, Kind};
+use crate::target::Target;
+use crate::units::Scaled;
+
+/// What this process is of the two sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    Client(SocketAddr),
+    Server(SocketAddr),
+    Loopback,
+}
+
+impl Role {
+    /// Whether this side sends the first message.
+    pub(super) fn begins(self) -> bool {
+        !matches!(self, Self::Server(_))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client(_) => "client",
+            Self::Server(_) => "server",
+            Self::Loopback => "loopback",
+        }
+    }
+
+    /// Where the other side is.
+    fn peer(self) -> Option<SocketAddr> {
+        match self {
+            Self::Client(address) | Self::Server(address) => Some(address),
+            Self::Loopback => None,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    device: String,
+    driver: &'static str,
+    note: Option<&'static str>,
+    transport: Kind,
+    role: &'static str,
+    peer: Option<SocketAddr>,
+    local: Address,
+    remote: Address,
+    size: u32,
+    iters: u64,
+    sent: u64,
+    received: u64,
+    bytes: u64,
+    elapsed_ns: u64,
+    bits_per_second: f64,
+    round_trips: u64,
+    round_trip_us: Option<RoundTrip>,
+}
+
+#[derive(Debug, Serialize)]
+struct Address {
+    lid: u16,
+    qp_num: u32,
+    psn: u32,
+    gid: Ipv6Addr,
+}
+
+/// Times in µs from sending a message to receiving the answer.
+#[derive(Debug, Serialize)]
+struct RoundTrip {
+    min: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    #[serde(rename = "p99.9")]
+    p999: f64,
+    max: f64,
+    mean: f64,
+}
+
+impl Report {
+    pub(super) fn new<T: Transport>(
+        args: &Args,
+        target: &Target,
+        role: Role,
+        remote: Endpoint,
+        side: &Side<T>,
+        size: u32,
+        elapsed: Duration,
+    ) -> Self {
+        let bytes = (side.sent + side.received).saturating_mul(size.into());
+        Self {
+            device: target.device.name().to_owned(),
+            driver: target.device.driver(),
+            note: target.soft.as_ref().map(|_| "soft device: no hardware involved"),
+            transport: args.transport,
+            role: role.name(),
+            peer: role.peer(),
+            local: Address::of(&side.local),
+            remote: Address::of(&remote),
+            size,
+            iters: args.iters,
+            sent: side.sent,
+            received: side.received,
+            bytes,
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            bits_per_second: bytes as f64 * 8.0 / elapsed.as_secs_f64().max(1e-9),
+            round_trips: side.trips.len(),
+            round_trip_us: (!side.trips.is_empty()).then(|| RoundTrip::of(&side.trips)),
+        }
+    }
+}
+
+impl Address {
+    fn of(endpoint: &Endpoint) -> Self {
+        let Endpoint { lid, qp_num, psn, gid } = *endpoint;
+        Self { lid, qp_num, psn, gid: gid.into() }
+    }
+}
+
+impl RoundTrip {
+    fn of(trips: &Histogram<u64>) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let quantile = |quantile| us(trips.value_at_quantile(quantile));
+        Self {
+            min: us(trips.min()),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: us(trips.max()),
+            mean: trips.mean() / 1e3,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lid, qp_num, psn, gid } = self;
+        write!(f, "LID {lid:#06x}, QPN {qp_num:#08x}, PSN {psn:#08x}, GID {gid}")
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = self.note.map(|note| format!("; {note}")).unwrap_or_default();
+        writeln!(f, "device    {}, driver {}{note}", self.device, self.driver)?;
+        let kind = match self.transport {
+            Kind::Rc => "rc",
+            Kind::Ud => "ud",
+        };
+        match self.peer {
+            Some(peer) => writeln!(f, "ping      {kind}, {} of {peer}", self.role)?,
+            None => writeln!(f, "ping      {kind}, both sides in this process")?,
+        }
+        writeln!(f, "local     {}", self.local)?;
+        writeln!(f, "remote    {}", self.remote)?;
+        let Self { size, iters, sent, received, bytes, .. } = self;
+        writeln!(f, "messages  {sent} sent and {received} received of {iters} each way, {size} bytes each")?;
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        writeln!(f, "bytes     {bytes} in {seconds:.6} s: {}", Scaled(self.bits_per_second, "bit/s"))?;
+        let Some(RoundTrip { min, p50, p90, p99, p999, max, mean }) = &self.round_trip_us else {
+            return writeln!(f, "no round trip was measured");
+        };
+        writeln!(f, "round trip, there and back, in µs, of {}:", self.round_trips)?;
+        for (name, value) in [
+            ("min", min),
+            ("p50", p50),
+            ("p90", p90),
+            ("p99", p99),
+            ("p99.9", p999),
+            ("max", max),
+            ("mean", mean),
+        ] {
+            writeln!(f, "  {name:6} {value:.3}")?;
+        }
+        Ok(())
+    }
+}

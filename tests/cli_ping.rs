@@ -1,0 +1,203 @@
+//! `uverbs ping`, as a user runs it: on the soft device, which is its own other side, and against peers that talk
+//! nonsense.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// An endpoint that nobody has.
+const NOBODY: &[u8; 52] = b"0000:000011:37a5f0:00000000000000000000ffffc0000201\0";
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+    command.args(["ping", "--device", "soft0"]).args(arguments);
+    command
+}
+
+/// What a run printed, unless it ended because the soft device cannot do it.
+fn run(arguments: &[&str]) -> Option<Output> {
+    let output = command(arguments).output().expect("the program starts");
+    if output.status.code() == Some(5) {
+        println!("skip: {}", text(&output.stderr).trim_end());
+        return None;
+    }
+    Some(output)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// The one line on standard error of a run that must end with this code.
+fn complaint(output: &Output, code: i32) -> String {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr.strip_prefix("uverbs: ").expect("it says who complains").trim_end().to_owned()
+}
+
+/// Runs a client whose server is `script`; gives what it complains of.
+fn client_of(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> Option<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let server = thread::spawn(move || script(&mut listener.accept().expect("a client").0));
+    let started = Instant::now();
+    let output = command(&["-p", &port, "--timeout", "300ms", "127.0.0.1"]).output();
+    let output = output.expect("the program starts");
+    if output.status.code() == Some(5) {
+        println!("skip: {}", text(&output.stderr).trim_end());
+        // It has not come as far as to connect.
+        drop(TcpStream::connect(("127.0.0.1", port.parse().expect("a port"))));
+        let _ = server.join();
+        return None;
+    }
+    server.join().expect("the script is followed");
+    assert!(started.elapsed() < Duration::from_secs(20), "it ends in time");
+    Some(complaint(&output, 1))
+}
+
+fn endpoint_of(client: &mut TcpStream) -> String {
+    let mut message = [0; 52];
+    client.read_exact(&mut message).expect("the client's endpoint");
+    assert_eq!(message[51], 0, "it ends with a NUL");
+    text(&message[..51]).to_owned()
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    for (arguments, code, words) in [
+        (&["--size", "0"][..], 2, "--size"),
+        (&["--iters", "0"], 2, "--iters"),
+        (&["--port-number", "0"], 2, "--port-number"),
+        (&["--port-number", "65536"], 2, "--port-number"),
+        (&["--timeout", "0s"], 2, "--timeout"),
+        (&["--transport", "uc"], 2, "--transport"),
+        (&["--gid-index", "256"], 2, "--gid-index"),
+        (&["--loopback", "localhost"], 2, "--loopback"),
+        (&["--transport", "ud", "--size", "4097"], 2, "a message is at most 4096 bytes on port 1 of soft0"),
+        (&["--ib-port", "2"], 3, "no port 2 on soft0"),
+        (&["--gid-index", "200"], 3, "no GID 200 on port 1 of soft0"),
+    ] {
+        let output = command(arguments).output().expect("the program starts");
+        let told = complaint(&output, code);
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn both_sides_in_one_process() {
+    for (transport, size) in [("rc", 4096), ("ud", 1024)] {
+        let Some(output) = run(&["--transport", transport, "--iters", "700"]) else { return };
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let listing = text(&output.stdout);
+        for words in ["both sides in this process", "700 sent and 700 received of 700", "p99.9"] {
+            assert!(listing.contains(words), "{words:?} is not in\n{listing}");
+        }
+        let Some(output) = run(&["--transport", transport, "--loopback", "--json", "--iters", "100"]) else {
+            return;
+        };
+        let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+        assert_eq!((&report["role"], &report["transport"]), (&"loopback".into(), &transport.into()));
+        assert_eq!((report["sent"].as_u64(), report["received"].as_u64()), (Some(100), Some(100)));
+        assert_eq!((report["size"].as_u64(), report["bytes"].as_u64()), (Some(size), Some(200 * size)));
+        assert_eq!(report["round_trips"], 100);
+        let times = &report["round_trip_us"];
+        let time = |name: &str| times[name].as_f64().unwrap_or_else(|| panic!("no {name} in {times}"));
+        let steps = ["min", "p50", "p90", "p99", "p99.9", "max"].map(time);
+        assert!(steps.is_sorted() && steps[0] > 0.0, "{times}");
+        assert!((steps[0]..=steps[5]).contains(&time("mean")), "{times}");
+    }
+}
+
+#[test]
+fn what_is_made_is_released() {
+    for transport in ["rc", "ud"] {
+        let Some(output) = run(&["--trace", "--transport", transport, "--iters", "3"]) else { return };
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let count = |word: &str| {
+            text(&output.stderr).lines().filter(|line| line.contains(word) && line.ends_with("-> ok")).count()
+        };
+        let made: usize =
+            ["pd.alloc ", "cq.create ", "qp.create ", "mr.register ", "ah.create "].map(count).iter().sum();
+        assert_eq!((made, count(".destroy ")), (made, made), "{}", text(&output.stderr));
+        assert_eq!(made, if transport == "ud" { 10 } else { 8 });
+    }
+}
+
+#[test]
+fn a_signal_ends_it_with_what_there_is() {
+    if run(&["--iters", "1"]).is_none() {
+        return;
+    }
+    let mut child = command(&["--json", "--iters", "1000000000"]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    thread::sleep(Duration::from_millis(500));
+    let id = i32::try_from(child.id()).expect("a process id");
+    kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal is sent");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+    assert!(report["sent"].as_u64() < report["iters"].as_u64(), "{report}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    // The port is free again when the client comes.
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let Some(output) = run(&["-p", &free.port().to_string(), "127.0.0.1"]) else { return };
+    let told = complaint(&output, 1);
+    assert!(told.contains(&format!("connecting to 127.0.0.1, TCP port {}", free.port())), "{told}");
+}
+
+#[test]
+fn a_peer_that_talks_nonsense_is_told() {
+    let Some(told) = client_of(|client| {
+        endpoint_of(client);
+        client.write_all(&[b'x'; 52]).expect("it is sent");
+    }) else {
+        return;
+    };
+    assert!(told.contains("sent no endpoint but \"xxx"), "{told}");
+    let told = client_of(|client| {
+        endpoint_of(client);
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\n").expect("it is sent");
+    });
+    assert!(told.is_some_and(|told| told.contains("went away after 26 of the 52 bytes of its endpoint")));
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_told() {
+    let told = client_of(|client| {
+        endpoint_of(client);
+        // Until the client gives up.
+        assert_eq!(client.read(&mut [0]).expect("it goes away"), 0);
+    });
+    if let Some(told) = told {
+        assert!(told.contains("did not send its endpoint in 300ms"), "{told}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_nowhere_does_not_answer() {
+    let told = client_of(|client| {
+        let endpoint = endpoint_of(client);
+        let digits: Vec<_> = endpoint.split(':').map(str::len).collect();
+        assert_eq!(digits, [4, 6, 6, 32], "{endpoint}");
+        client.write_all(NOBODY).expect("it is sent");
+        let mut done = Vec::new();
+        client.read_to_end(&mut done).expect("it goes away");
+        assert!(done.is_empty() || done == b"done\0", "{done:?}");
+    });
+    if let Some(told) = told {
+        assert!(
+            told.contains("message 1 of 1000") && told.contains("the other side does not answer"),
+            "{told}"
+        );
+    }
+}
