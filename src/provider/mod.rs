@@ -4,11 +4,11 @@ mod mlx5;
 pub(crate) mod ring;
 pub(crate) mod rxe;
 
+use nix::errno::Errno;
 use uverbs_abi::mlx5::AllocUcontextReqV2;
 use uverbs_abi::types::driver_id;
 
 use crate::error::{Error, Result};
-use nix::errno::Errno;
 
 /// The user half of a driver. A match on it stands where drivers differ, and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

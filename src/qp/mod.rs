@@ -31,11 +31,11 @@ use crate::provider::rxe::{Receives, Sends};
 pub struct QueuePair<T: QpType> {
     sends: Sends,
     receives: Receives,
+    shared: Arc<Shared>,
     /// What the request in each slot of the rings needs. It is let go when its slot is used again, which is
-    /// after its completion.
+    /// after its completion; and after the queue pair, so behind it.
     in_flight: InFlight,
     capacity: Capacity,
-    shared: Arc<Shared>,
     kind: PhantomData<T>,
 }
 
