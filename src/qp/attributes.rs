@@ -42,11 +42,6 @@ impl Attributes {
         Self { request, mask: QpAttrMask::STATE }
     }
 
-    /// Stays in the state that the queue pair is in.
-    pub fn stay() -> Self {
-        Self { request: ModifyQp::new_zeroed(), mask: QpAttrMask::empty() }
-    }
-
     attributes! {
         /// Port, from 1.
         port: u8 => port_num, PORT;

@@ -164,10 +164,7 @@ impl<T: QpType> QueuePair<T> {
         object.context().invoke(&mut command).map_err(|error| {
             let refused = error.kind() == ErrorKind::InvalidInput;
             let from = refused.then(|| self.state().ok()).flatten();
-            let to = match attributes.mask().contains(QpAttrMask::STATE) {
-                true => QpState::from_number(request.qp_state),
-                false => from,
-            };
+            let to = QpState::from_number(request.qp_state);
             let hint = from.zip(to).and_then(|(from, to)| explain(T::NUMBER, from, to, attributes.mask()));
             match hint {
                 Some(hint) => error.hinted(hint),
