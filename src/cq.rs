@@ -159,8 +159,13 @@ impl CompletionQueue {
     }
 
     /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
+    ///
+    /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        if !self.shared.object.context().is_here() {
+            return 0;
+        }
         let mut next = completions.iter_mut();
         let limit = next.len();
         self.ring.poll(limit, |wc| {
