@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ah", &["command", "error", "object", "pd"]),
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
+    ("asynchronous", &["context", "cq", "error"]),
     ("qp", &["ah", "command", "cq", "error", "mr", "object", "pd", "provider"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),

@@ -14,6 +14,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
 
+#[allow(unused_imports, reason = "each test binary uses a part")]
 pub use side::*;
 
 /// The address that the tests' frames are for.
