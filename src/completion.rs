@@ -25,6 +25,8 @@ pub struct Completion {
     pub flags: WcFlags,
     /// The driver's own error number.
     pub vendor_error: u32,
+    /// When the frame came in, in ticks of the device's clock; zero where there is none.
+    pub timestamp: u64,
 }
 
 impl Completion {
@@ -58,6 +60,7 @@ impl From<&Wc> for Completion {
             immediate: wc.ex,
             flags: WcFlags::from_bits_retain(wc.wc_flags),
             vendor_error: wc.vendor_err,
+            timestamp: 0,
         }
     }
 }

@@ -6,7 +6,9 @@
 //! - No Rust reference to this memory is ever made but to its aligned 32-bit words, as atomics. Every access
 //!   is one of a whole word, checked against `len`. So a device (or the soft device's threads) that
 //!   writes at the same time is a race of values, never undefined behaviour on our side. One size for
-//!   all is part of this: atomic accesses of different sizes must not race (`std::sync::atomic`).
+//!   all is part of this: atomic accesses of different sizes must not race (`std::sync::atomic`). The one
+//!   exception are device registers, which are no memory: a page of them is only ever written, by whole 64-bit
+//!   words (`store_wide`).
 
 #![allow(unsafe_code)]
 
@@ -145,6 +147,16 @@ impl Mapping {
     pub fn store(&self, offset: usize, value: u32, order: Ordering) {
         if let Some(word) = self.word(offset) {
             word.store(value, order);
+        }
+    }
+
+    /// Writes eight bytes at once to a device register at `offset`, a multiple of eight; nothing happens outside.
+    #[inline]
+    pub(crate) fn store_wide(&self, offset: usize, value: u64) {
+        if let Some(place) = self.at(offset, 8).filter(|_| offset.is_multiple_of(8)) {
+            // SAFETY: inside the mapping, aligned (mappings and blocks begin at a page), and alive as long as
+            // `self`; volatile, so that it is one store and is not left out.
+            unsafe { place.cast::<u64>().write_volatile(value) }
         }
     }
 

@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mapping", &[]),
     ("command", &["error", "mapping"]),
     ("transport", &["command", "mapping"]),
-    ("provider", &["error", "mapping"]),
+    ("provider", &["completion", "error", "mapping"]),
     // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
     ("soft", &["command", "mapping", "provider::ring", "transport"]),
     ("device", &["error", "provider", "soft"]),

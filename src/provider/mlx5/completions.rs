@@ -1,0 +1,323 @@
+//! Completion queues of mlx5.
+//!
+//! The device writes entries round and round the ring. An entry is ours when its owner bit has the parity of the
+//! round that we are in and its opcode is not "invalid". We tell how far we have read by the consumer counter in the
+//! doorbell record, and ask for an event by the arm word behind it and a doorbell.
+//!
+//! The device takes an ask for an event only with a sequence number that it has not answered yet, so the number goes
+//! up with each event. Events reach the program by way of a file that it may read when it likes; but that one
+//! was made is seen in the queue: an armed queue makes it at the first completion that it was armed for.
+//!
+//! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::mlx5::{
+    CQE_INVALID, CQE_L3_OK, CQE_L4_OK, CQE_OWNER_MASK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND,
+    CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, Cqe64, ErrCqe,
+};
+use uverbs_abi::types::{WcFlags, wc_opcode};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::track::Track;
+use super::{CQ_DOORBELL, Limits, Registers};
+use crate::completion::{Completion, Status};
+use crate::error::{Error, Result};
+use crate::mapping::Mapping;
+
+/// What a CQE is read into.
+const ENTRY: usize = size_of::<Cqe64>();
+/// Words of the doorbell record.
+const CONSUMER: usize = 0;
+const ARM: usize = 4;
+/// Bit of [`Cqe64::op_own`]: the message was solicited.
+const SOLICITED: u8 = 2;
+
+/// Where the ring and the doorbell record are.
+#[derive(Clone, Debug)]
+struct Place {
+    memory: Mapping,
+    /// Number of entries, a power of two, and their size.
+    entries: u32,
+    size: u32,
+    record: usize,
+}
+
+impl Place {
+    /// The entry at `position`, if the device has written it.
+    fn entry(&self, position: u64) -> Option<[u8; ENTRY]> {
+        let slot = position as usize & (self.entries as usize - 1);
+        // Of an entry of 128 bytes it is the second half.
+        let at = (slot + 1) * self.size as usize - ENTRY;
+        // The owner is in the last byte of the entry.
+        let last = self.memory.load(at + ENTRY - 4, Ordering::Acquire).to_ne_bytes()[3];
+        let round = u8::from(position & u64::from(self.entries) != 0);
+        if last >> 4 == CQE_INVALID || last & CQE_OWNER_MASK != round {
+            return None;
+        }
+        let mut entry = [0; ENTRY];
+        self.memory.read(at, &mut entry).then_some(entry)
+    }
+}
+
+/// A completion queue about to be made: what the driver is told, and its memory.
+#[derive(Debug)]
+pub(crate) struct CqPlan {
+    place: Place,
+    registers: Registers,
+    request: CreateCq,
+    response: CreateCqResp,
+}
+
+impl CqPlan {
+    pub(crate) fn new(op: &'static str, wanted: u32, limits: &Limits, registers: Registers) -> Result<Self> {
+        // The kernel rounds up in the same way (mlx5_ib_create_cq, cq.c), and has no queue of zero entries.
+        let entries = wanted.checked_add(1).and_then(u32::checked_next_power_of_two).filter(|_| wanted > 0);
+        let bytes = entries.and_then(|entries| (entries as usize).checked_mul(limits.cqe_size as usize));
+        let (Some(entries), Some(bytes)) = (entries, bytes) else {
+            return Err(Error::kernel(op, Errno::EINVAL));
+        };
+        let record = bytes.next_multiple_of(ENTRY);
+        let size = record.checked_add(ENTRY).ok_or_else(|| Error::kernel(op, Errno::EINVAL))?;
+        let memory = Mapping::block(size).map_err(|errno| Error::kernel(op, errno))?;
+        let place = Place { memory, entries, size: limits.cqe_size, record };
+        for slot in 0..entries as usize {
+            let last = (slot + 1) * place.size as usize - 4;
+            place.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
+        }
+        let uar_page_index = u16::try_from(registers.id)
+            .map_err(|_| Error::malformed(op, "a page of registers with a number above 65535"))?;
+        let request = CreateCq {
+            buf_addr: place.memory.address(),
+            db_addr: place.memory.address() + place.record as u64,
+            cqe_size: place.size,
+            flags: CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+            uar_page_index,
+            ..CreateCq::new_zeroed()
+        };
+        Ok(Self { place, registers, request, response: CreateCqResp::new_zeroed() })
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    /// The memory that the device may write to as long as the queue exists.
+    pub(crate) fn memory(&self) -> &Mapping {
+        &self.place.memory
+    }
+
+    /// The queue, now that the kernel has made it.
+    pub(crate) fn open(self) -> Completions {
+        let shared = Shared {
+            place: self.place,
+            registers: self.registers,
+            number: self.response.cqn,
+            next: AtomicU64::new(0),
+            sequence: AtomicU32::new(0),
+            armed: AtomicU32::new(NOT_ARMED),
+            tracks: Mutex::default(),
+            changes: AtomicU32::new(0),
+        };
+        Completions { shared: Arc::new(shared), tracks: Vec::new(), changes: 0 }
+    }
+}
+
+const NOT_ARMED: u32 = 0;
+const ARMED_SOLICITED: u32 = 1;
+const ARMED: u32 = 2;
+
+/// What queue pairs know of a completion queue.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    place: Place,
+    registers: Registers,
+    number: u32,
+    /// Position of the next entry to be read; only the poller changes it.
+    next: AtomicU64,
+    /// Of the next ask for an event.
+    sequence: AtomicU32,
+    armed: AtomicU32,
+    /// The queue pairs that complete here, and how often that has changed: the poller has a copy.
+    tracks: Mutex<Vec<Arc<Track>>>,
+    changes: AtomicU32,
+}
+
+impl Shared {
+    fn change<T>(&self, how: impl FnOnce(&mut Vec<Arc<Track>>) -> T) -> T {
+        let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = how(&mut tracks);
+        self.changes.fetch_add(1, Ordering::Release);
+        answer
+    }
+
+    /// Adds a queue pair; false when another one has its index.
+    pub(super) fn add(&self, track: &Arc<Track>) -> bool {
+        self.change(|tracks| match tracks.binary_search_by_key(&track.index(), |known| known.index()) {
+            Ok(at) => Arc::ptr_eq(&tracks[at], track),
+            Err(at) => {
+                tracks.insert(at, track.clone());
+                true
+            }
+        })
+    }
+
+    /// Forgets a queue pair; what it left in the queue is nobody's.
+    pub(super) fn remove(&self, track: &Arc<Track>) {
+        self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
+    }
+
+    /// The position behind all that the device has written.
+    pub(super) fn end(&self) -> u64 {
+        let mut position = self.next.load(Ordering::Acquire);
+        while self.place.entry(position).is_some() {
+            position += 1;
+        }
+        position
+    }
+}
+
+/// The side of a completion queue that polls.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    shared: Arc<Shared>,
+    tracks: Vec<Arc<Track>>,
+    changes: u32,
+}
+
+impl Completions {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.shared.place.entries - 1
+    }
+
+    /// Hands up to `limit` completions to `take`, gives their places back at once, and says how many.
+    pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(Completion)) -> usize {
+        let first = self.shared.next.load(Ordering::Relaxed);
+        let (mut position, mut count) = (first, 0);
+        while count < limit {
+            let Some(entry) = self.shared.place.entry(position) else { break };
+            if position == first {
+                self.look_for_changes();
+            }
+            if let Some(completion) = self.completion(&entry, position) {
+                take(completion);
+                count += 1;
+            }
+            self.event_made(&entry);
+            position += 1;
+        }
+        if position != first {
+            self.shared.next.store(position, Ordering::Release);
+            let consumed = (position as u32 & 0xff_ffff).to_be();
+            self.shared.place.memory.store(
+                self.shared.place.record + CONSUMER,
+                consumed,
+                Ordering::Release,
+            );
+        }
+        count
+    }
+
+    fn look_for_changes(&mut self) {
+        let changes = self.shared.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            let tracks = self.shared.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+            self.tracks.clone_from(&tracks);
+            self.changes = changes;
+        }
+    }
+
+    /// What the entry says, if its queue pair is still there.
+    fn completion(&self, entry: &[u8; ENTRY], position: u64) -> Option<Completion> {
+        let cqe = Cqe64::ref_from_bytes(entry).ok()?;
+        let index = cqe.srqn_uidx.get() & 0xff_ffff;
+        let at = self.tracks.binary_search_by_key(&index, |track| track.index()).ok()?;
+        let track = self.tracks.get(at)?;
+        let opcode = cqe.op_own >> 4;
+        let lane = if matches!(opcode, CQE_REQ | CQE_REQ_ERR) { &track.sends } else { &track.receives };
+        let wr_id = lane.complete(cqe.wqe_counter.get(), position)?;
+        let completion = Completion { wr_id, qp_num: track.number(), ..Completion::default() };
+        Some(match opcode {
+            CQE_REQ => Completion { status: Status::Success, opcode: wc_opcode::SEND, ..completion },
+            CQE_REQ_ERR | CQE_RESP_ERR => {
+                let error = ErrCqe::ref_from_bytes(entry).ok()?;
+                let opcode = if opcode == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
+                let status = status(error.syndrome);
+                Completion { status, opcode, vendor_error: error.vendor_err_synd.into(), ..completion }
+            }
+            CQE_RESP_SEND => {
+                let good = cqe.hds_ip_ext & (CQE_L3_OK | CQE_L4_OK) == CQE_L3_OK | CQE_L4_OK;
+                Completion {
+                    status: Status::Success,
+                    opcode: wc_opcode::RECV,
+                    len: cqe.byte_cnt.get(),
+                    immediate: cqe.sop_drop_qpn.get() & 0xff_ffff,
+                    flags: if good && is_ipv4(cqe) { WcFlags::IP_CSUM_OK } else { WcFlags::empty() },
+                    timestamp: cqe.timestamp.get(),
+                    ..completion
+                }
+            }
+            // An opcode that raw packet queue pairs do not have.
+            _ => Completion { status: Status::General, opcode: wc_opcode::RECV, ..completion },
+        })
+    }
+
+    /// If this completion is the one that the queue was armed for, an event is on its way.
+    fn event_made(&self, entry: &[u8; ENTRY]) {
+        let op_own = entry[ENTRY - 1];
+        let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
+        let armed = self.shared.armed.load(Ordering::Relaxed);
+        if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
+            self.shared.armed.store(NOT_ARMED, Ordering::Relaxed);
+            self.shared.sequence.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for an event at the next completion, or the next solicited one.
+    pub(crate) fn arm(&self, solicited_only: bool) {
+        let shared = &*self.shared;
+        let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
+        let sequence = shared.sequence.load(Ordering::Relaxed) & 3;
+        let next = shared.next.load(Ordering::Relaxed) as u32 & 0xff_ffff;
+        shared.armed.store(armed, Ordering::Relaxed);
+        let word = (sequence << 28 | command | next).to_be();
+        shared.place.memory.store(shared.place.record + ARM, word, Ordering::Release);
+        let mut doorbell = [0; 8];
+        doorbell[..4].copy_from_slice(&word.to_ne_bytes());
+        doorbell[4..].copy_from_slice(&shared.number.to_be_bytes());
+        shared.registers.ring(CQ_DOORBELL, doorbell);
+    }
+}
+
+/// Whether the frame that came in was IPv4; its checksum is meant.
+fn is_ipv4(cqe: &Cqe64) -> bool {
+    cqe.l4_hdr_type_etc >> 2 & 3 == 2
+}
+
+/// `mlx5_handle_error_cqe`, cq.c, Linux 6.1.
+fn status(syndrome: u8) -> Status {
+    use uverbs_abi::mlx5 as abi;
+    match syndrome {
+        abi::SYNDROME_LOCAL_LENGTH_ERR => Status::LocalLength,
+        abi::SYNDROME_LOCAL_QP_OP_ERR => Status::LocalQpOperation,
+        abi::SYNDROME_LOCAL_PROT_ERR => Status::LocalProtection,
+        abi::SYNDROME_WR_FLUSH_ERR => Status::Flushed,
+        abi::SYNDROME_MW_BIND_ERR => Status::WindowBind,
+        abi::SYNDROME_BAD_RESP_ERR => Status::BadResponse,
+        abi::SYNDROME_LOCAL_ACCESS_ERR => Status::LocalAccess,
+        abi::SYNDROME_REMOTE_INVAL_REQ_ERR => Status::RemoteInvalidRequest,
+        abi::SYNDROME_REMOTE_ACCESS_ERR => Status::RemoteAccess,
+        abi::SYNDROME_REMOTE_OP_ERR => Status::RemoteOperation,
+        abi::SYNDROME_TRANSPORT_RETRY_EXC_ERR => Status::RetryExceeded,
+        abi::SYNDROME_RNR_RETRY_EXC_ERR => Status::RnrRetryExceeded,
+        abi::SYNDROME_REMOTE_ABORTED_ERR => Status::RemoteAborted,
+        _ => Status::General,
+    }
+}

@@ -1,0 +1,88 @@
+//! The user half of mlx5: completion queues, and raw packet queue pairs.
+//!
+//! Queues are memory of this process that the device reads and writes. What is ready is told by counters in a
+//! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
+//! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
+
+mod completions;
+mod receives;
+mod sends;
+mod shape;
+mod track;
+
+use std::sync::atomic::{Ordering, fence};
+
+use uverbs_abi::mlx5::{
+    AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR, USER_INLINE_MODE_NONE,
+};
+
+pub(crate) use self::completions::{Completions, CqPlan};
+pub(crate) use self::receives::Receives;
+pub(crate) use self::sends::Sends;
+pub(crate) use self::shape::QpPlan;
+use crate::mapping::Mapping;
+
+/// The request that goes with a new context: all 32 bytes of version 2, since Linux 7.2 leaves what is not
+/// sent uninitialised (mlx5_ib_alloc_ucontext, main.c). A completion entry version of at least 1 is asked
+/// for, without which raw packet queue pairs are refused.
+pub(crate) fn context_request() -> AllocUcontextReqV2 {
+    AllocUcontextReqV2 {
+        max_cqe_version: 1,
+        lib_caps: LIB_CAP_4K_UAR | LIB_CAP_DYN_UAR,
+        ..AllocUcontextReqV2::default()
+    }
+}
+
+/// What the kernel said about the device when the context was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Most bytes of a send request and of a receive request.
+    max_send: u32,
+    max_receive: u32,
+    /// Most blocks of a send ring, and requests of a receive ring.
+    max_send_blocks: u32,
+    max_receives: u32,
+    /// Bytes of an entry of a completion queue.
+    cqe_size: u32,
+    /// Bytes of each frame that must be copied into the request.
+    inline_header: usize,
+}
+
+impl Limits {
+    pub(crate) fn new(answer: &AllocUcontextResp) -> Self {
+        Self {
+            max_send: answer.max_sq_desc_sz.into(),
+            max_receive: answer.max_rq_desc_sz.into(),
+            max_send_blocks: answer.max_send_wqebb,
+            max_receives: answer.max_recv_wr,
+            cqe_size: if answer.cache_line_size == 128 { 128 } else { 64 },
+            inline_header: match answer.eth_min_inline {
+                USER_INLINE_MODE_NONE => 0,
+                _ => uverbs_abi::mlx5::ETH_L2_INLINE_HEADER_SIZE,
+            },
+        }
+    }
+}
+
+/// A page of device registers, to which doorbells are written.
+#[derive(Clone, Debug)]
+pub(crate) struct Registers {
+    pub(crate) page: Mapping,
+    /// The kernel's number of the page.
+    pub(crate) id: u32,
+}
+
+/// Where in the page the doorbells of completion queues and of send queues are.
+const CQ_DOORBELL: usize = 0x20;
+const SEND_DOORBELL: usize = 0x800;
+
+impl Registers {
+    /// Writes a doorbell of eight bytes. What was written to memory before is seen by the device first; the
+    /// doorbell leaves the processor at once.
+    fn ring(&self, offset: usize, value: [u8; 8]) {
+        // The page may be write-combining, which no weaker fence orders with other memory.
+        fence(Ordering::SeqCst);
+        self.page.store_wide(offset, u64::from_ne_bytes(value));
+        fence(Ordering::SeqCst);
+    }
+}

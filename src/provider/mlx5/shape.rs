@@ -1,0 +1,223 @@
+//! How large the rings of a queue pair are, and where they stand.
+//!
+//! Source: `set_rq_size`, `set_user_buf_size` and `_create_user_qp`, qp.c, Linux 6.1.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::mlx5::{
+    CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX, SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
+};
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::completions::Shared;
+use super::track::Track;
+use super::{Limits, Receives, Registers, Sends};
+use crate::error::{Error, Result};
+use crate::mapping::Mapping;
+
+const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
+const BLOCK: u32 = SEND_WQE_BB as u32;
+/// What every send begins with: control segment and Ethernet segment.
+const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
+/// The head of data that stands in the request itself.
+pub(super) const INLINE_HEAD: usize = 4;
+
+/// A raw packet queue pair about to be made: what the driver is told, and its memory.
+#[derive(Debug)]
+pub(crate) struct QpPlan {
+    /// Both rings and the doorbell record. A page each at least, so that no two share one.
+    memory: Mapping,
+    sends_at: usize,
+    record: usize,
+    /// Most blocks of a send request; zero without a send queue.
+    blocks: u32,
+    cap: QpCap,
+    request: CreateQp,
+    response: CreateQpResp,
+    registers: Registers,
+    inline_header: usize,
+    track: Arc<Track>,
+    queues: Queues,
+}
+
+/// The completion queues, where a queue pair is known as long as this lives.
+#[derive(Debug)]
+pub(super) struct Queues {
+    track: Arc<Track>,
+    queues: [Arc<Shared>; 2],
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.remove(&self.track));
+    }
+}
+
+fn too_large(op: &'static str) -> Error {
+    Error::refused(op, Errno::EINVAL, "check depths and segments against the device's limits")
+}
+
+impl QpPlan {
+    /// `index` gives candidates for the number by which completions name the queue pair.
+    pub(crate) fn new(
+        op: &'static str,
+        wanted: &QpCap,
+        limits: &Limits,
+        registers: Registers,
+        queues: [&Arc<Shared>; 2],
+        mut index: impl FnMut() -> u32,
+    ) -> Result<Self> {
+        let sends = Ring::of_sends(wanted, limits).ok_or_else(|| too_large(op))?;
+        let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
+        let page = |bytes: usize| bytes.next_multiple_of(4096);
+        let sends_at = page(receives.bytes());
+        let record = sends_at + page(sends.bytes());
+        let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let [send_queue, receive_queue] = queues.map(Arc::clone);
+        // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
+        let track = loop {
+            let track = Arc::new(Track::new(index(), sends.places, receives.places));
+            if send_queue.add(&track) && receive_queue.add(&track) {
+                break track;
+            }
+            send_queue.remove(&track);
+        };
+        let address = memory.address();
+        let request = CreateQp {
+            buf_addr: address,
+            sq_buf_addr: address + sends_at as u64,
+            db_addr: address + record as u64,
+            sq_wqe_count: sends.places,
+            rq_wqe_count: receives.places,
+            rq_wqe_shift: receives.stride.checked_ilog2().unwrap_or(0),
+            flags: QP_FLAG_UAR_PAGE_INDEX,
+            uidx: track.index(),
+            bfreg_index: registers.id,
+            ..CreateQp::new_zeroed()
+        };
+        let cap = QpCap {
+            max_send_wr: sends.places.checked_div(sends.unit).unwrap_or(0),
+            max_recv_wr: receives.places,
+            max_send_sge: wanted.max_send_sge,
+            max_recv_sge: receives.stride / SEGMENT,
+            max_inline_data: wanted.max_inline_data,
+        };
+        let inline_header = limits.inline_header;
+        let queues = Queues { track: track.clone(), queues: [send_queue, receive_queue] };
+        let response = CreateQpResp::new_zeroed();
+        let blocks = sends.unit;
+        Ok(Self {
+            memory,
+            sends_at,
+            record,
+            blocks,
+            cap,
+            request,
+            response,
+            registers,
+            inline_header,
+            track,
+            queues,
+        })
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    /// The memory that the device may write to as long as the queue pair exists.
+    pub(crate) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// What the queues can hold.
+    pub(crate) fn cap(&self) -> QpCap {
+        self.cap
+    }
+
+    /// The rings, now that the kernel has made the queue pair with this number.
+    pub(crate) fn open(self, number: u32) -> (Sends, Receives) {
+        self.track.set_number(number);
+        let queues = Arc::new(self.queues);
+        let sends = Sends {
+            memory: self.memory.clone(),
+            start: self.sends_at,
+            record: self.record,
+            places: self.request.sq_wqe_count,
+            most_blocks: self.blocks,
+            number,
+            head: 0,
+            published: 0,
+            doorbell: [0; 8],
+            inline_header: self.inline_header,
+            registers: self.registers,
+            track: self.track.clone(),
+            queues: queues.clone(),
+        };
+        let receives = Receives {
+            memory: self.memory,
+            record: self.record,
+            places: self.request.rq_wqe_count,
+            segments: self.cap.max_recv_sge,
+            head: 0,
+            ready: false,
+            track: self.track,
+            queues,
+        };
+        (sends, receives)
+    }
+}
+
+impl Queues {
+    /// The positions behind all completions that the send queue and the receive queue have now.
+    pub(super) fn ends(&self) -> [u64; 2] {
+        self.queues.each_ref().map(|queue| queue.end())
+    }
+}
+
+/// The size of a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ring {
+    places: u32,
+    /// Bytes of a place.
+    stride: u32,
+    /// Most places of a request.
+    unit: u32,
+}
+
+impl Ring {
+    /// A send takes as many blocks as its segments need.
+    fn of_sends(wanted: &QpCap, limits: &Limits) -> Option<Self> {
+        if wanted.max_send_wr == 0 {
+            return Some(Self::default());
+        }
+        let pieces = wanted.max_send_sge.checked_mul(SEGMENT)?;
+        let inline = match wanted.max_inline_data {
+            0 => 0,
+            bytes => bytes.checked_add(INLINE_HEAD as u32)?.checked_next_multiple_of(SEGMENT)?,
+        };
+        let bytes = HEAD.checked_add(pieces.max(inline))?;
+        let unit = bytes.div_ceil(BLOCK);
+        let places = wanted.max_send_wr.checked_mul(unit)?.checked_next_power_of_two()?;
+        let fits = bytes <= limits.max_send && places <= limits.max_send_blocks;
+        fits.then_some(Self { places, stride: BLOCK, unit })
+    }
+
+    fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {
+        if wanted.max_recv_wr == 0 {
+            return Some(Self::default());
+        }
+        let stride = wanted.max_recv_sge.max(1).checked_mul(SEGMENT)?.checked_next_power_of_two()?;
+        // The ring has 64 bytes at least.
+        let places = wanted.max_recv_wr.checked_next_power_of_two()?.max(BLOCK / stride.min(BLOCK));
+        let fits = stride <= limits.max_receive && places <= limits.max_receives;
+        fits.then_some(Self { places, stride, unit: 1 })
+    }
+
+    fn bytes(self) -> usize {
+        self.places as usize * self.stride as usize
+    }
+}

@@ -1,0 +1,149 @@
+//! What a queue pair tells its completion queues, and they it.
+//!
+//! A completion names the queue pair by an index and the request by its place in the ring. The number that the
+//! user gave with the request is kept here; and how far the device has come, so that the queue pair knows which
+//! places are free.
+//!
+//! One thread posts, another may poll. The poster writes a place's entries before it rings the doorbell, and the
+//! poller reads them after the device has answered: each place belongs to one side at a time. So entries are
+//! relaxed atomics. `done` goes the other way: stored with release by the poller, loaded with acquire
+//! by the poster, who then uses the places again.
+//!
+//! When a queue pair is reset, completions of its earlier life may still wait in the queue. `life` tells lives apart:
+//! completions before position `since` are not reported, and a `done` of an earlier life is not believed.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// One queue pair, as its completion queues know it.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// The index that completions carry: 24 bits.
+    index: u32,
+    number: AtomicU32,
+    pub(super) sends: Lane,
+    pub(super) receives: Lane,
+}
+
+impl Track {
+    /// Of a queue pair with so many places in its rings.
+    pub(super) fn new(index: u32, sends: u32, receives: u32) -> Self {
+        Self { index, number: AtomicU32::new(0), sends: Lane::new(sends), receives: Lane::new(receives) }
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The queue pair's number, once the kernel has given it.
+    pub(super) fn set_number(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+}
+
+/// One direction of a queue pair.
+#[derive(Debug)]
+pub(super) struct Lane {
+    entries: Box<[Entry]>,
+    life: AtomicU32,
+    since: AtomicU64,
+    /// The life in the upper half, and the counter of what is done in the lower.
+    done: AtomicU64,
+}
+
+/// A place of the ring.
+#[derive(Debug, Default)]
+struct Entry {
+    wr_id: AtomicU64,
+    /// The poster's counter behind the request.
+    end: AtomicU32,
+}
+
+impl Lane {
+    /// `places` is a power of two, or zero.
+    fn new(places: u32) -> Self {
+        let entries = (0..places).map(|_| Entry::default()).collect();
+        Self { entries, life: AtomicU32::new(0), since: AtomicU64::new(0), done: AtomicU64::new(0) }
+    }
+
+    fn entry(&self, counter: u32) -> Option<&Entry> {
+        let mask = self.entries.len().checked_sub(1)?;
+        self.entries.get(counter as usize & mask)
+    }
+
+    /// The poster: the request at `begin` has this number, the next one begins at `end`.
+    pub(super) fn post(&self, begin: u32, end: u32, wr_id: u64) {
+        if let Some(entry) = self.entry(begin) {
+            entry.wr_id.store(wr_id, Ordering::Relaxed);
+            entry.end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// The poster: all before this counter is done.
+    pub(super) fn done(&self) -> u32 {
+        let done = self.done.load(Ordering::Acquire);
+        if done >> 32 == u64::from(self.life.load(Ordering::Relaxed)) { done as u32 } else { 0 }
+    }
+
+    /// The poster: counters begin at zero again, and completions before position `since` are of no use.
+    pub(super) fn reset(&self, since: u64) {
+        self.since.store(since, Ordering::Relaxed);
+        self.life.fetch_add(1, Ordering::Release);
+    }
+
+    /// The poller: the number of the request at place `counter`, whose completion stands at `position`;
+    /// none if that is of an earlier life.
+    pub(super) fn complete(&self, counter: u16, position: u64) -> Option<u64> {
+        let life = self.life.load(Ordering::Acquire);
+        if position < self.since.load(Ordering::Relaxed) {
+            return None;
+        }
+        let entry = self.entry(counter.into())?;
+        let wr_id = entry.wr_id.load(Ordering::Relaxed);
+        let end = entry.end.load(Ordering::Relaxed);
+        self.done.store(u64::from(life) << 32 | u64::from(end), Ordering::Release);
+        Some(wr_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_gives_the_number_and_frees_the_place() {
+        let lane = Lane::new(4);
+        lane.post(0, 1, 70);
+        lane.post(1, 3, 71);
+        assert_eq!(lane.done(), 0);
+        assert_eq!(lane.complete(1, 0), Some(71));
+        assert_eq!(lane.done(), 3, "what came before is done too");
+        lane.post(3, 4, 72);
+        lane.post(4, 5, 73);
+        assert_eq!((lane.complete(3, 1), lane.complete(4, 2)), (Some(72), Some(73)));
+        assert_eq!(lane.done(), 5);
+    }
+
+    #[test]
+    fn completions_of_an_earlier_life_are_nobodys() {
+        let lane = Lane::new(4);
+        lane.post(0, 1, 70);
+        lane.reset(5);
+        assert_eq!(lane.done(), 0);
+        lane.post(0, 1, 80);
+        assert_eq!(lane.complete(0, 4), None);
+        assert_eq!(lane.done(), 0);
+        assert_eq!(lane.complete(0, 5), Some(80));
+        assert_eq!(lane.done(), 1);
+        lane.reset(6);
+        assert_eq!(lane.done(), 0);
+    }
+
+    #[test]
+    fn a_queue_pair_without_the_direction_has_no_places() {
+        assert_eq!(Lane::new(0).complete(0, 0), None);
+    }
+}
