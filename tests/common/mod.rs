@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod sides;
+
 use std::panic::Location;
 
 use uverbs::soft::Profile;
