@@ -135,7 +135,7 @@ impl SharedReceiveQueueBuilder<'_> {
         let op = "srq.create";
         let context = self.pd.context();
         context.provider().needs_rings(op)?;
-        let (mut capacity, mut segments) = (0_u32, 0_u32);
+        let (mut requests, mut segments) = (0_u32, 0_u32);
         let mut driver = CreateSrqResp::new_zeroed();
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
         command
@@ -146,7 +146,7 @@ impl SharedReceiveQueueBuilder<'_> {
             .input(create::MAX_WR, &self.depth)
             .input(create::MAX_SGE, &self.segments)
             .input(create::LIMIT, &self.limit)
-            .output(create::RESP_MAX_WR, capacity.as_mut_bytes())
+            .output(create::RESP_MAX_WR, requests.as_mut_bytes())
             .output(create::RESP_MAX_SGE, segments.as_mut_bytes())
             .driver_output(driver.as_mut_bytes());
         context.invoke(&mut command).map_err(|error| {
@@ -154,7 +154,9 @@ impl SharedReceiveQueueBuilder<'_> {
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
-        let receives = ReceiveQueue::open(op, context.map_ring(op, driver.mi)?, segments)?;
+        let mut receives = ReceiveQueue::open(op, context.map_ring(op, driver.mi)?, segments)?;
+        // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
+        let capacity = receives.capacity();
         let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
         Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, lost: false })
     }
