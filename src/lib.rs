@@ -70,7 +70,9 @@ mod provider;
 mod qp;
 #[cfg(feature = "soft")]
 pub mod soft;
+mod srq;
 pub mod transport;
+mod work;
 
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
@@ -79,7 +81,7 @@ pub use self::ah::{AddressHandle, Route};
 #[cfg(feature = "tokio")]
 pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
-pub use self::context::{AsyncEvent, Context, Gid, GidKind};
+pub use self::context::{AsyncEvent, Context, EventKind, Gid, GidKind, Subject};
 pub use self::counters::{Counters, Point, Reader};
 pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
@@ -91,8 +93,10 @@ pub use self::flow::{
 pub use self::mr::{MemoryRegion, Segment};
 pub use self::pd::ProtectionDomain;
 pub use self::qp::{
-    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, Operation, QpState, QpType,
-    QueuePair, QueuePairBuilder, RawPacket, Rc, ReceiveRequest, Remote, SendRequest, Uc, UcOperation, Ud,
+    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, MULTICAST_QP, Membership, Operation,
+    QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, SendRequest, Uc, UcOperation, Ud,
 };
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;
+pub use self::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub use self::work::ReceiveRequest;

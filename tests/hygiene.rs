@@ -31,7 +31,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
     ("asynchronous", &["context", "cq", "error"]),
-    ("qp", &["ah", "command", "cq", "error", "mr", "object", "pd", "provider"]),
+    ("work", &["ah", "error", "mapping", "mr", "provider"]),
+    ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
+    ("qp", &["ah", "command", "completion", "cq", "error", "mr", "object", "pd", "provider", "srq", "work"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
 ];

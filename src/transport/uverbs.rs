@@ -5,7 +5,9 @@
 //!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
 //!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
 //!   [`CountersRead`] and the values given with it. The kernel
-//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length.
+//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
+//!   itself an address: that of an `Mminfo`, exclusively borrowed, of which rxe writes as much as it is (do_mmap_info,
+//!   rxe_queue.c); only a command for rxe's shared receive queues has it.
 //! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
 //!   which the object that sends the command keeps alive until the kernel has let go of it.
 //! - A new file descriptor that a successful command reports is fresh and owned by nobody else.

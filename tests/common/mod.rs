@@ -4,7 +4,7 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-mod side;
+mod sides;
 
 use std::panic::Location;
 
@@ -15,7 +15,7 @@ use uverbs::{
 };
 
 #[allow(unused_imports, reason = "each test binary uses a part")]
-pub use side::*;
+pub use sides::*;
 
 /// The address that the tests' frames are for.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
