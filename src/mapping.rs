@@ -103,6 +103,7 @@ impl Mapping {
     }
 
     /// The place of `len` bytes at `offset`, if they are inside.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset <= end <= self.len`, inside the allocation (first invariant).
@@ -132,6 +133,7 @@ impl Mapping {
     }
 
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
@@ -141,6 +143,7 @@ impl Mapping {
     }
 
     /// Copies `bytes` to `offset`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
@@ -150,54 +153,103 @@ impl Mapping {
     }
 }
 
-/// The words that `len` bytes at `place` are in: each with its first byte of them, and how many of them it has.
-fn words(place: NonNull<u8>, len: usize) -> impl Iterator<Item = (NonNull<u32>, usize, usize)> {
-    let before = place.addr().get() % 4;
-    (0..(before + len).div_ceil(4)).map(move |i| {
-        let start = if i == 0 { before } else { 0 };
-        let end = (before + len - 4 * i).min(4);
-        // Of the allocation that `place` is in, which consists of whole words: see the callers.
-        let word = place.as_ptr().wrapping_sub(before).wrapping_add(4 * i);
-        (NonNull::new(word).unwrap_or(place).cast(), start, end - start)
-    })
+/// How many of `len` bytes at `place` come before the first whole word.
+#[inline]
+fn before_words(place: NonNull<u8>, len: usize) -> usize {
+    (place.addr().get().wrapping_neg() % 4).min(len)
+}
+
+/// The word that `place` is in, and which of its bytes that is.
+///
+/// # Safety
+/// The whole word that `place` is in is valid for atomic reads and writes as long as the answer is used.
+#[inline]
+unsafe fn word_around<'a>(place: NonNull<u8>) -> (&'a AtomicU32, usize) {
+    let start = place.addr().get() % 4;
+    // SAFETY: aligned now, and valid by the caller's promise.
+    (unsafe { AtomicU32::from_ptr(place.as_ptr().wrapping_sub(start).cast()) }, start)
 }
 
 /// Copies out of memory that a device or another thread may be writing.
 ///
 /// # Safety
 /// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
-    for (word, start, len) in words(from, to.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Relaxed).to_ne_bytes();
-        let (part, rest) = to.split_at_mut(len);
-        part.copy_from_slice(&value[start..start + len]);
-        to = rest;
+#[inline]
+unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
+    let (head, rest) = to.split_at_mut(before_words(from, to.len()));
+    let (words, tail) = rest.as_chunks_mut::<4>();
+    if !head.is_empty() {
+        // SAFETY: a word with some of the bytes in it.
+        unsafe { copy_part_out(from, head) };
+    }
+    // SAFETY: `head`, `words` and `tail` together are as long as `from` is valid.
+    let mut from = unsafe { from.add(head.len()) };
+    for word in words {
+        // SAFETY: an aligned word of the bytes; behind it is more of them, or their end.
+        unsafe {
+            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
+            from = from.add(4);
+        }
+    }
+    if !tail.is_empty() {
+        // SAFETY: a word with some of the bytes in it.
+        unsafe { copy_part_out(from, tail) };
     }
 }
 
-/// Copies into memory that a device or another thread may be reading.
+/// Copies in to memory that a device or another thread may be reading.
 ///
 /// # Safety
 /// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
-    for (word, start, len) in words(to, from.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
-        let (part, rest) = from.split_at(len);
-        from = rest;
-        if let Ok(whole) = part.try_into() {
-            word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
-            continue;
-        }
-        // The word's other bytes are somebody else's, who may be writing them.
-        let merge = |old: u32| {
-            let mut bytes = old.to_ne_bytes();
-            bytes[start..start + len].copy_from_slice(part);
-            Some(u32::from_ne_bytes(bytes))
-        };
-        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+#[inline]
+unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    let (head, rest) = from.split_at(before_words(to, from.len()));
+    let (words, tail) = rest.as_chunks::<4>();
+    if !head.is_empty() {
+        // SAFETY: a word with some of the bytes in it.
+        unsafe { copy_part_in(to, head) };
     }
+    // SAFETY: `head`, `words` and `tail` together are as long as `to` is valid.
+    let mut to = unsafe { to.add(head.len()) };
+    for word in words {
+        // SAFETY: an aligned word of the bytes; behind it is more of them, or their end.
+        unsafe {
+            AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
+            to = to.add(4);
+        }
+    }
+    if !tail.is_empty() {
+        // SAFETY: a word with some of the bytes in it.
+        unsafe { copy_part_in(to, tail) };
+    }
+}
+
+/// Copies a part of one word out.
+///
+/// # Safety
+/// As [`copy_out`]; the bytes are all in the word that `from` is in.
+#[inline(never)]
+unsafe fn copy_part_out(from: NonNull<u8>, to: &mut [u8]) {
+    // SAFETY: valid by the caller's promise, and used only here.
+    let (word, start) = unsafe { word_around(from) };
+    to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[start..start + to.len()]);
+}
+
+/// Copies a part of one word in.
+///
+/// # Safety
+/// As [`copy_in`]; the bytes are all in the word that `to` is in.
+#[inline(never)]
+unsafe fn copy_part_in(to: NonNull<u8>, from: &[u8]) {
+    // SAFETY: valid by the caller's promise, and used only here.
+    let (word, start) = unsafe { word_around(to) };
+    // The word's other bytes are somebody else's, who may be writing them.
+    let merge = |old: u32| {
+        let mut bytes = old.to_ne_bytes();
+        bytes[start..start + from.len()].copy_from_slice(from);
+        Some(u32::from_ne_bytes(bytes))
+    };
+    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use uverbs_abi::rxe::CreateQpResp;
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::post::Held;
 use super::{InFlight, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
 use crate::cq::CompletionQueue;
@@ -156,8 +155,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
         let mut receives = Receives::open(op, context.map_ring(op, driver.rq_mi)?)?;
         let in_flight = InFlight {
-            sends: vec![Held::default(); sends.ring().geometry().slots()],
-            receives: vec![Held::default(); receives.ring().geometry().slots()],
+            sends: Vec::with_capacity(sends.ring().geometry().slots()),
+            receives: Vec::with_capacity(receives.ring().geometry().slots()),
         };
         let capacity = Capacity {
             sends: real.max_send_wr,

@@ -39,6 +39,7 @@ pub struct QueuePair<T: QpType> {
     kind: PhantomData<T>,
 }
 
+/// As long as the highest slot that was ever used; with room for all of them.
 #[derive(Debug, Default)]
 struct InFlight {
     sends: Vec<Held>,

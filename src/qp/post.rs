@@ -98,18 +98,26 @@ impl<'a> ReceiveRequest<'a> {
 /// What the request in a slot of a queue needs until it is completed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    regions: Vec<MemoryRegion>,
+    region: Option<MemoryRegion>,
+    /// Those of further segments.
+    more: Vec<MemoryRegion>,
     address: Option<AddressHandle>,
 }
 
 impl Held {
     /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
-    fn hold(slots: &mut [Self], slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-        if let Some(held) = slots.get_mut(slot as usize) {
-            held.regions.clear();
-            held.regions.extend(segments.iter().map(|segment| segment.region().clone()));
-            held.address = address.cloned();
+    #[inline]
+    fn hold(slots: &mut Vec<Self>, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
+        let slot = slot as usize;
+        if slot >= slots.len() {
+            slots.resize_with(slot + 1, Self::default);
         }
+        let held = &mut slots[slot];
+        let mut regions = segments.iter().map(|segment| segment.region().clone());
+        held.region = regions.next();
+        held.more.clear();
+        held.more.extend(regions);
+        held.address = address.cloned();
     }
 }
 

@@ -14,10 +14,8 @@ clock_counts_instructions() {
         "$UVERBS_THEIRS" clock
 }
 
-measure() { # measure PROGRAM OUTPUT: new processes for the first opening, then one for everything
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        "$1" instructions "$device" 1 || return
-    done >"$OUT/$2" && "$1" instructions "$device" 300 >>"$OUT/$2"
+measure() { # measure PROGRAM OUTPUT
+    "$1" instructions "$device" 300 >"$OUT/$2"
 }
 
 trace() { # trace PROGRAM OUTPUT

@@ -104,11 +104,14 @@ static struct ibv_context *open_device(const char *name)
     return context;
 }
 
+// Not a constant, so that the memory is cleared by the C library, as ours is.
+static volatile size_t page = PAGE;
+
 static void register_page(struct ibv_pd *pd, int i)
 {
-    memory[i] = aligned_alloc(PAGE, PAGE);
+    memory[i] = aligned_alloc(page, page);
     check(memory[i] != NULL, "aligned_alloc");
-    memset(memory[i], 0, PAGE);
+    memset(memory[i], 0, page);
     mrs[i] = ibv_reg_mr(pd, memory[i], PAGE, IBV_ACCESS_LOCAL_WRITE);
     check(mrs[i] != NULL, "ibv_reg_mr");
 }
@@ -326,11 +329,6 @@ int main(int argc, char **argv)
     int batches = marking ? 2 : atoi(argv[3]);
     if (marking)
         batch = 1;
-    marked = marking;
-    int64_t begun = begin("first_open");
-    struct ibv_context *first = open_device(device);
-    end("first_open", begun);
-    check(!ibv_close_device(first), "ibv_close_device");
     make_loop(device);
     for (int i = 0; i < batches; i++) {
         marked = marking && i + 1 == batches;
@@ -348,9 +346,8 @@ int main(int argc, char **argv)
             clock = row->least;
     }
     for (struct row *row = rows; !marking && row->name; row++) {
-        int times = strcmp(row->name, "first_open") ? batch : 1;
         if (strcmp(row->name, "clock"))
-            printf("%s %ld\n", row->name, (long)((row->least - clock + times / 2) / times));
+            printf("%s %ld\n", row->name, (long)((row->least - clock + BATCH / 2) / BATCH));
     }
     return 0;
 }

@@ -17,7 +17,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(marking: bool) -> Self {
-        Self { marking, marked: marking, rows: Vec::with_capacity(64) }
+        Self { marking, marked: false, rows: Vec::with_capacity(64) }
     }
 
     pub(crate) fn batch(&self) -> usize {
@@ -65,8 +65,8 @@ impl Meter {
     pub(crate) fn print(&self) {
         let clock = self.rows.iter().find(|row| row.0 == "clock").map_or(0, |row| row.1.as_nanos());
         for (name, least) in self.rows.iter().filter(|row| row.0 != "clock") {
-            let times = if *name == "first_open" { 1 } else { BATCH as u128 };
-            println!("{name} {}", (least.as_nanos().saturating_sub(clock) + times / 2) / times);
+            let batch = BATCH as u128;
+            println!("{name} {}", (least.as_nanos().saturating_sub(clock) + batch / 2) / batch);
         }
     }
 }
