@@ -98,6 +98,7 @@ impl Mapping {
     }
 
     /// The address as the device is told it.
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
@@ -153,94 +154,115 @@ impl Mapping {
     }
 }
 
-/// How many of `len` bytes at `place` come before the first whole word.
+/// Copies out of memory that a device or another thread may be writing.
+///
+/// # Safety
+/// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
 #[inline]
-fn before_words(place: NonNull<u8>, len: usize) -> usize {
-    (place.addr().get().wrapping_neg() % 4).min(len)
+unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
+    if from.addr().get() % 4 != 0 || to.len() % 4 != 0 {
+        // SAFETY: by the caller's promise.
+        return unsafe { copy_out_at_any(from, to) };
+    }
+    for word in to.as_chunks_mut::<4>().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
+            from = from.add(4);
+        }
+    }
+}
+
+/// Copies into memory that a device or another thread may be reading.
+///
+/// # Safety
+/// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
+#[inline]
+unsafe fn copy_in(mut to: NonNull<u8>, from: &[u8]) {
+    if to.addr().get() % 4 != 0 || from.len() % 4 != 0 {
+        // SAFETY: by the caller's promise.
+        return unsafe { copy_in_at_any(to, from) };
+    }
+    for word in from.as_chunks::<4>().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
+            to = to.add(4);
+        }
+    }
+}
+
+/// How many of `len` bytes at `place` come before the first whole word, and how many are in whole words.
+fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
+    let head = (place.addr().get().wrapping_neg() % 4).min(len);
+    (head, (len - head) / 4 * 4)
+}
+
+/// [`copy_out`] of any alignment: a part of a word, whole words, a part of a word.
+///
+/// # Safety
+/// As [`copy_out`].
+#[inline(never)]
+unsafe fn copy_out_at_any(from: NonNull<u8>, to: &mut [u8]) {
+    let (head, words) = parts(from, to.len());
+    let (first, rest) = to.split_at_mut(head);
+    let (middle, last) = rest.split_at_mut(words);
+    // SAFETY: the three are one behind the other, as long as `from` is valid; the second begins with a word.
+    unsafe {
+        copy_part_out(from, first);
+        copy_out(from.add(head), middle);
+        copy_part_out(from.add(head + words), last);
+    }
+}
+
+/// [`copy_in`] of any alignment: a part of a word, whole words, a part of a word.
+///
+/// # Safety
+/// As [`copy_in`].
+#[inline(never)]
+unsafe fn copy_in_at_any(to: NonNull<u8>, from: &[u8]) {
+    let (head, words) = parts(to, from.len());
+    let (first, rest) = from.split_at(head);
+    let (middle, last) = rest.split_at(words);
+    // SAFETY: the three are one behind the other, as long as `to` is valid; the second begins with a word.
+    unsafe {
+        copy_part_in(to, first);
+        copy_in(to.add(head), middle);
+        copy_part_in(to.add(head + words), last);
+    }
 }
 
 /// The word that `place` is in, and which of its bytes that is.
 ///
 /// # Safety
-/// The whole word that `place` is in is valid for atomic reads and writes as long as the answer is used.
-#[inline]
+/// The whole word is valid for atomic reads and writes as long as the answer is used.
 unsafe fn word_around<'a>(place: NonNull<u8>) -> (&'a AtomicU32, usize) {
     let start = place.addr().get() % 4;
     // SAFETY: aligned now, and valid by the caller's promise.
     (unsafe { AtomicU32::from_ptr(place.as_ptr().wrapping_sub(start).cast()) }, start)
 }
 
-/// Copies out of memory that a device or another thread may be writing.
-///
-/// # Safety
-/// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
-#[inline]
-unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
-    let (head, rest) = to.split_at_mut(before_words(from, to.len()));
-    let (words, tail) = rest.as_chunks_mut::<4>();
-    if !head.is_empty() {
-        // SAFETY: a word with some of the bytes in it.
-        unsafe { copy_part_out(from, head) };
-    }
-    // SAFETY: `head`, `words` and `tail` together are as long as `from` is valid.
-    let mut from = unsafe { from.add(head.len()) };
-    for word in words {
-        // SAFETY: an aligned word of the bytes; behind it is more of them, or their end.
-        unsafe {
-            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
-            from = from.add(4);
-        }
-    }
-    if !tail.is_empty() {
-        // SAFETY: a word with some of the bytes in it.
-        unsafe { copy_part_out(from, tail) };
-    }
-}
-
-/// Copies in to memory that a device or another thread may be reading.
-///
-/// # Safety
-/// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
-#[inline]
-unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
-    let (head, rest) = from.split_at(before_words(to, from.len()));
-    let (words, tail) = rest.as_chunks::<4>();
-    if !head.is_empty() {
-        // SAFETY: a word with some of the bytes in it.
-        unsafe { copy_part_in(to, head) };
-    }
-    // SAFETY: `head`, `words` and `tail` together are as long as `to` is valid.
-    let mut to = unsafe { to.add(head.len()) };
-    for word in words {
-        // SAFETY: an aligned word of the bytes; behind it is more of them, or their end.
-        unsafe {
-            AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
-            to = to.add(4);
-        }
-    }
-    if !tail.is_empty() {
-        // SAFETY: a word with some of the bytes in it.
-        unsafe { copy_part_in(to, tail) };
-    }
-}
-
-/// Copies a part of one word out.
+/// Copies a part of one word out, or nothing.
 ///
 /// # Safety
 /// As [`copy_out`]; the bytes are all in the word that `from` is in.
-#[inline(never)]
 unsafe fn copy_part_out(from: NonNull<u8>, to: &mut [u8]) {
+    if to.is_empty() {
+        return;
+    }
     // SAFETY: valid by the caller's promise, and used only here.
     let (word, start) = unsafe { word_around(from) };
     to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[start..start + to.len()]);
 }
 
-/// Copies a part of one word in.
+/// Copies a part of one word in, or nothing.
 ///
 /// # Safety
 /// As [`copy_in`]; the bytes are all in the word that `to` is in.
-#[inline(never)]
 unsafe fn copy_part_in(to: NonNull<u8>, from: &[u8]) {
+    if from.is_empty() {
+        return;
+    }
     // SAFETY: valid by the caller's promise, and used only here.
     let (word, start) = unsafe { word_around(to) };
     // The word's other bytes are somebody else's, who may be writing them.

@@ -113,18 +113,27 @@ impl Held {
             slots.resize_with(slot + 1, Self::default);
         }
         let held = &mut slots[slot];
-        let mut regions = segments.iter().map(|segment| segment.region().clone());
-        held.region = regions.next();
-        held.more.clear();
-        held.more.extend(regions);
-        held.address = address.cloned();
+        let first = segments.first().map(Segment::region);
+        // Most often a slot has the region that it had before.
+        if !held.region.as_ref().zip(first).is_some_and(|(old, new)| old.is_same(new)) {
+            held.region = first.cloned();
+        }
+        if segments.len() > 1 || !held.more.is_empty() {
+            held.more.clear();
+            held.more.extend(segments.iter().skip(1).map(|segment| segment.region().clone()));
+        }
+        if address.is_some() || held.address.is_some() {
+            held.address = address.cloned();
+        }
     }
 }
 
+#[cold]
 fn full(op: &'static str) -> Error {
     Error::refused(op, Errno::ENOMEM, "the queue has no room for all of these; nothing was posted")
 }
 
+#[cold]
 fn oversized(op: &'static str) -> Error {
     let hint = "more segments or inline bytes than the queue pair was made for; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)
