@@ -48,6 +48,7 @@ impl Completion {
 }
 
 impl From<&Wc> for Completion {
+    #[inline]
     fn from(wc: &Wc) -> Self {
         Self {
             wr_id: wc.wr_id,
@@ -81,6 +82,7 @@ macro_rules! status {
         }
 
         impl From<u32> for Status {
+            #[inline]
             fn from(number: u32) -> Self {
                 match number {
                     $(wc_status::$number => Self::$name,)*

@@ -115,11 +115,13 @@ impl Mapping {
     }
 
     /// The address as the device is told it.
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
     /// The place of `len` bytes at `offset`, if they are inside.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset <= end <= self.len`, inside the allocation (first invariant).
@@ -149,6 +151,7 @@ impl Mapping {
     }
 
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
@@ -158,6 +161,7 @@ impl Mapping {
     }
 
     /// Copies `bytes` to `offset`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
@@ -167,29 +171,22 @@ impl Mapping {
     }
 }
 
-/// The words that `len` bytes at `place` are in: each with its first byte of them, and how many of them it has.
-fn words(place: NonNull<u8>, len: usize) -> impl Iterator<Item = (NonNull<u32>, usize, usize)> {
-    let before = place.addr().get() % 4;
-    (0..(before + len).div_ceil(4)).map(move |i| {
-        let start = if i == 0 { before } else { 0 };
-        let end = (before + len - 4 * i).min(4);
-        // Of the allocation that `place` is in, which consists of whole words: see the callers.
-        let word = place.as_ptr().wrapping_sub(before).wrapping_add(4 * i);
-        (NonNull::new(word).unwrap_or(place).cast(), start, end - start)
-    })
-}
-
 /// Copies out of memory that a device or another thread may be writing.
 ///
 /// # Safety
 /// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
-    for (word, start, len) in words(from, to.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Relaxed).to_ne_bytes();
-        let (part, rest) = to.split_at_mut(len);
-        part.copy_from_slice(&value[start..start + len]);
-        to = rest;
+#[inline]
+unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
+    if !from.addr().get().is_multiple_of(4) || !to.len().is_multiple_of(4) {
+        // SAFETY: by the caller's promise.
+        return unsafe { copy_out_at_any(from, to) };
+    }
+    for word in to.as_chunks_mut::<4>().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
+            from = from.add(4);
+        }
     }
 }
 
@@ -197,24 +194,101 @@ unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
 ///
 /// # Safety
 /// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
-    for (word, start, len) in words(to, from.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
-        let (part, rest) = from.split_at(len);
-        from = rest;
-        if let Ok(whole) = part.try_into() {
-            word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
-            continue;
-        }
-        // The word's other bytes are somebody else's, who may be writing them.
-        let merge = |old: u32| {
-            let mut bytes = old.to_ne_bytes();
-            bytes[start..start + len].copy_from_slice(part);
-            Some(u32::from_ne_bytes(bytes))
-        };
-        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+#[inline]
+unsafe fn copy_in(mut to: NonNull<u8>, from: &[u8]) {
+    if !to.addr().get().is_multiple_of(4) || !from.len().is_multiple_of(4) {
+        // SAFETY: by the caller's promise.
+        return unsafe { copy_in_at_any(to, from) };
     }
+    for word in from.as_chunks::<4>().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
+            to = to.add(4);
+        }
+    }
+}
+
+/// How many of `len` bytes at `place` come before the first whole word, and how many are in whole words.
+fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
+    let head = (place.addr().get().wrapping_neg() % 4).min(len);
+    (head, (len - head) / 4 * 4)
+}
+
+/// [`copy_out`] of any alignment: a part of a word, whole words, a part of a word.
+///
+/// # Safety
+/// As [`copy_out`].
+#[inline(never)]
+unsafe fn copy_out_at_any(from: NonNull<u8>, to: &mut [u8]) {
+    let (head, words) = parts(from, to.len());
+    let (first, rest) = to.split_at_mut(head);
+    let (middle, last) = rest.split_at_mut(words);
+    // SAFETY: the three are one behind the other, as long as `from` is valid; the second begins with a word.
+    unsafe {
+        copy_part_out(from, first);
+        copy_out(from.add(head), middle);
+        copy_part_out(from.add(head + words), last);
+    }
+}
+
+/// [`copy_in`] of any alignment: a part of a word, whole words, a part of a word.
+///
+/// # Safety
+/// As [`copy_in`].
+#[inline(never)]
+unsafe fn copy_in_at_any(to: NonNull<u8>, from: &[u8]) {
+    let (head, words) = parts(to, from.len());
+    let (first, rest) = from.split_at(head);
+    let (middle, last) = rest.split_at(words);
+    // SAFETY: the three are one behind the other, as long as `to` is valid; the second begins with a word.
+    unsafe {
+        copy_part_in(to, first);
+        copy_in(to.add(head), middle);
+        copy_part_in(to.add(head + words), last);
+    }
+}
+
+/// The word that `place` is in, and which of its bytes that is.
+///
+/// # Safety
+/// The whole word is valid for atomic reads and writes as long as the answer is used.
+unsafe fn word_around<'a>(place: NonNull<u8>) -> (&'a AtomicU32, usize) {
+    let start = place.addr().get() % 4;
+    // SAFETY: aligned now, and valid by the caller's promise.
+    (unsafe { AtomicU32::from_ptr(place.as_ptr().wrapping_sub(start).cast()) }, start)
+}
+
+/// Copies a part of one word out, or nothing.
+///
+/// # Safety
+/// As [`copy_out`]; the bytes are all in the word that `from` is in.
+unsafe fn copy_part_out(from: NonNull<u8>, to: &mut [u8]) {
+    if to.is_empty() {
+        return;
+    }
+    // SAFETY: valid by the caller's promise, and used only here.
+    let (word, start) = unsafe { word_around(from) };
+    to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[start..start + to.len()]);
+}
+
+/// Copies a part of one word in, or nothing.
+///
+/// # Safety
+/// As [`copy_in`]; the bytes are all in the word that `to` is in.
+unsafe fn copy_part_in(to: NonNull<u8>, from: &[u8]) {
+    if from.is_empty() {
+        return;
+    }
+    // SAFETY: valid by the caller's promise, and used only here.
+    let (word, start) = unsafe { word_around(to) };
+    // The word's other bytes are somebody else's, who may be writing them.
+    let merge = |old: u32| {
+        let mut bytes = old.to_ne_bytes();
+        bytes[start..start + from.len()].copy_from_slice(from);
+        Some(u32::from_ne_bytes(bytes))
+    };
+    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ impl MemoryRegion {
     }
 
     /// The key by which requests of this process name the region.
+    #[inline]
     pub fn lkey(&self) -> u32 {
         self.0.keys.lkey
     }
@@ -112,6 +113,7 @@ impl MemoryRegion {
     }
 
     /// Address of the first byte, as the device and a remote peer know it.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.0.memory.as_ref().map_or(0, Mapping::address)
     }
@@ -152,6 +154,12 @@ impl MemoryRegion {
         Ok(Segment { region: self, offset: range.start as u64, length })
     }
 
+    /// Whether both are clones of one region.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn inside(&self, op: &'static str, offset: usize, len: usize) -> Result<()> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.len);
         if inside { Ok(()) } else { Err(outside(op)) }
@@ -185,10 +193,12 @@ pub struct Segment<'a> {
 }
 
 impl Segment<'_> {
+    #[inline]
     pub(crate) fn region(&self) -> &MemoryRegion {
         self.region
     }
 
+    #[inline]
     pub(crate) fn sge(&self) -> Sge {
         Sge { addr: self.region.address() + self.offset, length: self.length, lkey: self.region.lkey() }
     }

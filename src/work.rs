@@ -28,21 +28,37 @@ impl<'a> ReceiveRequest<'a> {
 /// What the request in a slot of a queue needs until it is completed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
-    regions: Vec<MemoryRegion>,
+    region: Option<MemoryRegion>,
+    /// Those of further segments.
+    more: Vec<MemoryRegion>,
     address: Option<AddressHandle>,
 }
 
 impl Held {
-    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
+    /// Lets go of what the slot's last request needed, and takes hold of what its next one does. `slots` is as long as
+    /// the highest slot that was ever used.
+    #[inline]
     pub(crate) fn hold(
-        slots: &mut [Self],
+        slots: &mut Vec<Self>,
         slot: u32,
         segments: &[Segment<'_>],
         address: Option<&AddressHandle>,
     ) {
-        if let Some(held) = slots.get_mut(slot as usize) {
-            held.regions.clear();
-            held.regions.extend(segments.iter().map(|segment| segment.region().clone()));
+        let slot = slot as usize;
+        if slot >= slots.len() {
+            slots.resize_with(slot + 1, Self::default);
+        }
+        let held = &mut slots[slot];
+        let first = segments.first().map(Segment::region);
+        // Most often a slot has the region that it had before.
+        if !held.region.as_ref().zip(first).is_some_and(|(old, new)| old.is_same(new)) {
+            held.region = first.cloned();
+        }
+        if segments.len() > 1 || !held.more.is_empty() {
+            held.more.clear();
+            held.more.extend(segments.iter().skip(1).map(|segment| segment.region().clone()));
+        }
+        if address.is_some() || held.address.is_some() {
             held.address = address.cloned();
         }
     }
@@ -60,10 +76,12 @@ impl Kept {
     }
 }
 
+#[cold]
 pub(crate) fn full(op: &'static str) -> Error {
     Error::refused(op, Errno::ENOMEM, "the queue has no room for all of these; nothing was posted")
 }
 
+#[cold]
 pub(crate) fn oversized(op: &'static str) -> Error {
     let hint = "more segments or inline bytes than the queue was made for; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)
@@ -82,7 +100,7 @@ pub(crate) struct ReceiveQueue {
 impl ReceiveQueue {
     pub(crate) fn open(op: &'static str, map: Mapping, segments: u32) -> Result<Self> {
         let mut ring = Receives::open(op, map)?;
-        let held = vec![Held::default(); ring.ring().geometry().slots()];
+        let held = Vec::with_capacity(ring.ring().geometry().slots());
         Ok(Self { ring, held, segments })
     }
 
@@ -132,6 +150,8 @@ impl ReceiveQueue {
         let mut new = Self::open(op, map, self.segments)?;
         let moved = new.ring.ring().next_slot() as usize;
         // From the oldest request to the newest; the newest ones have moved.
+        self.held.resize_with(self.ring.ring().geometry().slots(), Held::default);
+        new.held.resize_with(new.ring.ring().geometry().slots(), Held::default);
         let next = (self.ring.ring().next_slot() as usize).min(self.held.len());
         self.held.rotate_left(next);
         let stayed = self.held.len().saturating_sub(moved);
@@ -140,7 +160,7 @@ impl ReceiveQueue {
             // A request that was taken may still be filled: its memory stays for as long as there are slots.
             let slot = if i < stayed { moved + i % rest } else { i - stayed };
             if let Some(place) = new.held.get_mut(slot) {
-                place.regions.extend(held.regions);
+                place.more.extend(held.region.into_iter().chain(held.more));
             }
         }
         *self = new;

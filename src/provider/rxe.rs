@@ -34,6 +34,7 @@ impl Completions {
     }
 
     /// Hands up to `limit` completions to `take`, gives their slots back at once, and says how many.
+    #[inline]
     pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(&Wc)) -> usize {
         let count = limit.min(self.0.available() as usize);
         let mut wc = Wc::new_zeroed();
@@ -66,11 +67,13 @@ impl Sends {
         Ok(Self { ring: Producer::new(map, geometry), sequence: 0 })
     }
 
+    #[inline]
     pub(crate) fn ring(&mut self) -> &mut Producer {
         &mut self.ring
     }
 
     /// Fills the next slot; false when the data does not fit into it.
+    #[inline]
     #[must_use]
     pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
     where
@@ -99,6 +102,7 @@ pub(crate) enum Data<'a, P> {
 }
 
 impl<P: ExactSizeIterator<Item = Piece> + Clone> Data<'_, P> {
+    #[inline]
     fn dma(&self) -> Option<DmaInfo> {
         match self {
             Self::Pieces(pieces) => dma(pieces.clone()),
@@ -120,6 +124,7 @@ impl Receives {
         Ok(Self(Producer::new(map, geometry)))
     }
 
+    #[inline]
     pub(crate) fn ring(&mut self) -> &mut Producer {
         &mut self.0
     }
@@ -144,6 +149,7 @@ fn dma(pieces: impl ExactSizeIterator<Item = Piece>) -> Option<DmaInfo> {
     Some(DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() })
 }
 
+#[inline]
 fn put_pieces(ring: &Producer, offset: usize, pieces: impl Iterator<Item = Piece>) -> bool {
     pieces.enumerate().all(|(i, piece)| ring.write(offset + i * size_of::<Sge>(), piece.as_bytes()))
 }

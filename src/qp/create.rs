@@ -17,7 +17,7 @@ use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::rxe::Sends;
 use crate::srq::SharedReceiveQueue;
-use crate::work::{Held, Kept, ReceiveQueue};
+use crate::work::{Kept, ReceiveQueue};
 
 /// What the queues of a queue pair can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         })?;
         let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?);
         let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
-        let held = vec![Held::default(); sends.ring().geometry().slots()];
+        let held = Vec::with_capacity(sends.ring().geometry().slots());
         let receives = match srq {
             Some(_) => None,
             None => {
