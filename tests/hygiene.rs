@@ -31,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
     ("qp", &["ah", "command", "cq", "error", "mr", "object", "pd", "provider"]),
+    ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
 ];

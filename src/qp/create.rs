@@ -167,7 +167,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             inline: real.max_inline_data,
         };
         let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
-        let shared = Arc::new(Shared { object, number, _pd: self.pd.clone(), _cqs: cqs });
+        let shared = Arc::new(Shared { object, number, pd: self.pd.clone(), _cqs: cqs });
         Ok(QueuePair { sends, receives, in_flight, capacity, shared, kind: PhantomData })
     }
 }

@@ -45,18 +45,22 @@ struct InFlight {
     receives: Vec<Held>,
 }
 
-/// The part of a queue pair that flows share.
+/// The part of a queue pair that flows and memory windows share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
     number: u32,
-    _pd: ProtectionDomain,
+    pd: ProtectionDomain,
     _cqs: [Arc<cq::Shared>; 2],
 }
 
 impl Shared {
     pub(crate) fn object(&self) -> &Object {
         &self.object
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
     }
 }
 
@@ -78,14 +82,14 @@ impl<T: QpType> QueuePair<T> {
     /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it, or a memory window of type 2 that it bound exists.
     #[doc(alias = "ibv_destroy_qp")]
     #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             return Err((
                 self,
-                object::shared("qp.destroy", "a flow still steers packets to the queue pair"),
+                object::shared("qp.destroy", "a flow or a memory window still uses the queue pair"),
             ));
         };
         shared.object.release().map_err(|error| (self, error))
