@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::rxe::CreateCqResp;
-use uverbs_abi::write::{CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, cmd};
+use uverbs_abi::rxe::{CreateCqResp, ResizeCqResp as DriverResize};
+use uverbs_abi::write::{
+    CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, ResizeCq, ResizeCqResp, cmd,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
@@ -157,8 +159,13 @@ impl CompletionQueue {
     }
 
     /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
+    ///
+    /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        if !self.shared.object.context().is_here() {
+            return 0;
+        }
         let mut next = completions.iter_mut();
         let limit = next.len();
         self.ring.poll(limit, |wc| {
@@ -166,6 +173,35 @@ impl CompletionQueue {
                 *completion = Completion::from(wc);
             }
         })
+    }
+
+    /// Gives the queue room for at least `entries` completions; those that wait in it stay.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, fewer than wait in the queue, or more than the
+    /// device has: the queue is as it was. Should the new ring not be mapped ([`Exhausted`](ErrorKind::Exhausted)),
+    /// the queue seems empty until a resize succeeds.
+    ///
+    /// # Kernel
+    /// `RESIZE_CQ` by `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c, Linux 6.1).
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, entries: u32) -> Result<()> {
+        let op = "cq.resize";
+        let object = &self.shared.object;
+        let request = ResizeCq { cq_handle: object.id(), cqe: entries, ..ResizeCq::new_zeroed() };
+        let mut response = ResizeCqResp::new_zeroed();
+        let mut driver = DriverResize::new_zeroed();
+        let mut command = Command::write(op, cmd::RESIZE_CQ);
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, response.as_mut_bytes())
+            .driver_output(driver.as_mut_bytes());
+        object.context().invoke(&mut command).map_err(|error| {
+            let hint = "check the number of entries against max_cqe, and what waits in the queue";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })?;
+        self.ring = Completions::open(op, object.context().map_ring(op, driver.mi)?)?;
+        Ok(())
     }
 
     /// Asks for one event on the queue's channel at the next completion, or at the next solicited one.

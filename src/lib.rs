@@ -51,6 +51,8 @@
 struct Readme;
 
 mod ah;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 pub mod command;
 mod completion;
 mod context;
@@ -75,6 +77,8 @@ pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
 
 pub use self::ah::{AddressHandle, Route};
+#[cfg(feature = "tokio")]
+pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
 pub use self::context::{AsyncEvent, Context, Gid, GidKind};
 pub use self::counters::{Counters, Point, Reader};

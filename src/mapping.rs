@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use memmap2::{MmapMut, MmapRaw};
 use nix::errno::Errno;
+use nix::libc;
 
 /// The size of a page, to which shared blocks are aligned.
 const PAGE: usize = 4096;
@@ -210,6 +211,22 @@ impl Mapping {
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let block = Block { base, layout };
         Ok(Self { base, len: size, pages: true, keep: Keep::Block(Arc::new(block)) })
+    }
+
+    /// A zeroed page of this process alone: a child of a `fork` finds zeros in it, whatever was written before.
+    ///
+    /// # Errors
+    /// `ENOMEM` when there is no memory.
+    pub(crate) fn private_page() -> Result<Self, Errno> {
+        if cfg!(miri) {
+            return Self::block(PAGE);
+        }
+        let map = MmapMut::map_anon(PAGE).map_err(|_| Errno::ENOMEM)?;
+        let map = Self::from(MmapRaw::from(map));
+        // SAFETY: MADV_WIPEONFORK changes nothing in this process; the range is a mapping of our own, private
+        // and anonymous as madvise(2) wants it.
+        let answer = unsafe { libc::madvise(map.base.as_ptr().cast(), map.len, libc::MADV_WIPEONFORK) };
+        Errno::result(answer).map(|_| map)
     }
 
     /// Length in bytes.

@@ -1,6 +1,7 @@
 //! An open device.
 
 mod open;
+mod origin;
 mod query;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +13,7 @@ use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::IntoBytes;
 
+use self::origin::Origin;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
@@ -34,6 +36,7 @@ struct Inner {
     provider: Provider,
     completion_vectors: u32,
     events: OwnedFd,
+    origin: Origin,
 }
 
 impl Context {
@@ -62,13 +65,27 @@ impl Context {
         invoke(&*transport, driver, &mut command)?;
         let events = command.take_fd()?;
         event::set_nonblocking("async_event.create", &events)?;
-        let inner = Inner { transport, device, provider, completion_vectors: vectors, events };
+        let origin = Origin::new().map_err(|errno| Error::kernel("context.create", errno))?;
+        let inner = Inner { transport, device, provider, completion_vectors: vectors, events, origin };
         Ok(Self(Arc::new(inner)))
     }
 
     /// Sends a command and checks that the kernel wrote every answer it was asked for.
     pub(crate) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
+        self.check_origin(command.op())?;
         invoke(&*self.0.transport, self.0.device.driver_id(), command)
+    }
+
+    /// Whether this is the process that opened the device, and not a child that `fork` made of it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.origin.is_here()
+    }
+
+    /// Refuses `op` in a child that `fork` made.
+    #[inline]
+    pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
+        if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
     }
 
     /// Reads counters into `values`, of which there are 8191 at most.
@@ -116,7 +133,9 @@ impl Context {
     /// [`ErrorKind::Malformed`] if the record is cut short.
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
-        let record = event::read::<AsyncEventDesc>("async_event.read", &self.0.events)?;
+        let op = "async_event.read";
+        self.check_origin(op)?;
+        let record = event::read::<AsyncEventDesc>(op, &self.0.events)?;
         Ok(record.map(|record| AsyncEvent { element: record.element, kind: record.event_type }))
     }
 
@@ -127,6 +146,14 @@ impl Context {
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.query_port(1), Err(error) if error.kind() == ErrorKind::Disassociated)
     }
+}
+
+/// The error in a child that `fork` made.
+#[cold]
+#[inline(never)]
+fn elsewhere(op: &'static str) -> Error {
+    let hint = "this process was forked from the one that opened the device; open it again here";
+    Error::refused(op, Errno::EIO, hint)
 }
 
 /// Sends one command to `driver`'s device.

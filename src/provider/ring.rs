@@ -103,9 +103,13 @@ impl Producer {
 
     /// Slots that can be filled now.
     pub(crate) fn free(&self) -> u32 {
+        self.geometry.mask - self.waiting()
+    }
+
+    /// Slots that were filled and not emptied yet.
+    pub(crate) fn waiting(&self) -> u32 {
         let consumer = self.map.load(CONSUMER_INDEX, Ordering::Acquire);
-        let used = self.index.wrapping_sub(consumer) & self.geometry.mask;
-        self.geometry.mask - used
+        self.index.wrapping_sub(consumer) & self.geometry.mask
     }
 
     /// Writes part of the slot that is filled next; false when it does not fit into a slot.
@@ -134,6 +138,33 @@ impl Producer {
     /// Shows the other side every slot filled so far.
     pub(crate) fn publish(&self) {
         self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
+    }
+
+    /// Goes on in a new ring, which begins with the elements that the other side has not taken yet. False and
+    /// nothing done when they do not fit; only when every slot filled so far is published.
+    #[cfg(feature = "soft")]
+    #[must_use]
+    pub(crate) fn move_to(&mut self, map: Mapping, geometry: Geometry) -> bool {
+        let waiting = self.waiting();
+        let size = self.geometry.slot_size().min(geometry.slot_size());
+        if waiting > geometry.mask {
+            return false;
+        }
+        let oldest = self.index.wrapping_sub(waiting);
+        let mut new = Self::new(map, geometry);
+        let mut element = vec![0; size];
+        for i in 0..waiting {
+            let place = self.geometry.place(oldest.wrapping_add(i), 0);
+            if !self.map.read(place, &mut element) || !new.write(0, &element) {
+                return false;
+            }
+            new.advance();
+        }
+        new.publish();
+        // What the other side still looks at is empty.
+        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
+        *self = new;
+        true
     }
 }
 

@@ -131,6 +131,7 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "qp.post_receive";
+        self.shared.object().context().check_origin(op)?;
         if requests.len() > self.receives.ring().free() as usize {
             return Err(full(op));
         }
@@ -163,6 +164,7 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
+        self.shared.object().context().check_origin(op)?;
         if requests.len() > self.sends.ring().free() as usize {
             return Err(full(op));
         }

@@ -5,9 +5,9 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::cq;
 use uverbs_abi::ioctl::UHW_OUT;
-use uverbs_abi::rxe::{CreateCqResp, Mminfo};
+use uverbs_abi::rxe::{CreateCqResp, Mminfo, ResizeCqResp as DriverResize};
 use uverbs_abi::types::CqFlags;
-use uverbs_abi::write::{DestroyCqResp, ReqNotifyCq, Wc};
+use uverbs_abi::write::{DestroyCqResp, ReqNotifyCq, ResizeCq, ResizeCqResp, Wc};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::call::Call;
@@ -112,6 +112,29 @@ pub(super) fn create_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 /// event file, so no event is reported as read.
 pub(super) fn destroyed_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(cq::destroy::RESP, DestroyCqResp::default().as_bytes())
+}
+
+/// `ib_uverbs_resize_cq`, then `rxe_resize_cq`: completions that wait go to the new ring.
+pub(super) fn resize_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ResizeCq = call.request()?;
+    let id = call.lookup(Kind::Cq, request.cq_handle.into())?.id;
+    needs_room::<DriverResize>(call)?;
+    if request.cqe == 0 || request.cqe > call.state.profile.max_cqe {
+        return Err(Errno::EINVAL);
+    }
+    let (geometry, map) = Geometry::create(request.cqe, size_of::<Wc>())?;
+    let cq = call.state.cqs.get_mut(&id).ok_or(Errno::EINVAL)?;
+    if request.cqe < cq.ring.waiting() || !cq.ring.move_to(map.clone(), geometry) {
+        return Err(Errno::EINVAL);
+    }
+    let unmapped = cq.offset;
+    call.state.forget(call.file, &[unmapped]);
+    let mi = offer(call, map);
+    if let Some(cq) = call.state.cqs.get_mut(&id) {
+        cq.offset = mi.offset;
+    }
+    driver_answer(call, &DriverResize { mi })?;
+    call.respond(&ResizeCqResp { cqe: geometry.capacity(), reserved: 0 })
 }
 
 /// `ib_uverbs_req_notify_cq`.

@@ -247,7 +247,7 @@ impl State {
     }
 
     /// Rings that were never mapped are gone with their queue.
-    fn forget(&mut self, file: u32, offsets: &[u64]) {
+    pub(super) fn forget(&mut self, file: u32, offsets: &[u64]) {
         if let Some(file) = self.files.get_mut(&file) {
             offsets.iter().for_each(|offset| drop(file.unmapped.remove(offset)));
         }

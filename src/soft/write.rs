@@ -46,6 +46,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::DEALLOC_MW => windows::dealloc,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,
         cmd::DESTROY_CQ => destroy_cq,
+        cmd::RESIZE_CQ => queues::resize_cq,
         cmd::REQ_NOTIFY_CQ => queues::req_notify_cq,
         cmd::QUERY_QP => modify::query_qp,
         cmd::MODIFY_QP => modify::modify_qp,

@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+mod side;
+
 use std::panic::Location;
 
 use uverbs::soft::Profile;
@@ -11,6 +13,9 @@ use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Counters, Device, ErrorKind, MemoryRegion, Point,
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
+
+#[allow(unused_imports, reason = "each test binary uses a part")]
+pub use side::*;
 
 /// The address that the tests' frames are for.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];

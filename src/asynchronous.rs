@@ -1,0 +1,116 @@
+//! Events as futures of tokio.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use self::sealed::Source;
+use crate::context::{AsyncEvent, Context};
+use crate::cq::CompletionChannel;
+use crate::error::{Error, Result};
+
+mod sealed {
+    /// A file of events, and how the next one is read without waiting.
+    pub trait Source: std::os::fd::AsFd {
+        /// What an event says.
+        type Event;
+
+        /// Names the operation in errors.
+        const OP: &'static str;
+
+        /// The next event, if there is one.
+        fn next(&self) -> super::Result<Option<Self::Event>>;
+    }
+}
+
+impl Source for CompletionChannel {
+    type Event = u64;
+    const OP: &'static str = "comp_channel.events";
+
+    fn next(&self) -> Result<Option<u64>> {
+        self.next_event()
+    }
+}
+
+impl Source for Context {
+    type Event = AsyncEvent;
+    const OP: &'static str = "async_event.events";
+
+    fn next(&self) -> Result<Option<AsyncEvent>> {
+        self.next_event()
+    }
+}
+
+/// The events of a [`CompletionChannel`], or the asynchronous events of a [`Context`], for tasks of tokio.
+///
+/// An event goes to one taker: whoever else reads the same channel or context may take it first.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use uverbs::{Completion, Events, ReceiveRequest, SoftDevice, Status};
+///
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+/// runtime.block_on(async {
+///     let context = SoftDevice::default().open()?;
+///     let channel = context.create_comp_channel()?;
+///     let mut cq = context.cq(16).channel(&channel).cookie(7).create()?;
+///     let mut qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+///     let events = Events::new(channel.clone())?;
+///
+///     cq.notify(false)?;
+///     qp.post_receive(&[ReceiveRequest::new(1, &[])])?;
+///     qp.to_error()?;
+///     assert_eq!(events.next().await?, 7);
+///     let mut batch = Completion::batch::<4>();
+///     assert_eq!(cq.poll(&mut batch), 1);
+///     assert_eq!(batch[0].status, Status::Flushed);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Events<S> {
+    source: S,
+    /// A descriptor of its own, so that several can watch the same file.
+    file: AsyncFd<OwnedFd>,
+}
+
+impl<S: Source> Events<S> {
+    /// Watches a [`CompletionChannel`] or a [`Context`].
+    ///
+    /// # Errors
+    /// Those of `dup(2)` and `epoll_ctl(2)`.
+    ///
+    /// # Panics
+    /// Outside a runtime of tokio with its I/O driver enabled.
+    pub fn new(source: S) -> Result<Self> {
+        let file = source.as_fd().try_clone_to_owned().map_err(of_io::<S>)?;
+        // Its successor is unsafe because a type of the caller's might close the file under it; an OwnedFd does not.
+        #[allow(deprecated, reason = "sound for what owns its descriptor, and older versions have it alone")]
+        let file = AsyncFd::with_interest(file, Interest::READABLE).map_err(of_io::<S>)?;
+        Ok(Self { source, file })
+    }
+
+    /// Waits for the next event: the cookie of the completion queue that made it, or an [`AsyncEvent`].
+    ///
+    /// Nothing is lost when the future is dropped: an event is taken in the same poll that returns it.
+    ///
+    /// # Errors
+    /// Those of [`CompletionChannel::next_event`] and [`Context::next_event`].
+    pub async fn next(&self) -> Result<S::Event> {
+        loop {
+            let mut ready = self.file.readable().await.map_err(of_io::<S>)?;
+            match self.source.next()? {
+                Some(event) => return Ok(event),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+}
+
+fn of_io<S: Source>(error: io::Error) -> Error {
+    Error::kernel(S::OP, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}

@@ -1,0 +1,67 @@
+//! Events as futures of tokio, on every device.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use tokio::time::timeout;
+use uverbs::abi::types::event_type;
+use uverbs::{AccessFlags, Attributes, Completion, Events, QpState, ReceiveRequest, Status};
+
+/// The step on which receives can be posted.
+fn init() -> Attributes {
+    Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::empty())
+}
+
+/// Runs a future that must end by itself.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(20), future).await.expect("it ends") })
+}
+
+#[test]
+fn a_task_waits_for_completions() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let channel = context.create_comp_channel().unwrap();
+        let mut cq = context.cq(16).channel(&channel).cookie(7).create().unwrap();
+        let mut qp = context.alloc_pd().unwrap().rc(&cq).create().unwrap();
+        run(async {
+            let (events, others) =
+                (Events::new(channel.clone()).unwrap(), Events::new(channel.clone()).unwrap());
+            for round in 0..3 {
+                cq.notify(false).unwrap();
+                assert!(timeout(Duration::from_millis(1), events.next()).await.is_err(), "nothing yet");
+                qp.modify(&init()).unwrap();
+                qp.post_receive(&[ReceiveRequest::new(round, &[])]).unwrap();
+                qp.to_error().unwrap();
+                assert_eq!(events.next().await.unwrap(), 7);
+                let mut batch = Completion::batch::<4>();
+                assert_eq!(cq.poll(&mut batch), 1);
+                assert_eq!((batch[0].wr_id, batch[0].status), (round, Status::Flushed));
+                qp.reset().unwrap();
+            }
+            assert!(timeout(Duration::from_millis(1), others.next()).await.is_err(), "all have been taken");
+        });
+    });
+}
+
+#[test]
+fn a_task_hears_of_a_queue_that_was_too_small() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let cq = context.cq(1).cookie(0x77).create().unwrap();
+        let mut qp = context.alloc_pd().unwrap().rc(&cq).create().unwrap();
+        run(async {
+            let events = Events::new(context.clone()).unwrap();
+            assert!(timeout(Duration::from_millis(1), events.next()).await.is_err(), "nothing yet");
+            qp.modify(&init()).unwrap();
+            let requests: Vec<_> = (0..3).map(|wr_id| ReceiveRequest::new(wr_id, &[])).collect();
+            qp.post_receive(&requests).unwrap();
+            qp.to_error().unwrap();
+            let event = events.next().await.unwrap();
+            assert_eq!((event.kind, event.element), (event_type::CQ_ERR, 0x77));
+        });
+    });
+}

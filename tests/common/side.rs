@@ -1,0 +1,110 @@
+//! Queue pairs that talk to each other: two sides on one device.
+
+use std::time::{Duration, Instant};
+
+use uverbs::{
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, MemoryRegion,
+    ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest,
+};
+
+use super::{Target, on_every_device, skip};
+
+/// Everything that the other side may do.
+pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC);
+
+/// Runs a behaviour on every device that has connected queue pairs; says which have not.
+pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
+    on_every_device(|target| {
+        let context = target.open();
+        let cq = context.create_cq(4).unwrap();
+        match context.alloc_pd().unwrap().rc(&cq).create() {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                skip(target, "it has no connected queue pairs");
+            }
+            other => {
+                drop(other.unwrap());
+                behaviour(target);
+            }
+        }
+    });
+}
+
+/// One side: a queue pair with memory and a completion queue of its own.
+pub struct Side<T: QpType> {
+    pub qp: QueuePair<T>,
+    pub cq: CompletionQueue,
+    pub memory: MemoryRegion,
+    pub pd: ProtectionDomain,
+}
+
+impl<T: QpType> Side<T> {
+    pub fn new(
+        context: &Context,
+        make: impl Fn(&ProtectionDomain, &CompletionQueue) -> QueuePair<T>,
+    ) -> Self {
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(32).unwrap();
+        let qp = make(&pd, &cq);
+        let memory = pd.register(1 << 16, ALL).unwrap();
+        Self { qp, cq, memory, pd }
+    }
+
+    pub fn receive(&mut self, wr_id: u64, range: std::ops::Range<usize>) {
+        let segments = [self.memory.segment(range).unwrap()];
+        self.qp.post_receive(&[ReceiveRequest::new(wr_id, &segments)]).unwrap();
+    }
+
+    pub fn send(&mut self, wr_id: u64, operation: T::Operation<'_>, range: std::ops::Range<usize>) {
+        let segments = [self.memory.segment(range).unwrap()];
+        self.qp.post_send(&[SendRequest::new(wr_id, operation, &segments).signaled()]).unwrap();
+    }
+
+    /// The next completion; a device of the kernel's takes its time.
+    #[track_caller]
+    pub fn completion(&mut self) -> Completion {
+        let start = Instant::now();
+        let mut batch = Completion::batch::<1>();
+        while self.cq.poll(&mut batch) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "no completion");
+            std::thread::yield_now();
+        }
+        batch[0]
+    }
+
+    pub fn remote(&self, offset: u64) -> Remote {
+        Remote { address: self.memory.address() + offset, rkey: self.memory.rkey() }
+    }
+
+    pub fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.memory.read(offset, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+/// Options for a GID that leads back to this device: of an IPv4 address where there is one.
+pub fn options(context: &Context) -> ConnectionOptions {
+    let gids = context.gid_table().unwrap();
+    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let gid = gids.iter().find(|gid| of_ipv4(&gid.raw)).unwrap_or(&gids[0]);
+    ConnectionOptions::new(1, gid.index as u8).access(ALL)
+}
+
+pub fn rc_pair_with(target: &Target, change: impl Fn(&mut ConnectionOptions)) -> (Side<Rc>, Side<Rc>) {
+    let context = target.open();
+    let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.rc(cq).inline(64).create().unwrap();
+    let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+    let mut options = options(&context);
+    change(&mut options);
+    let (a, b) = (one.qp.endpoint(&options, 17).unwrap(), two.qp.endpoint(&options, 0xab_cdef).unwrap());
+    one.qp.connect(&options, &a, &b).unwrap();
+    two.qp.connect(&options, &b, &a).unwrap();
+    (one, two)
+}
+
+pub fn rc_pair(target: &Target) -> (Side<Rc>, Side<Rc>) {
+    rc_pair_with(target, |_| {})
+}
