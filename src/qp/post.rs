@@ -210,6 +210,7 @@ impl<T: QpType> QueuePair<T> {
         wr: SendWr,
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
+        self.shared.object().context().check_origin(op)?;
         if self.sends.ring().free() == 0 {
             return Err(full(op));
         }
