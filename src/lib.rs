@@ -64,6 +64,7 @@ mod event;
 mod flow;
 mod mapping;
 mod mr;
+mod mw;
 mod object;
 mod pd;
 mod provider;
@@ -90,7 +91,9 @@ pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,
     MplsLabel, Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
 };
-pub use self::mr::{MemoryRegion, Segment};
+pub use self::mapping::Mapping;
+pub use self::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
+pub use self::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::pd::ProtectionDomain;
 pub use self::qp::{
     Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, MULTICAST_QP, Membership, Operation,

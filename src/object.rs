@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) enum Kind {
     Pd,
     Mr,
+    Mw,
     Cq,
     Qp,
     Srq,
@@ -38,10 +39,11 @@ const RESPONSE: u16 = 1;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{ah, counters, cq, flow, mr, pd, qp, srq};
+        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, srq};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
+            Self::Mw => ("mw.destroy", mw::OBJECT, mw::method::DESTROY, 0),
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
             Self::Srq => ("srq.destroy", srq::OBJECT, srq::method::DESTROY, 4),

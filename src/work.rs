@@ -35,8 +35,22 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets go of what the slot's last request needed, and takes hold of what its next one does. `slots` is as long as
-    /// the highest slot that was ever used.
+    /// Lets go of what the slot's last request needed, and puts this in its place.
+    pub(crate) fn put(slots: &mut Vec<Self>, slot: u32, held: Self) {
+        *Self::of(slots, slot) = held;
+    }
+
+    /// What is held for a slot. `slots` is as long as the highest slot that was ever used.
+    #[inline]
+    fn of(slots: &mut Vec<Self>, slot: u32) -> &mut Self {
+        let slot = slot as usize;
+        if slot >= slots.len() {
+            slots.resize_with(slot + 1, Self::default);
+        }
+        &mut slots[slot]
+    }
+
+    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
     #[inline]
     pub(crate) fn hold(
         slots: &mut Vec<Self>,
@@ -44,11 +58,7 @@ impl Held {
         segments: &[Segment<'_>],
         address: Option<&AddressHandle>,
     ) {
-        let slot = slot as usize;
-        if slot >= slots.len() {
-            slots.resize_with(slot + 1, Self::default);
-        }
-        let held = &mut slots[slot];
+        let held = Self::of(slots, slot);
         let first = segments.first().map(Segment::region);
         // Most often a slot has the region that it had before.
         if !held.region.as_ref().zip(first).is_some_and(|(old, new)| old.is_same(new)) {
@@ -61,6 +71,12 @@ impl Held {
         if address.is_some() || held.address.is_some() {
             held.address = address.cloned();
         }
+    }
+}
+
+impl FromIterator<MemoryRegion> for Held {
+    fn from_iter<I: IntoIterator<Item = MemoryRegion>>(regions: I) -> Self {
+        Self { more: regions.into_iter().collect(), ..Self::default() }
     }
 }
 

@@ -34,6 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("work", &["ah", "error", "mapping", "mr", "provider"]),
     ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
     ("qp", &["ah", "command", "completion", "cq", "error", "mr", "object", "pd", "provider", "srq", "work"]),
+    ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
 ];

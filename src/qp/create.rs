@@ -197,7 +197,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             groups: Groups::default(),
             cqs,
             _srq: srq,
-            _pd: self.pd.clone(),
+            pd: self.pd.clone(),
         };
         let (shared, markers) = (Arc::new(shared), Markers::default());
         Ok(QueuePair { sends, receives, held, markers, capacity, shared, kind: PhantomData })

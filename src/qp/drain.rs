@@ -157,7 +157,7 @@ impl<T: QpType> QueuePair<T> {
         Held::hold(&mut self.held, slot, &[], None);
         self.sends.ring().publish();
         self.markers.sends += 1;
-        if let Err(error) = self.doorbell() {
+        if let Err(error) = self.doorbell("qp.drain") {
             self.sends.ring().retract(slot);
             self.markers.sends -= 1;
             return Err(error);

@@ -21,12 +21,13 @@ pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
 pub use self::post::SendRequest;
 pub use self::state::QpState;
+use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::rxe::Sends;
+use crate::srq;
 use crate::work::{Held, Kept, ReceiveQueue};
-use crate::{cq, srq};
 
 /// A queue pair of type `T`.
 ///
@@ -46,7 +47,7 @@ pub struct QueuePair<T: QpType> {
     kind: PhantomData<T>,
 }
 
-/// The part of a queue pair that flows and memberships share.
+/// The part of a queue pair that flows, memberships and memory windows share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
@@ -57,12 +58,16 @@ pub(crate) struct Shared {
     /// Those of sends and of receives.
     cqs: [Arc<cq::Shared>; 2],
     _srq: Option<Arc<srq::Shared>>,
-    _pd: ProtectionDomain,
+    pd: ProtectionDomain,
 }
 
 impl Shared {
     pub(crate) fn object(&self) -> &Object {
         &self.object
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
     }
 }
 
@@ -84,13 +89,13 @@ impl<T: QpType> QueuePair<T> {
     /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it, or a membership in a multicast
-    /// group does.
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group still steers packets to it,
+    /// or a memory window of type 2 that it bound exists.
     #[doc(alias = "ibv_destroy_qp")]
     #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            let hint = "a flow or a multicast group still steers packets to the queue pair";
+            let hint = "a flow, a multicast group or a memory window still uses the queue pair";
             return Err((self, object::shared("qp.destroy", hint)));
         };
         shared.object.release().map_err(|error| (self, error))

@@ -10,7 +10,7 @@ use super::operation::sealed::Encode;
 use super::{Frame, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{ErrorKind, Result};
-use crate::mr::Segment;
+use crate::mr::{MemoryRegion, Segment};
 use crate::provider::rxe::Data;
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
@@ -143,8 +143,33 @@ impl<T: QpType> QueuePair<T> {
         if requests.is_empty() {
             return Ok(());
         }
+        self.publish(op, first)
+    }
+
+    /// Posts one request that moves no data, and that needs these regions until it is completed.
+    pub(crate) fn post_local(
+        &mut self,
+        op: &'static str,
+        wr: SendWr,
+        regions: impl Iterator<Item = MemoryRegion>,
+    ) -> Result<()> {
+        self.shared.object().context().check_origin(op)?;
+        if self.sends.ring().free() == 0 {
+            return Err(full(op));
+        }
+        let first = self.sends.ring().next_slot();
+        Held::put(&mut self.held, first, regions.collect());
+        if !self.sends.put(wr, 0, Data::Pieces(std::iter::empty())) {
+            self.sends.ring().rewind();
+            return Err(oversized(op));
+        }
+        self.publish(op, first)
+    }
+
+    /// Shows the kernel what was put into the ring from slot `first` on.
+    fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
         self.sends.ring().publish();
-        self.doorbell().map_err(|error| {
+        self.doorbell(op).map_err(|error| {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.ring().retract(first);
@@ -153,7 +178,7 @@ impl<T: QpType> QueuePair<T> {
         })
     }
 
-    pub(super) fn doorbell(&self) -> Result<()> {
+    pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
         let object = self.shared.object();
         let request = PostSend {
             qp_handle: object.id(),
@@ -161,7 +186,7 @@ impl<T: QpType> QueuePair<T> {
             ..PostSend::new_zeroed()
         };
         let mut response = PostSendResp::new_zeroed();
-        let mut command = Command::write("qp.post_send", cmd::POST_SEND);
+        let mut command = Command::write(op, cmd::POST_SEND);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         object.context().invoke(&mut command)
     }

@@ -55,6 +55,7 @@ mod table;
 mod testing;
 mod traffic;
 mod transitions;
+mod windows;
 mod write;
 
 use std::fmt;
