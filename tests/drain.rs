@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::sides::*;
 use common::*;
 use uverbs::{
-    Completion, CompletionQueue, Datagram, ErrorKind, Operation, ProtectionDomain, QpState, QpType, QueuePair,
-    Rc, ReceiveRequest, Route, SendRequest, Status, Uc, Ud,
+    Completion, CompletionQueue, Datagram, ErrorKind, Operation, ProtectionDomain, QpState, QpType,
+    QueuePair, Rc, ReceiveRequest, Route, SendRequest, Status, Uc, Ud,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -129,7 +129,8 @@ fn both_completion_queues_are_needed() {
     on_every_connecting_device(|target| {
         let context = target.open();
         let mut other = context.create_cq(16).unwrap();
-        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).receive_cq(&other).create().unwrap();
+        let make =
+            |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).receive_cq(&other).create().unwrap();
         let mut side = Side::<Ud>::new(&context, make);
         side.qp.activate(&options(&context), 1, 0).unwrap();
         side.receive(1, 0..8);

@@ -32,10 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
     ("work", &["ah", "error", "mapping", "mr", "provider"]),
     ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
-    (
-        "qp",
-        &["ah", "command", "completion", "cq", "error", "mr", "object", "pd", "provider", "srq", "work"],
-    ),
+    ("qp", &["ah", "command", "completion", "cq", "error", "mr", "object", "pd", "provider", "srq", "work"]),
     ("counters", &["command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
 ];

@@ -165,7 +165,10 @@ mod tests {
             texts.push(event.to_string());
         }
         assert_eq!(texts[15], "shared receive queue 0x7: has fewer requests left than its limit");
-        assert_eq!((texts[8].as_str(), texts[10].as_str()), ("device: failed, or is gone", "port 7: went down"));
+        assert_eq!(
+            (texts[8].as_str(), texts[10].as_str()),
+            ("device: failed, or is gone", "port 7: went down")
+        );
         let count = texts.len();
         texts.sort_unstable();
         texts.dedup();

@@ -98,7 +98,8 @@ impl<T: QpType> QueuePair<T> {
         let op = "qp.drain";
         let is_given = |cq| queues.iter().any(|queue| Arc::ptr_eq(queue.shared(), cq));
         if !self.shared.cqs.iter().all(is_given) {
-            let hint = "every completion queue of the queue pair must be given, to be polled; nothing was done";
+            let hint =
+                "every completion queue of the queue pair must be given, to be polled; nothing was done";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         self.to_error()?;

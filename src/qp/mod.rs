@@ -15,18 +15,19 @@ use std::sync::Arc;
 pub use self::attributes::Attributes;
 pub use self::connect::{ConnectionOptions, Endpoint};
 pub use self::create::{Capacity, QueuePairBuilder};
+use self::drain::Markers;
+use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
 pub use self::post::SendRequest;
 pub use self::state::QpState;
-use self::drain::Markers;
-use self::multicast::Groups;
+use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::rxe::Sends;
+use crate::srq;
 use crate::work::{Held, Kept, ReceiveQueue};
-use crate::{cq, srq};
 
 /// A queue pair of type `T`.
 ///

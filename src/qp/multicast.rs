@@ -23,7 +23,12 @@ pub(super) struct Groups(Mutex<Vec<[u8; 16]>>);
 
 impl Groups {
     /// Runs a command that adds or removes `gid`; what it must find is whether the group is there.
-    fn change(&self, gid: &[u8; 16], is_in: bool, command: impl FnOnce() -> Result<()>) -> Option<Result<()>> {
+    fn change(
+        &self,
+        gid: &[u8; 16],
+        is_in: bool,
+        command: impl FnOnce() -> Result<()>,
+    ) -> Option<Result<()>> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.contains(gid) != is_in {
             return None;
@@ -90,12 +95,13 @@ impl QueuePair<Ud> {
             command.input(CORE_IN, &request);
             object.context().invoke(&mut command)
         });
-        answer.unwrap_or_else(|| {
-            Err(Error::refused(op, Errno::EEXIST, "the queue pair is in this group already"))
-        })
-        .map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "not the GID of a multicast group, or not its LID")
-        })?;
+        answer
+            .unwrap_or_else(|| {
+                Err(Error::refused(op, Errno::EEXIST, "the queue pair is in this group already"))
+            })
+            .map_err(|error| {
+                error.hinted_if(ErrorKind::InvalidInput, "not the GID of a multicast group, or not its LID")
+            })?;
         Ok(Membership { qp: self.shared.clone(), gid: *gid, lid })
     }
 }

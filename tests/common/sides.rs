@@ -41,7 +41,10 @@ pub struct Side<T: QpType> {
 }
 
 impl<T: QpType> Side<T> {
-    pub fn new(context: &Context, make: impl Fn(&ProtectionDomain, &CompletionQueue) -> QueuePair<T>) -> Self {
+    pub fn new(
+        context: &Context,
+        make: impl Fn(&ProtectionDomain, &CompletionQueue) -> QueuePair<T>,
+    ) -> Self {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(32).unwrap();
         let qp = make(&pd, &cq);
@@ -137,4 +140,9 @@ pub fn no_event_about(context: &Context, subject: Subject) {
     while let Some(event) = context.next_event().unwrap() {
         assert_ne!(event.subject(), subject, "{event}");
     }
+}
+
+/// The kernel's release, such as "6.1.0-56-amd64".
+pub fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release")
 }
