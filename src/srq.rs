@@ -28,10 +28,10 @@ const LIMIT: u32 = 1 << 1;
 ///
 /// A completion of a shared receive comes to the completion queue of the queue pair that took it, and names
 /// that queue pair. A device may take a request out of the queue when its message begins, so its slot may be
-/// free before its completion is there.
+/// used again before its completion is there: keep a handle of its memory until then.
 ///
 /// ```
-/// use uverbs::{AccessFlags, EventKind, ReceiveRequest, Subject};
+/// use uverbs::{AccessFlags, ReceiveRequest};
 /// # fn main() -> uverbs::Result<()> {
 /// let context = uverbs::SoftDevice::default().open()?;
 /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
@@ -187,7 +187,10 @@ impl SharedReceiveQueue {
         let op = "srq.post_receive";
         self.shared.context().check_origin(op)?;
         if self.lost {
-            return Err(Error::malformed(op, "the ring was lost in a resize; destroy the queue"));
+            return Err(Error::malformed(
+                op,
+                "the ring was lost in a resize; resize again, or destroy the queue",
+            ));
         }
         self.receives.post(op, requests)
     }
@@ -218,7 +221,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for zero, for fewer than are posted or than the limit, or for more
     /// than the device has: the queue is as it was. [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)`
-    /// when the device has changed the ring but the new one cannot be mapped: nothing can be posted any more.
+    /// when the device has changed the ring but the new one cannot be mapped: nothing can be posted until another
+    /// resize succeeds.
     ///
     /// # Kernel
     /// `MODIFY_SRQ` by `INVOKE_WRITE`; rxe tells of the new ring at an address that the request carries

@@ -141,3 +141,8 @@ pub fn no_event_about(context: &Context, subject: Subject) {
         assert_ne!(event.subject(), subject, "{event}");
     }
 }
+
+/// The kernel's release, such as "6.1.0-56-amd64".
+pub fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release")
+}
