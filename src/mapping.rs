@@ -133,6 +133,15 @@ impl Mapping {
         }
     }
 
+    /// The `N` words from `offset` on, a multiple of four; none when that leaves the mapping.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<[u32; N]> {
+        let place = self.at(offset, 4 * N).filter(|_| offset.is_multiple_of(4))?;
+        // SAFETY: the words are inside the mapping (just checked), aligned, and only ever used atomically.
+        let word = |i| unsafe { AtomicU32::from_ptr(place.cast::<u32>().add(i).as_ptr()) };
+        Some(std::array::from_fn(|i| word(i).load(Ordering::Relaxed)))
+    }
+
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
     #[inline]
     #[must_use]
@@ -160,7 +169,7 @@ impl Mapping {
 /// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
 #[inline]
 unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
-    if from.addr().get() % 4 != 0 || to.len() % 4 != 0 {
+    if !from.addr().get().is_multiple_of(4) || !to.len().is_multiple_of(4) {
         // SAFETY: by the caller's promise.
         return unsafe { copy_out_at_any(from, to) };
     }
@@ -179,7 +188,7 @@ unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
 /// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
 #[inline]
 unsafe fn copy_in(mut to: NonNull<u8>, from: &[u8]) {
-    if to.addr().get() % 4 != 0 || from.len() % 4 != 0 {
+    if !to.addr().get().is_multiple_of(4) || !from.len().is_multiple_of(4) {
         // SAFETY: by the caller's promise.
         return unsafe { copy_in_at_any(to, from) };
     }

@@ -108,23 +108,39 @@ impl Held {
     /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
     #[inline]
     fn hold(slots: &mut Vec<Self>, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-        let slot = slot as usize;
+        match slots.get(slot as usize) {
+            // Most often the request before needed the same, or nothing.
+            Some(held) if held.is_enough(segments, address) => {}
+            _ => Self::hold_others(slots, slot as usize, segments, address),
+        }
+    }
+
+    #[inline]
+    fn is_enough(&self, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> bool {
+        let same = match (segments, &self.region) {
+            ([], None) => true,
+            ([segment], Some(region)) => region.is_same(segment.region()),
+            _ => false,
+        };
+        same && self.more.is_empty() && address.is_none() && self.address.is_none()
+    }
+
+    #[inline(never)]
+    fn hold_others(
+        slots: &mut Vec<Self>,
+        slot: usize,
+        segments: &[Segment<'_>],
+        address: Option<&AddressHandle>,
+    ) {
         if slot >= slots.len() {
             slots.resize_with(slot + 1, Self::default);
         }
         let held = &mut slots[slot];
-        let first = segments.first().map(Segment::region);
-        // Most often a slot has the region that it had before.
-        if !held.region.as_ref().zip(first).is_some_and(|(old, new)| old.is_same(new)) {
-            held.region = first.cloned();
-        }
-        if segments.len() > 1 || !held.more.is_empty() {
-            held.more.clear();
-            held.more.extend(segments.iter().skip(1).map(|segment| segment.region().clone()));
-        }
-        if address.is_some() || held.address.is_some() {
-            held.address = address.cloned();
-        }
+        let mut regions = segments.iter().map(|segment| segment.region().clone());
+        held.region = regions.next();
+        held.more.clear();
+        held.more.extend(regions);
+        held.address = address.cloned();
     }
 }
 
