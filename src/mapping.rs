@@ -136,7 +136,10 @@ impl Mapping {
     /// The `N` words from `offset` on, a multiple of four; none when that leaves the mapping.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<[u32; N]> {
-        let place = self.at(offset, 4 * N).filter(|_| offset.is_multiple_of(4))?;
+        if !offset.is_multiple_of(4) {
+            return None;
+        }
+        let place = self.at(offset, 4 * N)?;
         // SAFETY: the words are inside the mapping (just checked), aligned, and only ever used atomically.
         let word = |i| unsafe { AtomicU32::from_ptr(place.cast::<u32>().add(i).as_ptr()) };
         Some(std::array::from_fn(|i| word(i).load(Ordering::Relaxed)))

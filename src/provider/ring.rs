@@ -181,8 +181,10 @@ impl Consumer {
     /// [`Consumer::available`] is not zero.
     #[inline]
     pub(crate) fn words<const N: usize>(&self) -> Option<[u32; N]> {
-        let inside = 4 * N <= self.geometry.slot_size();
-        self.map.words(self.geometry.place(self.index, 0)).filter(|_| inside)
+        if 4 * N > self.geometry.slot_size() {
+            return None;
+        }
+        self.map.words(self.geometry.place(self.index, 0))
     }
 
     /// Done with the oldest slot; the other side sees it after [`Consumer::release`].

@@ -33,15 +33,18 @@ impl Completions {
         self.0.geometry().capacity()
     }
 
-    /// Hands up to `limit` completions to `take`, gives their slots back at once, and says how many.
+    /// Takes completions into `places`, as many as there are and fit; gives their slots back at once, and says how
+    /// many.
     #[inline]
-    pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(&Wc)) -> usize {
-        let count = limit.min(self.0.available() as usize);
-        for _ in 0..count {
-            // A slot is large enough for a completion: checked when the ring was opened.
-            let words = self.0.words::<{ size_of::<Wc>() / 4 }>().unwrap_or_default();
-            take(&completion(words));
+    pub(crate) fn poll<T>(&mut self, places: &mut [T], take: impl Fn(&Wc) -> T) -> usize {
+        let available = self.0.available() as usize;
+        let mut count = 0;
+        for place in places.iter_mut().take(available) {
+            // Always there: that a slot has room for a completion was checked when the ring was opened.
+            let Some(words) = self.0.words() else { break };
+            *place = take(&completion(words));
             self.0.advance();
+            count += 1;
         }
         if count > 0 {
             self.0.release();
