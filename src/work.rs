@@ -35,21 +35,6 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets go of what the slot's last request needed, and puts this in its place.
-    pub(crate) fn put(slots: &mut Vec<Self>, slot: u32, held: Self) {
-        *Self::of(slots, slot) = held;
-    }
-
-    /// What is held for a slot. `slots` is as long as the highest slot that was ever used.
-    #[inline]
-    fn of(slots: &mut Vec<Self>, slot: u32) -> &mut Self {
-        let slot = slot as usize;
-        if slot >= slots.len() {
-            slots.resize_with(slot + 1, Self::default);
-        }
-        &mut slots[slot]
-    }
-
     /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
     #[inline]
     pub(crate) fn hold(
@@ -58,19 +43,43 @@ impl Held {
         segments: &[Segment<'_>],
         address: Option<&AddressHandle>,
     ) {
-        let held = Self::of(slots, slot);
-        let first = segments.first().map(Segment::region);
-        // Most often a slot has the region that it had before.
-        if !held.region.as_ref().zip(first).is_some_and(|(old, new)| old.is_same(new)) {
-            held.region = first.cloned();
+        match slots.get(slot as usize) {
+            // Most often the request before needed the same, or nothing.
+            Some(held) if held.is_enough(segments, address) => {}
+            _ => Self::hold_others(slots, slot, segments, address),
         }
-        if segments.len() > 1 || !held.more.is_empty() {
-            held.more.clear();
-            held.more.extend(segments.iter().skip(1).map(|segment| segment.region().clone()));
+    }
+
+    #[inline]
+    fn is_enough(&self, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> bool {
+        let same = match (segments, &self.region) {
+            ([], None) => true,
+            ([segment], Some(region)) => region.is_same(segment.region()),
+            _ => false,
+        };
+        same && self.more.is_empty() && address.is_none() && self.address.is_none()
+    }
+
+    #[inline(never)]
+    fn hold_others(
+        slots: &mut Vec<Self>,
+        slot: u32,
+        segments: &[Segment<'_>],
+        address: Option<&AddressHandle>,
+    ) {
+        let mut regions = segments.iter().map(|segment| segment.region().clone());
+        let (region, more) = (regions.next(), regions.collect());
+        Self::put(slots, slot, Self { region, more, address: address.cloned() });
+    }
+
+    /// Lets go of what the slot's last request needed, and puts this in its place. `slots` is as long as the highest
+    /// slot that was ever used.
+    pub(crate) fn put(slots: &mut Vec<Self>, slot: u32, held: Self) {
+        let slot = slot as usize;
+        if slot >= slots.len() {
+            slots.resize_with(slot + 1, Self::default);
         }
-        if address.is_some() || held.address.is_some() {
-            held.address = address.cloned();
-        }
+        slots[slot] = held;
     }
 }
 

@@ -202,11 +202,20 @@ impl Consumer {
 
     /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
     /// [`Consumer::available`] is not zero.
-    #[inline]
     #[must_use]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.read(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// The first words of the oldest filled slot; none when they leave the slot. Only when
+    /// [`Consumer::available`] is not zero.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self) -> Option<[u32; N]> {
+        if 4 * N > self.geometry.slot_size() {
+            return None;
+        }
+        self.map.words(self.geometry.place(self.index, 0))
     }
 
     /// Done with the oldest slot; the other side sees it after [`Consumer::release`].

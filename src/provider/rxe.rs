@@ -33,21 +33,48 @@ impl Completions {
         self.0.geometry().capacity()
     }
 
-    /// Hands up to `limit` completions to `take`, gives their slots back at once, and says how many.
+    /// Takes completions into `places`, as many as there are and fit; gives their slots back at once, and says how
+    /// many.
     #[inline]
-    pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(&Wc)) -> usize {
-        let count = limit.min(self.0.available() as usize);
-        let mut wc = Wc::new_zeroed();
-        for _ in 0..count {
-            // A slot is large enough for a completion: checked when the ring was opened.
-            let _ = self.0.read(0, wc.as_mut_bytes());
-            take(&wc);
+    pub(crate) fn poll<T>(&mut self, places: &mut [T], take: impl Fn(&Wc) -> T) -> usize {
+        let available = self.0.available() as usize;
+        let mut count = 0;
+        for place in places.iter_mut().take(available) {
+            // Always there: that a slot has room for a completion was checked when the ring was opened.
+            let Some(words) = self.0.words() else { break };
+            *place = take(&completion(words));
             self.0.advance();
+            count += 1;
         }
         if count > 0 {
             self.0.release();
         }
         count
+    }
+}
+
+/// A completion out of its words: put together in registers, not in memory.
+#[inline]
+fn completion(words: [u32; size_of::<Wc>() / 4]) -> Wc {
+    let [id, id_high, status, opcode, vendor_err, byte_len, ex, qp_num, src_qp, wc_flags, key_and_lid, path] =
+        words;
+    let [sl, dlid_path_bits, port_num, reserved] = path.to_le_bytes();
+    Wc {
+        wr_id: u64::from(id) | u64::from(id_high) << 32,
+        status,
+        opcode,
+        vendor_err,
+        byte_len,
+        ex,
+        qp_num,
+        src_qp,
+        wc_flags,
+        pkey_index: key_and_lid as u16,
+        slid: (key_and_lid >> 16) as u16,
+        sl,
+        dlid_path_bits,
+        port_num,
+        reserved,
     }
 }
 
@@ -77,16 +104,16 @@ impl Sends {
     #[must_use]
     pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
     where
-        P: ExactSizeIterator<Item = Piece> + Clone,
+        P: Iterator<Item = Piece>,
     {
-        let Some(dma) = data.dma() else { return false };
-        let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
         let end = size_of::<SendWqe>();
-        let written = match data {
+        let dma = match data {
             Data::Pieces(pieces) => put_pieces(&self.ring, end, pieces),
-            Data::Inline(bytes) => self.ring.write(end, bytes),
+            Data::Inline(bytes) => self.ring.write(end, bytes).then(|| whole(bytes.len() as u32, 0)),
         };
-        if !written || !self.ring.write(0, wqe.as_bytes()) {
+        let Some(dma) = dma else { return false };
+        let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
+        if !self.ring.write(0, wqe.as_bytes()) {
             return false;
         }
         self.sequence = self.sequence.wrapping_add(1);
@@ -99,19 +126,6 @@ impl Sends {
 pub(crate) enum Data<'a, P> {
     Pieces(P),
     Inline(&'a [u8]),
-}
-
-impl<P: ExactSizeIterator<Item = Piece> + Clone> Data<'_, P> {
-    #[inline]
-    fn dma(&self) -> Option<DmaInfo> {
-        match self {
-            Self::Pieces(pieces) => dma(pieces.clone()),
-            Self::Inline(bytes) => {
-                let length = u32::try_from(bytes.len()).ok()?;
-                Some(DmaInfo { length, resid: length, ..DmaInfo::new_zeroed() })
-            }
-        }
-    }
 }
 
 /// The receive ring of a queue pair.
@@ -131,10 +145,10 @@ impl Receives {
 
     /// Fills the next slot; false when the pieces do not fit into it.
     #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Piece> + Clone) -> bool {
-        let Some(dma) = dma(pieces.clone()) else { return false };
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Piece>) -> bool {
+        let Some(dma) = put_pieces(&self.0, size_of::<RecvWqe>(), pieces) else { return false };
         let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
-        if !self.0.write(0, wqe.as_bytes()) || !put_pieces(&self.0, size_of::<RecvWqe>(), pieces) {
+        if !self.0.write(0, wqe.as_bytes()) {
             return false;
         }
         self.0.advance();
@@ -142,14 +156,24 @@ impl Receives {
     }
 }
 
-/// Describes pieces whose lengths add up to less than 4 GiB.
-fn dma(pieces: impl ExactSizeIterator<Item = Piece>) -> Option<DmaInfo> {
-    let num_sge = u32::try_from(pieces.len()).ok()?;
-    let length = pieces.map(|piece| piece.length).try_fold(0_u32, u32::checked_add)?;
-    Some(DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() })
+/// Writes pieces of memory behind a request and describes them; none when they do not fit into the slot, or their
+/// lengths add up to 4 GiB or more.
+#[inline]
+fn put_pieces(ring: &Producer, mut offset: usize, pieces: impl Iterator<Item = Piece>) -> Option<DmaInfo> {
+    let (mut length, mut count) = (0_u32, 0);
+    for piece in pieces {
+        length = length.checked_add(piece.length)?;
+        count += 1;
+        if !ring.write(offset, piece.as_bytes()) {
+            return None;
+        }
+        offset += size_of::<Sge>();
+    }
+    Some(whole(length, count))
 }
 
+/// All of a request's data, of which nothing is done yet.
 #[inline]
-fn put_pieces(ring: &Producer, offset: usize, pieces: impl Iterator<Item = Piece>) -> bool {
-    pieces.enumerate().all(|(i, piece)| ring.write(offset + i * size_of::<Sge>(), piece.as_bytes()))
+fn whole(length: u32, num_sge: u32) -> DmaInfo {
+    DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }
 }
