@@ -163,7 +163,9 @@ impl MemoryRegionBuilder<'_> {
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).registers(self.memory);
         let sent = self.pd.context().invoke(&mut command);
         sent.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput if self.access.contains(AccessFlags::ON_DEMAND) => {
+            ErrorKind::InvalidInput | ErrorKind::Unsupported
+                if self.access.contains(AccessFlags::ON_DEMAND) =>
+            {
                 error.hinted("the device may have no on-demand paging")
             }
             ErrorKind::Exhausted => error.hinted("memory is pinned: see `ulimit -l`"),
