@@ -468,7 +468,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri does not know the flags of this mmap")]
     fn a_map_comes_back() {
         let map = Mapping::from(MmapMut::map_anon(100).unwrap());
         assert!(map.len() == 100 && map.write(98, &[1, 2]) && !map.write(99, &[1, 2]));
