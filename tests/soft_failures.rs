@@ -9,6 +9,7 @@ mod soft;
 mod verbs;
 
 use soft::*;
+use uverbs::soft::{Profile, SoftDevice};
 use uverbs_abi::rxe::Sge;
 use uverbs_abi::types::{
     AccessFlags, QpAttrMask, SendFlags, event_type, qp_state, qp_type, wc_status, wr_opcode,
@@ -315,7 +316,7 @@ fn again(pair: &Pair, wrong: fn(&mut ModifyQp)) {
 
 #[test]
 fn a_region_can_become_another_one() {
-    let pair = Pair::new(RC);
+    let pair = Pair::on(SoftDevice::new(Profile::default().with_moves_regions(true)), RC);
     let (access, address) = (AccessFlags::LOCAL_WRITE, pair.b.address);
     let request = ReregMr { start: address, hca_va: address, length: 64, ..Default::default() };
     let ask = |flags, request: ReregMr| {
@@ -330,6 +331,7 @@ fn a_region_can_become_another_one() {
     assert_eq!(ask(1, ReregMr { length: 1 << 40, ..request }), Err(nix::libc::EFAULT));
     assert_eq!(ask(2, ReregMr { pd_handle: 99, ..request }), Err(nix::libc::ENOENT));
     assert_eq!(ask(4, ReregMr { access_flags: 2, ..request }), Err(nix::libc::EINVAL));
+    assert_eq!(ask(4, ReregMr { access_flags: 0x80, ..request }), Err(nix::libc::EOPNOTSUPP));
     // Shorter: a write to its old end is refused.
     assert_eq!(ask(1, request), Ok(()));
     let write_at = |offset| {

@@ -7,7 +7,10 @@ mod common;
 use common::*;
 use uverbs::soft::Profile;
 use uverbs::transport::Fault;
-use uverbs::{AccessFlags, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Result, SendRequest};
+use uverbs::{
+    AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping, Result,
+    SendRequest, WindowType,
+};
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
@@ -150,6 +153,50 @@ fn a_queue_that_lost_its_ring_takes_nothing_more() {
     srq.resize(40).unwrap();
     srq.post_receive(&[uverbs::ReceiveRequest::new(1, &[])]).unwrap();
     srq.destroy().unwrap();
+}
+
+#[test]
+fn every_command_of_a_region_that_changes_may_fail() {
+    sweep(|context, _| {
+        let (pd, other) = (context.alloc_pd()?, context.alloc_pd()?);
+        let memory = Mapping::from(vec![0; 5000].into_boxed_slice());
+        let mut region = pd.memory(&memory).range(1..4999).access(AccessFlags::LOCAL_WRITE).register()?;
+        let changed = region
+            .change_access(AccessFlags::empty())
+            .and_then(|()| region.change_domain(&other))
+            .and_then(|()| region.change_domain(&pd));
+        // The region is whole, whatever failed.
+        region.write(4997, b"!")?;
+        region.destroy().map_err(|(_, error)| error)?;
+        assert_eq!(Box::<[u8]>::try_from(memory).unwrap()[4998], b'!');
+        changed
+    });
+}
+
+#[test]
+fn every_command_of_a_bound_window_may_fail() {
+    sweep(|context, _| {
+        let pd = context.alloc_pd()?;
+        let mut cq = context.create_cq(4)?;
+        let mut qp = pd.rc(&cq).create()?;
+        let options = ConnectionOptions::new(1, 0);
+        let me = qp.endpoint(&options, 0)?;
+        qp.connect(&options, &me, &me)?;
+        let region = pd.register(64, AccessFlags::MW_BIND)?;
+        for kind in [WindowType::One, WindowType::Two] {
+            let mut window = pd.alloc_window(kind)?;
+            let key = window.rkey();
+            if let Err(error) = qp.bind(&mut window, Bind::new(1, &region, 0..64)) {
+                assert_eq!(window.rkey(), key);
+                return Err(error);
+            }
+            qp.unbind(&mut window, 2)?;
+            assert_eq!(cq.poll(&mut uverbs::Completion::batch::<4>()), 1);
+            qp.bind(&mut window, Bind::new(3, &region, 1..2))?;
+            window.destroy().map_err(|(_, error)| error)?;
+        }
+        Ok(())
+    });
 }
 
 /// A failed destroy gives the object back, and a second try succeeds.

@@ -122,7 +122,7 @@ impl MemoryRegionBuilder<'_> {
     /// What the device and the remote side may do; only the device, and only read, if not given.
     ///
     /// Flags of [`AccessFlags::OPTIONAL_RANGE`], such as relaxed ordering, are ignored by a device that does not know
-    /// them; any other unknown flag is refused.
+    /// them; any other unknown flag is refused. Huge pages need no flag.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
@@ -141,7 +141,8 @@ impl MemoryRegionBuilder<'_> {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that leaves the memory, an iova with another
     /// offset in its page, or a combination of flags that the kernel refuses (remote write or atomics without local
-    /// write; on-demand paging where the device has none); [`Exhausted`](ErrorKind::Exhausted) when more memory would
+    /// write; on-demand paging where the device has none); [`Unsupported`](ErrorKind::Unsupported) for a flag that the
+    /// driver does not know; [`Exhausted`](ErrorKind::Exhausted) when more memory would
     /// be pinned than the process may (`RLIMIT_MEMLOCK`).
     ///
     /// # Kernel
@@ -163,9 +164,12 @@ impl MemoryRegionBuilder<'_> {
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).registers(self.memory);
         let sent = self.pd.context().invoke(&mut command);
         sent.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput if self.access.contains(AccessFlags::ON_DEMAND) => {
+            ErrorKind::InvalidInput | ErrorKind::Unsupported
+                if self.access.contains(AccessFlags::ON_DEMAND) =>
+            {
                 error.hinted("the device may have no on-demand paging")
             }
+            ErrorKind::Unsupported => error.hinted("the driver does not know one of the access flags"),
             ErrorKind::Exhausted => error.hinted("memory is pinned: see `ulimit -l`"),
             _ => error,
         })?;

@@ -92,6 +92,9 @@ pub enum Operation {
     SendImmediate(u32),
     /// Sends a message and invalidates a key of the other side: that of a memory window of type 2 which the queue
     /// pair there has bound, and which it has told this side.
+    ///
+    /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
+    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2).
     SendInvalidate(u32),
     /// Writes into the other side's memory; the other side does not notice.
     Write(Remote),

@@ -77,7 +77,7 @@ const ACCESS: u32 = 1 << 2;
 
 /// What rxe takes of a change (`RXE_ACCESS_SUPPORTED_MR`, Linux 6.12).
 fn check_change(access: AccessFlags) -> Result<(), Errno> {
-    let known = AccessFlags::from_bits_retain((AccessFlags::ZERO_BASED.bits() << 1) - 1)
+    let known = AccessFlags::from_bits_retain((AccessFlags::MW_BIND.bits() << 1) - 1)
         | AccessFlags::FLUSH_GLOBAL
         | AccessFlags::FLUSH_PERSISTENT
         | AccessFlags::OPTIONAL_RANGE;

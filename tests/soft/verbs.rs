@@ -285,14 +285,25 @@ impl Pair {
     }
 
     pub(crate) fn with(kind: u8, len: usize) -> Self {
-        let this = Self::unconnected(kind, len);
-        this.a.raise(kind, &this.qa, this.qb.number, qp_state::RTS);
-        this.b.raise(kind, &this.qb, this.qa.number, qp_state::RTS);
-        this
+        Self::unconnected(kind, len).connected(kind)
+    }
+
+    /// On a device of one's own.
+    pub(crate) fn on(device: SoftDevice, kind: u8) -> Self {
+        Self::made(device, kind, 16384).connected(kind)
+    }
+
+    fn connected(self, kind: u8) -> Self {
+        self.a.raise(kind, &self.qa, self.qb.number, qp_state::RTS);
+        self.b.raise(kind, &self.qb, self.qa.number, qp_state::RTS);
+        self
     }
 
     pub(crate) fn unconnected(kind: u8, len: usize) -> Self {
-        let device = SoftDevice::default();
+        Self::made(SoftDevice::default(), kind, len)
+    }
+
+    fn made(device: SoftDevice, kind: u8, len: usize) -> Self {
         let [a, b] = [(); 2].map(|()| Side::new(&device, len));
         let (qa, qb) = (a.qp(kind), b.qp(kind));
         Self { device, a, b, qa, qb }
