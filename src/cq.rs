@@ -159,7 +159,7 @@ impl CompletionQueue {
     /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        self.ring.poll(completions, |wc| Completion::from(wc))
+        self.ring.poll(completions, Completion::fill)
     }
 
     /// Asks for one event on the queue's channel at the next completion, or at the next solicited one.

@@ -135,14 +135,14 @@ impl Mapping {
 
     /// The `N` words from `offset` on, a multiple of four; none when that leaves the mapping.
     #[inline]
-    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<[u32; N]> {
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
         if !offset.is_multiple_of(4) {
             return None;
         }
         let place = self.at(offset, 4 * N)?;
-        // SAFETY: the words are inside the mapping (just checked), aligned, and only ever used atomically.
-        let word = |i| unsafe { AtomicU32::from_ptr(place.cast::<u32>().add(i).as_ptr()) };
-        Some(std::array::from_fn(|i| word(i).load(Ordering::Relaxed)))
+        // SAFETY: the words are inside the mapping (just checked), aligned, alive as long as `self`, and only ever
+        // used atomically.
+        Some(unsafe { place.cast::<[AtomicU32; N]>().as_ref() })
     }
 
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
