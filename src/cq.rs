@@ -166,7 +166,7 @@ impl CompletionQueue {
         if !self.shared.object.context().is_here() {
             return 0;
         }
-        self.ring.poll(completions, |wc| Completion::from(wc))
+        self.ring.poll(completions, Completion::fill)
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.

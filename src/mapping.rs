@@ -296,11 +296,11 @@ impl Mapping {
 
     /// The `N` words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
     #[inline]
-    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<[u32; N]> {
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
         let place = self.at(offset, 4 * N).filter(|place| place.addr().get().is_multiple_of(4))?;
-        // SAFETY: the words are inside the mapping (just checked), aligned, and only ever used atomically.
-        let word = |i| unsafe { AtomicU32::from_ptr(place.cast::<u32>().add(i).as_ptr()) };
-        Some(std::array::from_fn(|i| word(i).load(Ordering::Relaxed)))
+        // SAFETY: the words are inside the mapping (just checked), aligned, alive as long as `self`, and only ever
+        // used atomically.
+        Some(unsafe { place.cast::<[AtomicU32; N]>().as_ref() })
     }
 
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.

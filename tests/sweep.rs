@@ -8,8 +8,8 @@ use common::*;
 use uverbs::soft::Profile;
 use uverbs::transport::Fault;
 use uverbs::{
-    AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping, Result,
-    SendRequest, WindowType,
+    AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping,
+    Result, SendRequest, WindowType,
 };
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.

@@ -9,7 +9,7 @@
 //! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
 //! Linux 6.1.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "soft", test))]
 use nix::errno::Errno;
@@ -211,7 +211,7 @@ impl Consumer {
     /// The first words of the oldest filled slot; none when they leave the slot. Only when
     /// [`Consumer::available`] is not zero.
     #[inline]
-    pub(crate) fn words<const N: usize>(&self) -> Option<[u32; N]> {
+    pub(crate) fn words<const N: usize>(&self) -> Option<&[AtomicU32; N]> {
         if 4 * N > self.geometry.slot_size() {
             return None;
         }

@@ -3,6 +3,8 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+use std::sync::atomic::AtomicU32;
+
 use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
@@ -33,16 +35,16 @@ impl Completions {
         self.0.geometry().capacity()
     }
 
-    /// Takes completions into `places`, as many as there are and fit; gives their slots back at once, and says how
+    /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
     /// many.
     #[inline]
-    pub(crate) fn poll<T>(&mut self, places: &mut [T], take: impl Fn(&Wc) -> T) -> usize {
+    pub(crate) fn poll<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, &WcWords)) -> usize {
         let available = self.0.available() as usize;
         let mut count = 0;
         for place in places.iter_mut().take(available) {
             // Always there: that a slot has room for a completion was checked when the ring was opened.
             let Some(words) = self.0.words() else { break };
-            *place = take(&completion(words));
+            fill(place, words);
             self.0.advance();
             count += 1;
         }
@@ -53,30 +55,8 @@ impl Completions {
     }
 }
 
-/// A completion out of its words: put together in registers, not in memory.
-#[inline]
-fn completion(words: [u32; size_of::<Wc>() / 4]) -> Wc {
-    let [id, id_high, status, opcode, vendor_err, byte_len, ex, qp_num, src_qp, wc_flags, key_and_lid, path] =
-        words;
-    let [sl, dlid_path_bits, port_num, reserved] = path.to_le_bytes();
-    Wc {
-        wr_id: u64::from(id) | u64::from(id_high) << 32,
-        status,
-        opcode,
-        vendor_err,
-        byte_len,
-        ex,
-        qp_num,
-        src_qp,
-        wc_flags,
-        pkey_index: key_and_lid as u16,
-        slid: (key_and_lid >> 16) as u16,
-        sl,
-        dlid_path_bits,
-        port_num,
-        reserved,
-    }
-}
+/// A [`Wc`] in a ring.
+pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];
 
 /// One piece of memory of a request, as the ring holds it.
 pub(crate) type Piece = Sge;

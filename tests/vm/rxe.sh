@@ -45,8 +45,8 @@ ping_pair() { # ping_pair TRANSPORT CLIENT SERVER, each being ours or theirs
 ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
     size=1024
     case $2 in
-    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size $size ${3:+"$3"} ;;
-    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s $size ${3:+"$3"} ;;
+    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size "$size" ${3:+"$3"} ;;
+    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s "$size" ${3:+"$3"} ;;
     esac
 }
 

@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(row.line(), line);
             let reason = format!("- {}: ", row.name);
             let explained = after.lines().any(|line| line.starts_with(&reason));
-            let costs_more = row.ratio() > 1.0 || row.calls[0] > row.calls[1];
+            let costs_more = (row.ratio() * 100.0).round() > 100.0 || row.calls[0] > row.calls[1];
             assert_eq!(explained, costs_more, "a reason for `{}`, and only if it costs more", row.name);
         }
     }
