@@ -4,6 +4,9 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+mod differences;
+mod raw;
+
 use std::panic::Location;
 
 use uverbs::soft::Profile;
@@ -11,6 +14,8 @@ use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Counters, Device, ErrorKind, MemoryRegion, Point,
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
+
+pub use differences::Answers;
 
 /// The address that the tests' frames are for.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
