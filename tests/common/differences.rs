@@ -16,7 +16,26 @@ type Row = (&'static str, Version, Version, &'static str);
 const ALWAYS: Version = (0, 0);
 const NEVER: Version = (u32::MAX, 0);
 
-const ON_RXE: &[Row] = &[];
+const ON_RXE: &[Row] = &[
+    // What a later kernel has.
+    ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("paging on demand", (6, 12), (7, 2), "EOPNOTSUPP"),
+    ("paging on demand", (7, 2), NEVER, "success"),
+    ("advice", (7, 2), NEVER, "EINVAL"),
+    // Its table of GIDs has 1024 entries, more than the number in a path can say.
+    ("a GID beyond the table", ALWAYS, NEVER, "ENODATA"),
+    // rxe looks at these no further (`rxe_qp_chk_attr`, rxe_qp.c); a card refuses them.
+    ("a partition key that is not there", ALWAYS, NEVER, "success"),
+    ("an MTU of 0", ALWAYS, NEVER, "success"),
+    ("a number of 25 bits", ALWAYS, NEVER, "success"),
+    ("too many reads in flight towards it", ALWAYS, NEVER, "success"),
+    ("an RNR timer of 32", ALWAYS, NEVER, "success"),
+    ("8 retries", ALWAYS, NEVER, "success"),
+    ("8 RNR retries", ALWAYS, NEVER, "success"),
+    ("a state assumed that it is not in", ALWAYS, NEVER, "success"),
+];
 
 fn kernel() -> Version {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");

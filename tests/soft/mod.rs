@@ -1,6 +1,7 @@
 //! A soft device with one of everything on it, and the commands that made it.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+use std::fmt;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
@@ -288,19 +289,29 @@ pub(crate) fn register(
 /// What is wrong, how to say it, and the errno it must give; 0 for what only looks wrong.
 pub(crate) type Row<W = World> = (&'static str, fn(&W) -> RawCommand, i32);
 
-/// The name of an errno, for messages.
-pub(crate) fn errno(number: i32) -> Errno {
-    Errno::from_raw(number)
+/// An errno, with its name in messages; zero is success.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer(pub(crate) i32);
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { f.write_str("success") } else { Errno::from_raw(self.0).fmt(f) }
+    }
+}
+
+/// What came back, as an errno.
+pub(crate) fn errno(answer: Result<(), i32>) -> Answer {
+    Answer(answer.err().unwrap_or(0))
 }
 
 /// Sends every row to one world, tells what came back, and looks after each whether anything is left of it.
-pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&str, Errno, Errno)) {
+pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&str, Answer, Answer)) {
     let mut before = base.handles();
     for (name, command, expected) in rows {
-        let answer = base.file.invoke(&mut command(base)).err().unwrap_or(0);
-        tell(name, errno(answer), errno(*expected));
+        let answer = errno(base.file.invoke(&mut command(base)));
+        tell(name, answer, Answer(*expected));
         let after = base.handles();
-        assert!(answer == 0 || after == before, "{name}: {before:?} became {after:?}");
+        assert!(answer == Answer(0) || after == before, "{name}: {before:?} became {after:?}");
         before = after;
     }
 }
@@ -309,8 +320,8 @@ pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&s
 pub(crate) fn check(world: &World, rows: &[Row]) {
     let before = (world.resources(), world.handles());
     for (name, command, expected) in rows {
-        let answer = world.file.invoke(&mut command(world)).err().unwrap_or(0);
-        assert_eq!(errno(answer), errno(*expected), "{name}");
+        let answer = errno(world.file.invoke(&mut command(world)));
+        assert_eq!(answer, Answer(*expected), "{name}");
         assert_eq!((world.resources(), world.handles()), before, "{name}");
     }
 }

@@ -109,7 +109,10 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) fn new(device: &SoftDevice, len: usize) -> Self {
-        let file = device.raw();
+        Self::on(device.raw(), len)
+    }
+
+    pub(crate) fn on(file: RawConnection, len: usize) -> Self {
         done(&file, get_context());
         let events = file.invoke_fd(&mut alloc_async()).unwrap();
         let pd = new_pd(&file);
