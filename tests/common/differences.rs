@@ -35,6 +35,21 @@ const ON_RXE: &[Row] = &[
     ("8 retries", ALWAYS, NEVER, "success"),
     ("8 RNR retries", ALWAYS, NEVER, "success"),
     ("a state assumed that it is not in", ALWAYS, NEVER, "success"),
+    // A local error: 6.1 knows one kind less than cards, later ones forget which it was and flush the request.
+    ("a key of nothing: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
+    ("another file's key: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
+    ("a key of nothing: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("another file's key: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("the end of the region: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("an address that wraps: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("a region that cannot be invalidated: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("a memory window: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    // It has its own view of this (RESPST_ERR_MALFORMED_WQE, rxe_resp.c).
+    ("a message too long: the sender", ALWAYS, NEVER, "Some((1, RemoteOperation))"),
+    ("a message too long: the receiver", ALWAYS, NEVER, "Some((20, LocalQpOperation))"),
+    // The event of a responder that breaks without a completion; 7.2 has one for a key or a right.
+    ("the event of a remote access error", ALWAYS, (7, 2), "None"),
+    ("the event of an invalid request", ALWAYS, NEVER, "None"),
 ];
 
 fn kernel() -> Version {
