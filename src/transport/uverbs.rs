@@ -100,6 +100,10 @@ impl Transport for Uverbs {
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        if len == 0 {
+            // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
+            return Err(Errno::EINVAL);
+        }
         let map = MmapOptions::new().offset(offset).len(len).map_raw(&self.file).map_err(errno_of)?;
         Ok(Mapping::from(map))
     }
