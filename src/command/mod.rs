@@ -398,15 +398,13 @@ impl Command<'_> {
         }
     }
 
-    /// The attribute at `index`, to be answered.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    /// The attribute at `index`, to be answered or damaged.
     pub(crate) fn attr_mut(&mut self, index: usize) -> Option<&mut Attr> {
         let len = self.len();
         self.wire.attrs[..len].get_mut(index)
     }
 
-    /// The header, to be damaged by tests of the soft device.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    /// The header, to be damaged by raw commands.
     pub(crate) fn header_mut(&mut self) -> &mut IoctlHdr {
         &mut self.wire.header
     }

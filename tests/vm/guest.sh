@@ -42,9 +42,9 @@ until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
     done
 }
 
-resources() { # how many objects of each kind the kernel has, and who owns them
-    rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
-        rdma resource show mr && rdma resource show ctx
+resources() { # how many objects of each kind the kernel has, and who owns them; a device that came back has a new index
+    { rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
+        rdma resource show mr && rdma resource show ctx; } | sed 's/^[0-9]*: //'
 }
 
 resources_are_as_before() {

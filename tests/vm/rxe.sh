@@ -8,6 +8,9 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
+# shellcheck source=tests/vm/faults.sh
+. "$here/faults.sh"
+
 list_devices() {
     "$UVERBS_BIN" devices || return
     if ! grep -qw "$device" "$OUT/$name.out"; then
@@ -76,10 +79,18 @@ for transport in rc ud; do
     step "ping-$transport-both" ping_pair "$transport" ours ours
 done
 step ping-loopback ping_loopback
+for transport in rc ud; do
+    step "kill-$transport-client" kill_in_traffic "$transport" client
+    step "kill-$transport-server" kill_in_traffic "$transport" server
+done
+step kill-loopback kill_both rc
 for binary in $UVERBS_TEST_BINS; do
     tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$binary"
     record_skips "$tests"
+    case $tests in
+    tests-faults) step memory-limit without_privilege "$binary" ;;
+    esac
 done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
