@@ -166,13 +166,7 @@ impl CompletionQueue {
         if !self.shared.object.context().is_here() {
             return 0;
         }
-        let mut next = completions.iter_mut();
-        let limit = next.len();
-        self.ring.poll(limit, |wc| {
-            if let Some(completion) = next.next() {
-                *completion = Completion::from(wc);
-            }
-        })
+        self.ring.poll(completions, Completion::fill)
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.

@@ -10,11 +10,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
 
-/// Makes reads of `fd` return at once.
+/// Makes reads of `fd`, which was just made by the kernel and so has no other flag, return at once.
 pub(crate) fn set_nonblocking(op: &'static str, fd: &OwnedFd) -> Result<()> {
-    let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(|errno| Error::kernel(op, errno))?;
-    let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
-    fcntl(fd, FcntlArg::F_SETFL(flags)).map_err(|errno| Error::kernel(op, errno))?;
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|errno| Error::kernel(op, errno))?;
     Ok(())
 }
 

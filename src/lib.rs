@@ -64,13 +64,16 @@ mod event;
 mod flow;
 mod mapping;
 mod mr;
+mod mw;
 mod object;
 mod pd;
 mod provider;
 mod qp;
 #[cfg(feature = "soft")]
 pub mod soft;
+mod srq;
 pub mod transport;
+mod work;
 
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
@@ -79,7 +82,7 @@ pub use self::ah::{AddressHandle, Route};
 #[cfg(feature = "tokio")]
 pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
-pub use self::context::{AsyncEvent, Context, Gid, GidKind};
+pub use self::context::{AsyncEvent, Context, EventKind, Gid, GidKind, Subject};
 pub use self::counters::{Counters, Point, Reader};
 pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
@@ -88,11 +91,15 @@ pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,
     MplsLabel, Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
 };
-pub use self::mr::{MemoryRegion, Segment};
+pub use self::mapping::Mapping;
+pub use self::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
+pub use self::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::pd::ProtectionDomain;
 pub use self::qp::{
-    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, Operation, QpState, QpType,
-    QueuePair, QueuePairBuilder, RawPacket, Rc, ReceiveRequest, Remote, SendRequest, Uc, UcOperation, Ud,
+    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, MULTICAST_QP, Membership, Operation,
+    QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, SendRequest, Uc, UcOperation, Ud,
 };
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;
+pub use self::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub use self::work::ReceiveRequest;

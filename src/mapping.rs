@@ -1,21 +1,30 @@
 //! Memory that a device may read and write while we hold it.
 //!
 //! # Safety
-//! - `base..base + len` is one allocation of whole pages, valid for reads and writes, and lives as long as
-//!   `keep` does: `keep` owns it, and nothing in this file frees or moves it before.
-//! - No Rust reference to this memory is ever made but to its aligned 32-bit words, as atomics. Every access
-//!   is one of a whole word, checked against `len`. So a device (or the soft device's threads) that
-//!   writes at the same time is a race of values, never undefined behaviour on our side. One size for
-//!   all is part of this: atomic accesses of different sizes must not race (`std::sync::atomic`). The one
-//!   exception are device registers, which are no memory: a page of them is only ever written, by whole 64-bit
-//!   words (`store_wide`).
+//! - `base..base + len` is memory of one allocation, valid for reads and writes, and lives as long as `keep` does:
+//!   `keep` owns it, and nothing in this file frees or moves it before. Of memory that the caller keeps
+//!   ([`Mapping::from_raw`]) the caller has promised this.
+//! - If `pages` is set, all of the pages that it lies in are such memory too, not only its own bytes.
+//! - No Rust reference to this memory is ever made but to atomics. Words of 32 bits, aligned, are accessed as such
+//!   wherever the whole word may be touched (it is inside, or `pages` is set), and bytes elsewhere, at the two
+//!   edges. Which of both is a matter of the address alone, since atomic accesses of different sizes must
+//!   not race (`std::sync::atomic`). So a device (or the soft device's threads) that writes at the same time is a
+//!   race of values, never undefined behaviour on our side. Bounds are checked before every access. The one exception
+//!   are device registers, which are no memory: a page of them is only ever written, by whole 64-bit words
+//!   (`store_wide`).
+//! - What was handed over is handed back only by the last [`Mapping`] of it (`Arc::try_unwrap`), and whoever
+//!   registers it keeps one for as long as the device may touch it.
+//!
+//! A mapped file that somebody shortens, or a map that was never writable, ends the process by a signal when the
+//! missing page is touched; nothing is read or written elsewhere.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use memmap2::{MmapMut, MmapRaw};
 use nix::errno::Errno;
@@ -24,26 +33,51 @@ use nix::libc;
 /// The size of a page, to which shared blocks are aligned.
 const PAGE: usize = 4096;
 
-/// A mapping of device memory, or a block of this process's memory shared with a device.
+/// Memory that a device may read and write: of the device itself, or memory to be registered.
 ///
 /// It can be copied from and to, and its words be read and written atomically; it is never lent as a
-/// slice, because a device may write to it at any time.
+/// slice, because a device may write to it at any time. Clones are the same memory.
+///
+/// Memory is handed over as an owned object, `Box<[u8]>`, [`MmapMut`] or [`MmapRaw`] (of the crate `memmap2`: huge
+/// pages, files, memory shared between processes), and comes back with `try_from` once no clone and no region has
+/// it any more. Memory of an allocator of your own is for [`Mapping::from_raw`].
+///
+/// ```
+/// use uverbs::{AccessFlags, Mapping};
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let memory = Mapping::from(vec![7_u8; 1000].into_boxed_slice());
+/// let region = context.alloc_pd()?.memory(&memory).access(AccessFlags::LOCAL_WRITE).register()?;
+/// region.write(0, b"hello")?;
+/// let memory = Box::<[u8]>::try_from(memory).unwrap_err(); // the region has it
+/// region.destroy().map_err(|(_, error)| error)?;
+/// let bytes = Box::<[u8]>::try_from(memory).unwrap();
+/// assert_eq!(&bytes[..6], b"hello\x07");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Owns the memory; never looked at again.
-    _keep: Keep,
+    /// The memory consists of whole pages, so words that reach over its edges may be touched.
+    pages: bool,
+    keep: Keep,
 }
 
+/// Owns the memory.
 #[derive(Clone, Debug)]
 enum Keep {
-    Map(#[expect(dead_code, reason = "held for its Drop")] Arc<MmapRaw>),
+    Raw(Arc<MmapRaw>),
+    Mut(Arc<MmapMut>),
     Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
+    Boxed(Arc<Boxed>),
+    /// The caller does.
+    Caller,
 }
 
-// SAFETY: the memory is reached through atomics only (second invariant), which any thread may use; the
-// owner in `_keep` may be dropped on any thread (munmap and dealloc do not care).
+// SAFETY: the memory is reached through atomics only (third invariant), which any thread may use; the
+// owner in `keep` may be dropped on any thread (munmap and dealloc do not care).
 unsafe impl Send for Mapping {}
 // SAFETY: as above: `&Mapping` gives atomic access only.
 unsafe impl Sync for Mapping {}
@@ -67,16 +101,126 @@ impl Drop for Block {
     }
 }
 
-impl From<MmapRaw> for Mapping {
-    fn from(map: MmapRaw) -> Self {
-        // mmap never gives address zero for a mapping without MAP_FIXED, but say it by the type.
-        let base = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::<u64>::dangling().cast());
-        let len = if base == NonNull::<u64>::dangling().cast() { 0 } else { map.len() };
-        Self { base, len, _keep: Keep::Map(Arc::new(map)) }
+/// A box taken apart: a `Box` may not be looked at by others while it exists.
+#[derive(Debug)]
+struct Boxed(NonNull<[u8]>);
+
+// SAFETY: as of a `Block`.
+unsafe impl Send for Boxed {}
+// SAFETY: as of a `Block`.
+unsafe impl Sync for Boxed {}
+
+impl Boxed {
+    fn into_box(self) -> Box<[u8]> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it was made by `Box::into_raw`, and is put together again only here and in `drop`, which
+        // does not come any more.
+        unsafe { Box::from_raw(this.0.as_ptr()) }
     }
 }
 
+impl Drop for Boxed {
+    fn drop(&mut self) {
+        // SAFETY: as in `into_box`, after which this is not called.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl From<MmapRaw> for Mapping {
+    fn from(map: MmapRaw) -> Self {
+        Self::mapped(map.as_mut_ptr(), map.len(), Keep::Raw(Arc::new(map)))
+    }
+}
+
+impl From<MmapMut> for Mapping {
+    fn from(mut map: MmapMut) -> Self {
+        Self::mapped(map.as_mut_ptr(), map.len(), Keep::Mut(Arc::new(map)))
+    }
+}
+
+impl From<Box<[u8]>> for Mapping {
+    fn from(bytes: Box<[u8]>) -> Self {
+        let len = bytes.len();
+        // SAFETY: a box's address is not null.
+        let whole = unsafe { NonNull::new_unchecked(Box::into_raw(bytes)) };
+        Self { base: whole.cast(), len, pages: false, keep: Keep::Boxed(Arc::new(Boxed(whole))) }
+    }
+}
+
+/// The owned object again; the mapping itself if it is of another kind, or as long as a clone or a memory
+/// region has it.
+macro_rules! hand_back {
+    ($($owned:ty, $variant:ident, $and_then:expr;)*) => {
+        $(
+            impl TryFrom<Mapping> for $owned {
+                type Error = Mapping;
+
+                fn try_from(mapping: Mapping) -> Result<Self, Mapping> {
+                    match mapping.keep {
+                        Keep::$variant(owner) => match Arc::try_unwrap(owner) {
+                            Ok(owner) => Ok($and_then(owner)),
+                            Err(owner) => Err(Mapping { keep: Keep::$variant(owner), ..mapping }),
+                        },
+                        keep => Err(Mapping { keep, ..mapping }),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+hand_back! {
+    MmapRaw, Raw, std::convert::identity;
+    MmapMut, Mut, std::convert::identity;
+    Box<[u8]>, Boxed, Boxed::into_box;
+}
+
 impl Mapping {
+    /// What `mmap` gave.
+    fn mapped(base: *mut u8, len: usize, keep: Keep) -> Self {
+        // It never gives address zero for a mapping without MAP_FIXED, but say it by the type.
+        match NonNull::new(base) {
+            Some(base) => Self { base, len, pages: true, keep },
+            None => Self { base: NonNull::dangling(), len: 0, pages: false, keep },
+        }
+    }
+
+    /// Memory that the caller keeps: that of an allocator of one's own, say.
+    ///
+    /// # Safety
+    /// From now on, until the end named below:
+    /// - `base..base + len` is memory of one allocation, valid for reads and writes by any thread; it is not
+    ///   freed, moved, unmapped or made read-only. Neither need be aligned.
+    /// - Nobody has a Rust reference to any of it while a device may write there, and nobody accesses it otherwise
+    ///   than by atomics at the same time as [`Mapping`] or [`MemoryRegion`](crate::MemoryRegion) methods do on
+    ///   another thread. (On the soft device, all commands and posts to that device count as accesses.)
+    /// - There is no other mapping of a part of this memory, unless it has the same beginning and end.
+    ///
+    /// The end is when no clone of this mapping is left and each region that was made of it has been destroyed:
+    /// [`destroy`](crate::MemoryRegion::destroy) has answered `Ok`. A region that was dropped instead may not have been
+    /// deregistered, and then a device may touch the memory for as long as the process lives.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use uverbs::{AccessFlags, Mapping};
+    /// # fn main() -> uverbs::Result<()> {
+    /// # let pd = uverbs::SoftDevice::default().open()?.alloc_pd()?;
+    /// let mut arena = vec![0_u8; 1 << 16]; // your allocator's
+    /// let base = NonNull::new(arena.as_mut_ptr()).unwrap();
+    /// // SAFETY: `arena` is neither moved nor looked at before the region is destroyed.
+    /// let memory = unsafe { Mapping::from_raw(base, arena.len()) };
+    /// let region = pd.memory(&memory).access(AccessFlags::LOCAL_WRITE).register()?;
+    /// drop(memory);
+    /// region.write(3, b"hello")?;
+    /// region.destroy().map_err(|(_, error)| error)?;
+    /// assert_eq!(&arena[3..8], b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
+        Self { base, len, pages: false, keep: Keep::Caller }
+    }
+
     /// A zeroed block of at least `len` bytes, rounded up to whole pages.
     ///
     /// # Errors
@@ -87,7 +231,7 @@ impl Mapping {
         // SAFETY: the layout's size is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let block = Block { base, layout };
-        Ok(Self { base, len: size, _keep: Keep::Block(Arc::new(block)) })
+        Ok(Self { base, len: size, pages: true, keep: Keep::Block(Arc::new(block)) })
     }
 
     /// A zeroed page of this process alone: a child of a `fork` finds zeros in it, whatever was written before.
@@ -117,21 +261,23 @@ impl Mapping {
     }
 
     /// The address as the device is told it.
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
     /// The place of `len` bytes at `offset`, if they are inside.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset <= end <= self.len`, inside the allocation (first invariant).
         (end <= self.len).then(|| unsafe { self.base.add(offset) })
     }
 
-    /// The 32-bit word at `offset`, a multiple of four; none outside.
+    /// The 32-bit word at `offset`; none outside, nor at an address that is no multiple of four.
     #[inline]
     fn word(&self, offset: usize) -> Option<&AtomicU32> {
-        let place = self.at(offset, 4).filter(|_| offset.is_multiple_of(4))?;
+        let place = self.at(offset, 4).filter(|place| place.addr().get().is_multiple_of(4))?;
         // SAFETY: inside the mapping, aligned, alive as long as `self`, and only ever used atomically.
         Some(unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) })
     }
@@ -150,83 +296,129 @@ impl Mapping {
         }
     }
 
-    /// Writes eight bytes at once to a device register at `offset`, a multiple of eight; nothing happens outside.
+    /// Writes eight bytes at once to a device register at `offset`; nothing happens outside, or at an address that is
+    /// no multiple of eight.
     #[inline]
     pub(crate) fn store_wide(&self, offset: usize, value: u64) {
-        if let Some(place) = self.at(offset, 8).filter(|_| offset.is_multiple_of(8)) {
-            // SAFETY: inside the mapping, aligned (mappings and blocks begin at a page), and alive as long as
-            // `self`; volatile, so that it is one store and is not left out.
+        if let Some(place) = self.at(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
+            // SAFETY: inside the mapping, aligned, and alive as long as `self`; volatile, so that it is one store and is
+            // not left out.
             unsafe { place.cast::<u64>().write_volatile(value) }
         }
     }
 
+    /// The `N` words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
+        let place = self.at(offset, 4 * N).filter(|place| place.addr().get().is_multiple_of(4))?;
+        // SAFETY: the words are inside the mapping (just checked), aligned, alive as long as `self`, and only ever
+        // used atomically.
+        Some(unsafe { place.cast::<[AtomicU32; N]>().as_ref() })
+    }
+
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
-        // SAFETY: `place` is valid for `bytes.len()` bytes (just checked) while `self` lives.
-        unsafe { copy_out(place, bytes) };
+        let (head, words) = parts(place, bytes.len());
+        let (first, rest) = bytes.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words);
+        if !first.is_empty() {
+            self.read_part(offset, first);
+        }
+        let mut at = place.as_ptr().wrapping_add(head);
+        for bytes in middle.as_chunks_mut().0 {
+            // SAFETY: an aligned word of the bytes asked for, which are inside; alive as long as `self`.
+            *bytes = unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::Relaxed).to_ne_bytes();
+            at = at.wrapping_add(4);
+        }
+        if !last.is_empty() {
+            self.read_part(offset + head + words, last);
+        }
         true
     }
 
     /// Copies `bytes` to `offset`; false and nothing done when that leaves the mapping.
+    #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
-        // SAFETY: as in `read`.
-        unsafe { copy_in(place, bytes) };
+        let (head, words) = parts(place, bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        let (middle, last) = rest.split_at(words);
+        if !first.is_empty() {
+            self.write_part(offset, first);
+        }
+        let mut at = place.as_ptr().wrapping_add(head);
+        for bytes in middle.as_chunks().0 {
+            // SAFETY: as in `read`.
+            unsafe { AtomicU32::from_ptr(at.cast()) }.store(u32::from_ne_bytes(*bytes), Ordering::Relaxed);
+            at = at.wrapping_add(4);
+        }
+        if !last.is_empty() {
+            self.write_part(offset + head + words, last);
+        }
         true
     }
-}
 
-/// The words that `len` bytes at `place` are in: each with its first byte of them, and how many of them it has.
-fn words(place: NonNull<u8>, len: usize) -> impl Iterator<Item = (NonNull<u32>, usize, usize)> {
-    let before = place.addr().get() % 4;
-    (0..(before + len).div_ceil(4)).map(move |i| {
-        let start = if i == 0 { before } else { 0 };
-        let end = (before + len - 4 * i).min(4);
-        // Of the allocation that `place` is in, which consists of whole words: see the callers.
-        let word = place.as_ptr().wrapping_sub(before).wrapping_add(4 * i);
-        (NonNull::new(word).unwrap_or(place).cast(), start, end - start)
-    })
-}
-
-/// Copies out of memory that a device or another thread may be writing.
-///
-/// # Safety
-/// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_out(from: NonNull<u8>, mut to: &mut [u8]) {
-    for (word, start, len) in words(from, to.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let value = unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::Relaxed).to_ne_bytes();
-        let (part, rest) = to.split_at_mut(len);
-        part.copy_from_slice(&value[start..start + len]);
-        to = rest;
+    /// The word that the byte at `offset` is in, if the whole of it may be touched, and where in it the byte is.
+    fn word_around(&self, offset: usize) -> (Option<&AtomicU32>, usize) {
+        let Some(place) = self.at(offset, 1) else { return (None, 0) };
+        let start = place.addr().get() % 4;
+        let word = place.as_ptr().wrapping_sub(start);
+        let first = self.base.addr().get();
+        let is_whole = self.pages || (word.addr() >= first && word.addr() + 4 <= first + self.len);
+        // SAFETY: an aligned word that may be touched as a whole (second and third invariant), alive as long as
+        // `self`, and by its address never anything but a word.
+        (is_whole.then(|| unsafe { AtomicU32::from_ptr(word.cast()) }), start)
     }
-}
 
-/// Copies into memory that a device or another thread may be reading.
-///
-/// # Safety
-/// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
-unsafe fn copy_in(to: NonNull<u8>, mut from: &[u8]) {
-    for (word, start, len) in words(to, from.len()) {
-        // SAFETY: an aligned word with some of the bytes in it, valid by the caller's promise.
-        let word = unsafe { AtomicU32::from_ptr(word.as_ptr()) };
-        let (part, rest) = from.split_at(len);
-        from = rest;
-        if let Ok(whole) = part.try_into() {
-            word.store(u32::from_ne_bytes(whole), Ordering::Relaxed);
-            continue;
+    /// The byte at `offset`, of a word that may not be touched as a whole.
+    fn byte(&self, offset: usize) -> Option<&AtomicU8> {
+        let place = self.at(offset, 1)?;
+        // SAFETY: inside the mapping, alive as long as `self`, and by its address never anything but a byte.
+        Some(unsafe { AtomicU8::from_ptr(place.as_ptr()) })
+    }
+
+    /// Copies a part of one word out.
+    #[inline(never)]
+    fn read_part(&self, offset: usize, bytes: &mut [u8]) {
+        if let (Some(word), start) = self.word_around(offset) {
+            let end = start + bytes.len();
+            return bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[start..end]);
         }
-        // The word's other bytes are somebody else's, who may be writing them.
-        let merge = |old: u32| {
-            let mut bytes = old.to_ne_bytes();
-            bytes[start..start + len].copy_from_slice(part);
-            Some(u32::from_ne_bytes(bytes))
-        };
-        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+        for (i, value) in bytes.iter_mut().enumerate() {
+            *value = self.byte(offset + i).map_or(0, |byte| byte.load(Ordering::Relaxed));
+        }
     }
+
+    /// Copies a part of one word in.
+    #[inline(never)]
+    fn write_part(&self, offset: usize, bytes: &[u8]) {
+        if let (Some(word), start) = self.word_around(offset) {
+            // The word's other bytes are somebody else's, who may be writing them.
+            let merge = |old: u32| {
+                let mut merged = old.to_ne_bytes();
+                merged[start..start + bytes.len()].copy_from_slice(bytes);
+                Some(u32::from_ne_bytes(merged))
+            };
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+            return;
+        }
+        for (i, value) in bytes.iter().enumerate() {
+            if let Some(byte) = self.byte(offset + i) {
+                byte.store(*value, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// How many of `len` bytes at `place` come before the first whole word, and how many are in whole words.
+#[inline]
+fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
+    let head = (place.addr().get().wrapping_neg() % 4).min(len);
+    (head, (len - head) / 4 * 4)
 }
 
 #[cfg(test)]
@@ -277,5 +469,58 @@ mod tests {
         assert_eq!(map.load(2, Ordering::Relaxed), 0);
         assert_eq!(Mapping::block(0).unwrap_err(), Errno::EINVAL);
         assert_eq!(Mapping::block(usize::MAX).unwrap_err(), Errno::EINVAL);
+    }
+    #[test]
+    fn a_box_of_any_length_is_copied_to_its_edges_and_comes_back() {
+        for len in 0..13 {
+            // In the middle of a larger allocation the edges have neighbours, which Miri guards.
+            let map = Mapping::from(vec![1_u8; len].into_boxed_slice());
+            assert_eq!((map.len(), map.is_empty()), (len, len == 0));
+            for offset in 0..len {
+                assert!(map.write(offset, &vec![2; len - offset]));
+                let mut back = vec![0; len - offset];
+                assert!(map.read(offset, &mut back));
+                assert_eq!(back, vec![2; len - offset]);
+            }
+            assert!(!map.write(len, &[0]) && !map.read(len, &mut [0]) && map.write(len, &[]));
+            let clone = map.clone();
+            let map = Box::<[u8]>::try_from(map).unwrap_err();
+            drop(clone);
+            assert_eq!(*Box::<[u8]>::try_from(map).unwrap(), vec![2; len]);
+        }
+    }
+
+    #[test]
+    fn unaligned_memory_has_no_unaligned_words() {
+        for (skip, len) in [(0, 9), (1, 9), (2, 4), (3, 2), (5, 21)] {
+            let mut memory = [0xff_u8; 32];
+            let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+            // SAFETY: inside `memory`, which nobody else uses while the mapping exists.
+            let map = unsafe { Mapping::from_raw(base.add(skip), len) };
+            assert!(map.write(0, &vec![skip as u8; len]));
+            for offset in 0..len {
+                let is_word = (map.address() + offset as u64).is_multiple_of(4) && offset + 4 <= len;
+                assert_eq!(map.word(offset).is_some(), is_word);
+            }
+            let mut back = vec![0; len];
+            assert!(map.read(0, &mut back));
+            assert_eq!(back, vec![skip as u8; len]);
+            assert!(Box::<[u8]>::try_from(map).is_err());
+            let (inside, outside): (Vec<_>, Vec<_>) =
+                memory.iter().enumerate().partition(|(at, _)| (skip..skip + len).contains(at));
+            assert!(inside.iter().all(|(_, byte)| usize::from(**byte) == skip));
+            assert!(outside.iter().all(|(_, byte)| **byte == 0xff));
+        }
+    }
+
+    #[test]
+    fn a_map_comes_back() {
+        let map = Mapping::from(MmapMut::map_anon(100).unwrap());
+        assert!(map.len() == 100 && map.write(98, &[1, 2]) && !map.write(99, &[1, 2]));
+        let map = Box::<[u8]>::try_from(map).unwrap_err();
+        let map = MmapMut::try_from(map).unwrap();
+        assert_eq!(map[98..], [1, 2]);
+        let map = Mapping::from(MmapRaw::from(map));
+        assert!(MmapRaw::try_from(map).is_ok());
     }
 }

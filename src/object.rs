@@ -12,8 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) enum Kind {
     Pd,
     Mr,
+    Mw,
     Cq,
     Qp,
+    Srq,
     Ah,
     Flow,
     Counters,
@@ -21,6 +23,9 @@ pub(crate) enum Kind {
 
 /// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
 /// place for a count of events (its size in bytes, zero for none).
+///
+/// The count says how many events of the object were read, for a library that hands out pointers and must not let
+/// them dangle. Here an event carries a number, so nobody has to wait; the kernel never does.
 struct Destroy {
     op: &'static str,
     object: u16,
@@ -34,12 +39,14 @@ const RESPONSE: u16 = 1;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{ah, counters, cq, flow, mr, pd, qp};
+        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, srq};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
+            Self::Mw => ("mw.destroy", mw::OBJECT, mw::method::DESTROY, 0),
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
+            Self::Srq => ("srq.destroy", srq::OBJECT, srq::method::DESTROY, 4),
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),

@@ -45,6 +45,10 @@ impl ProtectionDomain {
         self.0.context()
     }
 
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -52,7 +56,7 @@ impl ProtectionDomain {
     /// Deallocates the domain and says how that went.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory region or a queue pair still has it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory region or window, or a queue pair still has it.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let object = Arc::try_unwrap(self.0).map_err(|shared| {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use common::*;
 use tokio::time::timeout;
-use uverbs::abi::types::event_type;
-use uverbs::{AccessFlags, Attributes, Completion, Events, QpState, ReceiveRequest, Status};
+use uverbs::{
+    AccessFlags, Attributes, Completion, EventKind, Events, QpState, ReceiveRequest, Status, Subject,
+};
 
 /// The step on which receives can be posted.
 fn init() -> Attributes {
@@ -61,7 +62,7 @@ fn a_task_hears_of_a_queue_that_was_too_small() {
             qp.post_receive(&requests).unwrap();
             qp.to_error().unwrap();
             let event = events.next().await.unwrap();
-            assert_eq!((event.kind, event.element), (event_type::CQ_ERR, 0x77));
+            assert_eq!((event.kind, event.subject()), (EventKind::CqError, Subject::CompletionQueue(0x77)));
         });
     });
 }

@@ -6,7 +6,7 @@ mod soft;
 use proptest::prelude::*;
 use soft::*;
 use uverbs::soft::{RawAttr, RawCommand};
-use uverbs_abi::ids::{ah, counters, cq, device, flow, mr, pd, qp, srq};
+use uverbs_abi::ids::{ah, counters, cq, device, flow, mr, mw, pd, qp, srq};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::write::COMMANDS;
 
@@ -47,7 +47,7 @@ fn attr() -> impl Strategy<Value = RawAttr> {
 /// Any method with any attributes.
 fn wild() -> impl Strategy<Value = RawCommand> {
     let object = prop_oneof![
-        4 => prop::sample::select(vec![device::OBJECT, pd::OBJECT, cq::OBJECT, qp::OBJECT, mr::OBJECT, flow::OBJECT, counters::OBJECT, srq::OBJECT, ah::OBJECT]),
+        4 => prop::sample::select(vec![device::OBJECT, pd::OBJECT, cq::OBJECT, qp::OBJECT, mr::OBJECT, flow::OBJECT, counters::OBJECT, srq::OBJECT, ah::OBJECT, mw::OBJECT]),
         1 => any::<u16>(),
     ];
     (object, 0..9_u16, prop::collection::vec(attr(), 0..18)).prop_map(|(object, method, attrs)| {

@@ -8,7 +8,7 @@ mod soft;
 #[path = "soft/verbs.rs"]
 mod verbs;
 
-use nix::libc::{EBUSY, EINVAL, ENOENT, EOPNOTSUPP};
+use nix::libc::{EBUSY, EFAULT, EINVAL, ENOENT, EOPNOTSUPP};
 use ring::Qp;
 use soft::{CORE_OUT, answer, destroy, destroy_qp, done, write};
 use uverbs::soft::{RawAttr, RawCommand, SoftDevice};
@@ -163,7 +163,11 @@ fn what_a_shared_queue_cannot_be() {
     assert_eq!(modify(set(handle, 2, 15)), Ok(()));
     assert_eq!(query(&side, handle).srq_limit, 15);
     assert_eq!(modify(set(handle, 2, 16)), Err(EINVAL));
+    // Fewer than the limit; then no place to tell of the new ring, since this device follows no address.
     assert_eq!(modify(set(handle, 1, 0)), Err(EINVAL));
+    assert_eq!(modify(set(handle, 2, 3)), Ok(()));
+    assert_eq!(modify(set(handle, 1, 0)), Err(EFAULT));
+    assert_eq!(query(&side, handle).max_wr, 15);
     assert_eq!(modify(set(99, 2, 0)), Err(ENOENT));
     let mut bare = set(handle, 2, 0);
     bare.attrs().retain(|attr| attr.id != UHW_IN);

@@ -7,7 +7,10 @@ mod common;
 use common::*;
 use uverbs::soft::Profile;
 use uverbs::transport::Fault;
-use uverbs::{AccessFlags, Context, Eth, FlowRule, Result};
+use uverbs::{
+    AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping,
+    Result, SendRequest, WindowType,
+};
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
@@ -100,6 +103,98 @@ fn every_command_of_a_frame_on_its_way_may_fail() {
         context.gid_table()?;
         context.query_port(1)?;
         qp.state()?;
+        Ok(())
+    });
+}
+
+#[test]
+fn every_command_of_a_shared_queue_a_group_and_a_drain_may_fail() {
+    sweep(|context, _| {
+        let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(16)?);
+        let mut srq = pd.srq(4).limit(1).create()?;
+        let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+        let segments = [memory.segment(0..100)?];
+        let requests = [uverbs::ReceiveRequest::new(1, &segments)];
+        srq.post_receive(&requests)?;
+        srq.resize(20)?;
+        srq.post_receive(&requests)?;
+        srq.arm(2)?;
+        assert_eq!(srq.query()?.srq_limit, 2);
+        let mut qp = pd.ud(&cq).srq(&srq).create()?;
+        qp.activate(&uverbs::ConnectionOptions::new(1, 0), 5, 0)?;
+        let group = [0xff; 16];
+        let member = qp.join_multicast(&group, 0)?;
+        let to = pd.create_ah(&uverbs::Route::new(1, 0, group))?;
+        let datagram = Datagram { to: &to, qp_num: MULTICAST_QP, qkey: 5, immediate: None };
+        qp.post_send(&[SendRequest::new(2, datagram, &[])])?;
+        assert_eq!(context.next_event()?.map(|event| event.kind), Some(EventKind::SrqLimitReached));
+        member.leave().map_err(|(_, error)| error)?;
+        drop(qp.join_multicast(&group, 0)?);
+        let mut ended = Vec::new();
+        qp.drain(&mut [&mut cq], std::time::Duration::ZERO, |completion| ended.push(completion.wr_id))?;
+        assert_eq!(ended, [1]);
+        qp.destroy().map_err(|(_, error)| error)?;
+        srq.destroy().map_err(|(_, error)| error)
+    });
+}
+
+/// When the device goes on in a new ring that cannot be mapped, nothing pretends to be posted.
+#[test]
+fn a_queue_that_lost_its_ring_takes_nothing_more() {
+    let target = Target::soft(Profile::default());
+    // The context's two commands, a domain, a queue and its ring; the sixth resizes, the seventh maps.
+    let fault = |inner| -> Box<dyn uverbs::transport::Transport> { Box::new(Fault::new(inner, 7, ENOMEM)) };
+    let context = target.device.open_with(fault).unwrap();
+    let mut srq = context.alloc_pd().unwrap().create_srq(4).unwrap();
+    let error = srq.resize(20).unwrap_err();
+    assert_eq!((error.op(), error.kind()), ("srq.resize", uverbs::ErrorKind::Exhausted));
+    let error = srq.post_receive(&[uverbs::ReceiveRequest::new(1, &[])]).unwrap_err();
+    assert_eq!(error.kind(), uverbs::ErrorKind::Malformed);
+    srq.resize(40).unwrap();
+    srq.post_receive(&[uverbs::ReceiveRequest::new(1, &[])]).unwrap();
+    srq.destroy().unwrap();
+}
+
+#[test]
+fn every_command_of_a_region_that_changes_may_fail() {
+    sweep(|context, _| {
+        let (pd, other) = (context.alloc_pd()?, context.alloc_pd()?);
+        let memory = Mapping::from(vec![0; 5000].into_boxed_slice());
+        let mut region = pd.memory(&memory).range(1..4999).access(AccessFlags::LOCAL_WRITE).register()?;
+        let changed = region
+            .change_access(AccessFlags::empty())
+            .and_then(|()| region.change_domain(&other))
+            .and_then(|()| region.change_domain(&pd));
+        // The region is whole, whatever failed.
+        region.write(4997, b"!")?;
+        region.destroy().map_err(|(_, error)| error)?;
+        assert_eq!(Box::<[u8]>::try_from(memory).unwrap()[4998], b'!');
+        changed
+    });
+}
+
+#[test]
+fn every_command_of_a_bound_window_may_fail() {
+    sweep(|context, _| {
+        let pd = context.alloc_pd()?;
+        let mut cq = context.create_cq(4)?;
+        let mut qp = pd.rc(&cq).create()?;
+        let options = ConnectionOptions::new(1, 0);
+        let me = qp.endpoint(&options, 0)?;
+        qp.connect(&options, &me, &me)?;
+        let region = pd.register(64, AccessFlags::MW_BIND)?;
+        for kind in [WindowType::One, WindowType::Two] {
+            let mut window = pd.alloc_window(kind)?;
+            let key = window.rkey();
+            if let Err(error) = qp.bind(&mut window, Bind::new(1, &region, 0..64)) {
+                assert_eq!(window.rkey(), key);
+                return Err(error);
+            }
+            qp.unbind(&mut window, 2)?;
+            assert_eq!(cq.poll(&mut uverbs::Completion::batch::<4>()), 1);
+            qp.bind(&mut window, Bind::new(3, &region, 1..2))?;
+            window.destroy().map_err(|(_, error)| error)?;
+        }
         Ok(())
     });
 }

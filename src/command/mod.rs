@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE, UHW_IN, UHW_OUT};
+use uverbs_abi::rxe::Mminfo;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use self::read::CountersRead;
@@ -45,6 +46,8 @@ enum Buffer<'a> {
     /// An input that holds the address of another input; see [`Command::nested`].
     Nest(&'a mut [u8]),
     Out(&'a mut [u8]),
+    /// An input that is itself an address, where the driver tells of a ring; see [`Command::tells_ring`].
+    Ring(&'a mut Mminfo),
 }
 
 /// An input found through an address inside another input.
@@ -212,6 +215,13 @@ impl<'a> Command<'a> {
         self
     }
 
+    /// The driver's request is the address of `ring`, where rxe tells of a new ring: it writes one [`Mminfo`]
+    /// there and marks nothing (rxe_srq_from_attr and do_mmap_info, Linux 6.1).
+    pub(crate) fn tells_ring(&mut self, ring: &'a mut Mminfo) -> &mut Self {
+        self.push(UHW_IN, MAX_INLINE, 0, Buffer::Ring(ring));
+        self
+    }
+
     /// A place for an answer; it is always borrowed, also for four or eight bytes.
     pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
         self.push(id, bytes.len(), 0, Buffer::Out(bytes));
@@ -279,6 +289,7 @@ impl<'a> Command<'a> {
                 Buffer::None => continue,
                 Buffer::In(bytes) => bytes.as_ptr().expose_provenance(),
                 Buffer::Nest(bytes) | Buffer::Out(bytes) => bytes.as_mut_ptr().expose_provenance(),
+                Buffer::Ring(ring) => (&raw mut **ring).expose_provenance(),
             } as u64;
         }
         self.wire.as_mut_bytes()
@@ -344,7 +355,7 @@ impl Command<'_> {
             Buffer::In(bytes) => Some(bytes),
             Buffer::Nest(bytes) => Some(bytes),
             Buffer::None => attr.data.as_bytes().get(..usize::from(attr.len)),
-            Buffer::Out(_) => None,
+            Buffer::Out(_) | Buffer::Ring(_) => None,
         }
     }
 
@@ -378,15 +389,22 @@ impl Command<'_> {
         Some(bytes)
     }
 
-    /// The attribute at `index`, to be answered.
+    /// Where the driver tells of a new ring, if attribute `index` is the address of such a place.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn ring_place(&mut self, index: usize) -> Option<&mut Mminfo> {
+        match self.buffers.get_mut(index)? {
+            Buffer::Ring(ring) => Some(ring),
+            _ => None,
+        }
+    }
+
+    /// The attribute at `index`, to be answered or damaged.
     pub(crate) fn attr_mut(&mut self, index: usize) -> Option<&mut Attr> {
         let len = self.len();
         self.wire.attrs[..len].get_mut(index)
     }
 
-    /// The header, to be damaged by tests of the soft device.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    /// The header, to be damaged by raw commands.
     pub(crate) fn header_mut(&mut self) -> &mut IoctlHdr {
         &mut self.wire.header
     }
@@ -402,6 +420,7 @@ impl fmt::Debug for Command<'_> {
                 Buffer::None => write!(f, "={:#x}/{}", attr.data, attr.len)?,
                 Buffer::In(_) | Buffer::Nest(_) => write!(f, "=in[{}]", attr.len)?,
                 Buffer::Out(_) => write!(f, "=out[{}]", attr.len)?,
+                Buffer::Ring(_) => write!(f, "=ring")?,
             }
         }
         Ok(())

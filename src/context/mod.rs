@@ -1,5 +1,6 @@
 //! An open device.
 
+mod event;
 mod open;
 mod origin;
 mod query;
@@ -13,12 +14,13 @@ use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::IntoBytes;
 
+pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::origin::Origin;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event;
+use crate::event as event_file;
 use crate::provider::Provider;
 use crate::transport::{Mapping, Transport};
 
@@ -64,7 +66,7 @@ impl Context {
         command.new_fd(async_event::alloc::FD_HANDLE);
         invoke(&*transport, driver, &mut command)?;
         let events = command.take_fd()?;
-        event::set_nonblocking("async_event.create", &events)?;
+        event_file::set_nonblocking("async_event.create", &events)?;
         let origin = Origin::new().map_err(|errno| Error::kernel("context.create", errno))?;
         let inner = Inner { transport, device, provider, completion_vectors: vectors, events, origin };
         Ok(Self(Arc::new(inner)))
@@ -135,8 +137,8 @@ impl Context {
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";
         self.check_origin(op)?;
-        let record = event::read::<AsyncEventDesc>(op, &self.0.events)?;
-        Ok(record.map(|record| AsyncEvent { element: record.element, kind: record.event_type }))
+        let record = event_file::read::<AsyncEventDesc>(op, &self.0.events)?;
+        Ok(record.map(AsyncEvent::from))
     }
 
     /// Whether the device has gone since it was opened.
@@ -179,14 +181,4 @@ impl AsFd for Context {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.events.as_fd()
     }
-}
-
-/// Something happened on the device, not in answer to a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "ibv_async_event")]
-pub struct AsyncEvent {
-    /// The cookie of the object it is about, or the port's number for events of ports.
-    pub element: u64,
-    /// What happened: one of [`uverbs_abi::types::event_type`].
-    pub kind: u32,
 }

@@ -16,12 +16,13 @@ use crate::error::{Error, Result};
 
 const OP: &str = "device.list";
 
-/// Room for one batch of answers: the kernel fills at most a page or two of a dump at a time.
-const BATCH: usize = 32 * 1024;
+/// Room for one batch of answers: the kernel fills at most this, or what was last asked for if that is more
+/// (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
+const BATCH: usize = 8 * 1024;
 
 /// Every device that has a uverbs node.
 pub(super) fn devices(sysfs: &Path) -> Result<Vec<Device>> {
-    let socket = Socket::open()?;
+    let mut socket = Socket::open()?;
     let mut found = Vec::new();
     socket.request(op::GET, nl::FLAG_DUMP, &[], |message| found.push(device(message)))?;
     let mut devices = Vec::new();
@@ -107,17 +108,20 @@ fn interface(message: &[u8]) -> Option<Interface> {
 }
 
 /// A socket of the RDMA family.
-struct Socket(OwnedFd);
+struct Socket {
+    fd: OwnedFd,
+    batch: Vec<u8>,
+}
 
 impl Socket {
     fn open() -> Result<Self> {
         let fd =
             socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
-        fd.map(Self).map_err(error)
+        Ok(Self { fd: fd.map_err(error)?, batch: vec![0; BATCH] })
     }
 
     /// Sends one request and hands every answer's attributes to `take`.
-    fn request(&self, op: u16, flags: u16, attributes: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
+    fn request(&mut self, op: u16, flags: u16, attributes: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
         let header = NlMsgHdr {
             nlmsg_len: (size_of::<NlMsgHdr>() + attributes.len()) as u32,
             nlmsg_type: nl::nldev(op),
@@ -128,11 +132,10 @@ impl Socket {
         let mut message = header.as_bytes().to_vec();
         message.extend_from_slice(attributes);
         let kernel = NetlinkAddr::new(0, 0);
-        sendto(self.0.as_raw_fd(), &message, &kernel, MsgFlags::empty()).map_err(error)?;
-        let mut batch = vec![0; BATCH];
+        sendto(self.fd.as_raw_fd(), &message, &kernel, MsgFlags::empty()).map_err(error)?;
         loop {
-            let len = recv(self.0.as_raw_fd(), &mut batch, MsgFlags::empty()).map_err(error)?;
-            for (kind, body) in Messages(&batch[..len]) {
+            let len = recv(self.fd.as_raw_fd(), &mut self.batch, MsgFlags::empty()).map_err(error)?;
+            for (kind, body) in Messages(&self.batch[..len]) {
                 match kind {
                     nl::MSG_DONE => return Ok(()),
                     nl::MSG_ERROR => return acknowledged(body),

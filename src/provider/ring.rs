@@ -9,7 +9,7 @@
 //! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
 //! Linux 6.1.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "soft", test))]
 use nix::errno::Errno;
@@ -67,11 +67,13 @@ impl Geometry {
     }
 
     /// Size of one slot in bytes.
+    #[inline]
     pub(crate) fn slot_size(self) -> usize {
         1 << self.log2_size
     }
 
     /// Where in the mapping `offset` bytes into slot `index` are.
+    #[inline]
     fn place(self, index: u32, offset: usize) -> usize {
         SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
     }
@@ -97,11 +99,13 @@ impl Producer {
     }
 
     /// Index of the slot that is filled next.
+    #[inline]
     pub(crate) fn next_slot(&self) -> u32 {
         self.index
     }
 
     /// Slots that can be filled now.
+    #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.geometry.mask - self.waiting()
     }
@@ -113,6 +117,7 @@ impl Producer {
     }
 
     /// Writes part of the slot that is filled next; false when it does not fit into a slot.
+    #[inline]
     #[must_use]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
@@ -120,6 +125,7 @@ impl Producer {
     }
 
     /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].
+    #[inline]
     pub(crate) fn advance(&mut self) {
         self.index = (self.index + 1) & self.geometry.mask;
     }
@@ -136,6 +142,7 @@ impl Producer {
     }
 
     /// Shows the other side every slot filled so far.
+    #[inline]
     pub(crate) fn publish(&self) {
         self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
     }
@@ -187,6 +194,7 @@ impl Consumer {
     }
 
     /// Filled slots that wait to be emptied.
+    #[inline]
     pub(crate) fn available(&self) -> u32 {
         let producer = self.map.load(PRODUCER_INDEX, Ordering::Acquire);
         producer.wrapping_sub(self.index) & self.geometry.mask
@@ -200,12 +208,24 @@ impl Consumer {
             && self.map.read(self.geometry.place(self.index, offset), bytes)
     }
 
+    /// The first words of the oldest filled slot; none when they leave the slot. Only when
+    /// [`Consumer::available`] is not zero.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self) -> Option<&[AtomicU32; N]> {
+        if 4 * N > self.geometry.slot_size() {
+            return None;
+        }
+        self.map.words(self.geometry.place(self.index, 0))
+    }
+
     /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
+    #[inline]
     pub(crate) fn advance(&mut self) {
         self.index = (self.index + 1) & self.geometry.mask;
     }
 
     /// Gives every emptied slot back to the other side.
+    #[inline]
     pub(crate) fn release(&self) {
         self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
     }

@@ -3,6 +3,8 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+use std::sync::atomic::AtomicU32;
+
 use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
@@ -33,15 +35,18 @@ impl Completions {
         self.0.geometry().capacity()
     }
 
-    /// Hands up to `limit` completions to `take`, gives their slots back at once, and says how many.
-    pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(&Wc)) -> usize {
-        let count = limit.min(self.0.available() as usize);
-        let mut wc = Wc::new_zeroed();
-        for _ in 0..count {
-            // A slot is large enough for a completion: checked when the ring was opened.
-            let _ = self.0.read(0, wc.as_mut_bytes());
-            take(&wc);
+    /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
+    /// many.
+    #[inline]
+    pub(crate) fn poll<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, &WcWords)) -> usize {
+        let available = self.0.available() as usize;
+        let mut count = 0;
+        for place in places.iter_mut().take(available) {
+            // Always there: that a slot has room for a completion was checked when the ring was opened.
+            let Some(words) = self.0.words() else { break };
+            fill(place, words);
             self.0.advance();
+            count += 1;
         }
         if count > 0 {
             self.0.release();
@@ -49,6 +54,9 @@ impl Completions {
         count
     }
 }
+
+/// A [`Wc`] in a ring.
+pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];
 
 /// One piece of memory of a request, as the ring holds it.
 pub(crate) type Piece = Sge;
@@ -66,24 +74,26 @@ impl Sends {
         Ok(Self { ring: Producer::new(map, geometry), sequence: 0 })
     }
 
+    #[inline]
     pub(crate) fn ring(&mut self) -> &mut Producer {
         &mut self.ring
     }
 
     /// Fills the next slot; false when the data does not fit into it.
+    #[inline]
     #[must_use]
     pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
     where
-        P: ExactSizeIterator<Item = Piece> + Clone,
+        P: Iterator<Item = Piece>,
     {
-        let Some(dma) = data.dma() else { return false };
-        let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
         let end = size_of::<SendWqe>();
-        let written = match data {
+        let dma = match data {
             Data::Pieces(pieces) => put_pieces(&self.ring, end, pieces),
-            Data::Inline(bytes) => self.ring.write(end, bytes),
+            Data::Inline(bytes) => self.ring.write(end, bytes).then(|| whole(bytes.len() as u32, 0)),
         };
-        if !written || !self.ring.write(0, wqe.as_bytes()) {
+        let Some(dma) = dma else { return false };
+        let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
+        if !self.ring.write(0, wqe.as_bytes()) {
             return false;
         }
         self.sequence = self.sequence.wrapping_add(1);
@@ -98,18 +108,6 @@ pub(crate) enum Data<'a, P> {
     Inline(&'a [u8]),
 }
 
-impl<P: ExactSizeIterator<Item = Piece> + Clone> Data<'_, P> {
-    fn dma(&self) -> Option<DmaInfo> {
-        match self {
-            Self::Pieces(pieces) => dma(pieces.clone()),
-            Self::Inline(bytes) => {
-                let length = u32::try_from(bytes.len()).ok()?;
-                Some(DmaInfo { length, resid: length, ..DmaInfo::new_zeroed() })
-            }
-        }
-    }
-}
-
 /// The receive ring of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Receives(Producer);
@@ -120,16 +118,17 @@ impl Receives {
         Ok(Self(Producer::new(map, geometry)))
     }
 
+    #[inline]
     pub(crate) fn ring(&mut self) -> &mut Producer {
         &mut self.0
     }
 
     /// Fills the next slot; false when the pieces do not fit into it.
     #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Piece> + Clone) -> bool {
-        let Some(dma) = dma(pieces.clone()) else { return false };
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Piece>) -> bool {
+        let Some(dma) = put_pieces(&self.0, size_of::<RecvWqe>(), pieces) else { return false };
         let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
-        if !self.0.write(0, wqe.as_bytes()) || !put_pieces(&self.0, size_of::<RecvWqe>(), pieces) {
+        if !self.0.write(0, wqe.as_bytes()) {
             return false;
         }
         self.0.advance();
@@ -137,13 +136,24 @@ impl Receives {
     }
 }
 
-/// Describes pieces whose lengths add up to less than 4 GiB.
-fn dma(pieces: impl ExactSizeIterator<Item = Piece>) -> Option<DmaInfo> {
-    let num_sge = u32::try_from(pieces.len()).ok()?;
-    let length = pieces.map(|piece| piece.length).try_fold(0_u32, u32::checked_add)?;
-    Some(DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() })
+/// Writes pieces of memory behind a request and describes them; none when they do not fit into the slot, or their
+/// lengths add up to 4 GiB or more.
+#[inline]
+fn put_pieces(ring: &Producer, mut offset: usize, pieces: impl Iterator<Item = Piece>) -> Option<DmaInfo> {
+    let (mut length, mut count) = (0_u32, 0);
+    for piece in pieces {
+        length = length.checked_add(piece.length)?;
+        count += 1;
+        if !ring.write(offset, piece.as_bytes()) {
+            return None;
+        }
+        offset += size_of::<Sge>();
+    }
+    Some(whole(length, count))
 }
 
-fn put_pieces(ring: &Producer, offset: usize, pieces: impl Iterator<Item = Piece>) -> bool {
-    pieces.enumerate().all(|(i, piece)| ring.write(offset + i * size_of::<Sge>(), piece.as_bytes()))
+/// All of a request's data, of which nothing is done yet.
+#[inline]
+fn whole(length: u32, num_sge: u32) -> DmaInfo {
+    DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }
 }

@@ -3,19 +3,21 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
 use uverbs_abi::rxe::CreateQpResp;
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::post::Held;
-use super::{InFlight, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
+use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
 use crate::cq::CompletionQueue;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::rxe::{Receives, Sends};
+use crate::provider::rxe::Sends;
+use crate::srq::SharedReceiveQueue;
+use crate::work::{Kept, ReceiveQueue};
 
 /// What the queues of a queue pair can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ use crate::provider::rxe::{Receives, Sends};
 pub struct Capacity {
     /// Send requests in flight.
     pub sends: u32,
-    /// Receive requests in flight.
+    /// Receive requests in flight; zero if they come from a shared receive queue.
     pub receives: u32,
     /// Segments of one send request.
     pub send_segments: u32,
@@ -40,6 +42,7 @@ pub struct QueuePairBuilder<'a, T> {
     pd: &'a ProtectionDomain,
     send_cq: &'a CompletionQueue,
     receive_cq: &'a CompletionQueue,
+    srq: Option<&'a SharedReceiveQueue>,
     wanted: Capacity,
     cookie: u64,
     kind: PhantomData<T>,
@@ -70,7 +73,7 @@ impl ProtectionDomain {
 impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
         let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1, inline: 0 };
-        Self { pd, send_cq: cq, receive_cq: cq, wanted, cookie: 0, kind: PhantomData }
+        Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, kind: PhantomData }
     }
 
     /// Room for at least `depth` send requests; 64 if not given.
@@ -104,6 +107,12 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         self
     }
 
+    /// Receives come from `srq`; the queue pair has no receive queue of its own.
+    pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> Self {
+        self.srq = Some(srq);
+        self
+    }
+
     /// A number by which asynchronous events tell which queue pair they are about; 0 if not given.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
@@ -124,6 +133,11 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let op = "qp.create";
         let context = self.pd.context();
         context.provider().needs_rings(op)?;
+        let srq = self.srq.map(|srq| srq.shared().clone());
+        if srq.as_ref().is_some_and(|srq| !srq.context().is_same(context)) {
+            let hint = "the shared receive queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
         let wanted = QpCap {
             max_send_wr: self.wanted.sends,
             max_recv_wr: self.wanted.receives,
@@ -146,29 +160,47 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes())
             .driver_output(driver.as_mut_bytes());
+        if let Some(srq) = &srq {
+            command.handle(create::SRQ_HANDLE, srq.id());
+        }
         context.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => error.hinted("raw packet queue pairs need CAP_NET_RAW"),
+            ErrorKind::Unsupported if srq.is_some() => {
+                error.hinted("the device has no queue pairs of this type, or none that share their receives")
+            }
             ErrorKind::Unsupported => error.hinted("the device has no queue pairs of this type"),
             ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
             _ => error,
         })?;
         let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?);
         let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
-        let mut receives = Receives::open(op, context.map_ring(op, driver.rq_mi)?)?;
-        let in_flight = InFlight {
-            sends: vec![Held::default(); sends.ring().geometry().slots()],
-            receives: vec![Held::default(); receives.ring().geometry().slots()],
+        let held = Vec::with_capacity(sends.ring().geometry().slots());
+        let receives = match srq {
+            Some(_) => None,
+            None => {
+                let map = context.map_ring(op, driver.rq_mi)?;
+                Some(ReceiveQueue::open(op, map, real.max_recv_sge)?)
+            }
         };
         let capacity = Capacity {
             sends: real.max_send_wr,
-            receives: real.max_recv_wr,
+            receives: if srq.is_some() { 0 } else { real.max_recv_wr },
             send_segments: real.max_send_sge,
-            receive_segments: real.max_recv_sge,
+            receive_segments: if srq.is_some() { 0 } else { real.max_recv_sge },
             inline: real.max_inline_data,
         };
         let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
-        let shared = Arc::new(Shared { object, number, _pd: self.pd.clone(), _cqs: cqs });
-        Ok(QueuePair { sends, receives, in_flight, capacity, shared, kind: PhantomData })
+        let shared = Shared {
+            object,
+            kept: Kept::default(),
+            number,
+            groups: Groups::default(),
+            cqs,
+            _srq: srq,
+            pd: self.pd.clone(),
+        };
+        let (shared, markers) = (Arc::new(shared), Markers::default());
+        Ok(QueuePair { sends, receives, held, markers, capacity, shared, kind: PhantomData })
     }
 }
 

@@ -3,6 +3,8 @@
 mod attributes;
 mod connect;
 mod create;
+mod drain;
+mod multicast;
 mod operation;
 mod post;
 mod state;
@@ -13,15 +15,19 @@ use std::sync::Arc;
 pub use self::attributes::Attributes;
 pub use self::connect::{ConnectionOptions, Endpoint};
 pub use self::create::{Capacity, QueuePairBuilder};
+use self::drain::Markers;
+use self::multicast::Groups;
+pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
-use self::post::Held;
-pub use self::post::{ReceiveRequest, SendRequest};
+pub use self::post::SendRequest;
 pub use self::state::QpState;
 use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::rxe::{Receives, Sends};
+use crate::provider::rxe::Sends;
+use crate::srq;
+use crate::work::{Held, Kept, ReceiveQueue};
 
 /// A queue pair of type `T`.
 ///
@@ -30,33 +36,38 @@ use crate::provider::rxe::{Receives, Sends};
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<T: QpType> {
     sends: Sends,
-    receives: Receives,
-    shared: Arc<Shared>,
-    /// What the request in each slot of the rings needs. It is let go when its slot is used again, which is
-    /// after its completion; and after the queue pair, so behind it.
-    in_flight: InFlight,
+    /// None if receives come from a shared queue.
+    receives: Option<ReceiveQueue>,
+    /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
+    /// after its completion.
+    held: Vec<Held>,
+    markers: Markers,
     capacity: Capacity,
+    shared: Arc<Shared>,
     kind: PhantomData<T>,
 }
 
-#[derive(Debug, Default)]
-struct InFlight {
-    sends: Vec<Held>,
-    receives: Vec<Held>,
-}
-
-/// The part of a queue pair that flows share.
+/// The part of a queue pair that flows, memberships and memory windows share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
+    /// Behind the object: the memory of its requests is let go after it.
+    kept: Kept,
     number: u32,
-    _pd: ProtectionDomain,
-    _cqs: [Arc<cq::Shared>; 2],
+    groups: Groups,
+    /// Those of sends and of receives.
+    cqs: [Arc<cq::Shared>; 2],
+    _srq: Option<Arc<srq::Shared>>,
+    pd: ProtectionDomain,
 }
 
 impl Shared {
     pub(crate) fn object(&self) -> &Object {
         &self.object
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
     }
 }
 
@@ -78,16 +89,24 @@ impl<T: QpType> QueuePair<T> {
     /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a flow still steers packets to it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group still steers packets to it,
+    /// or a memory window of type 2 that it bound exists.
     #[doc(alias = "ibv_destroy_qp")]
     #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            return Err((
-                self,
-                object::shared("qp.destroy", "a flow still steers packets to the queue pair"),
-            ));
+            let hint = "a flow, a multicast group or a memory window still uses the queue pair";
+            return Err((self, object::shared("qp.destroy", hint)));
         };
         shared.object.release().map_err(|error| (self, error))
+    }
+}
+
+impl<T: QpType> Drop for QueuePair<T> {
+    fn drop(&mut self) {
+        // A flow or a membership may keep the kernel object, and that the memory of what is posted.
+        let mut held = std::mem::take(&mut self.held);
+        held.extend(self.receives.as_mut().map(ReceiveQueue::take_held).unwrap_or_default());
+        self.shared.kept.keep(held);
     }
 }

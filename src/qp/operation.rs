@@ -90,7 +90,11 @@ pub enum Operation {
     Send,
     /// The same, with a number that comes in the other side's completion.
     SendImmediate(u32),
-    /// Sends a message and invalidates a key of the other side.
+    /// Sends a message and invalidates a key of the other side: that of a memory window of type 2 which the queue
+    /// pair there has bound, and which it has told this side.
+    ///
+    /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
+    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2).
     SendInvalidate(u32),
     /// Writes into the other side's memory; the other side does not notice.
     Write(Remote),
@@ -114,8 +118,6 @@ pub enum Operation {
         /// What is added.
         add: u64,
     },
-    /// Invalidates a key of this side.
-    LocalInvalidate(u32),
 }
 
 /// What a [`Uc`] queue pair does.
@@ -196,10 +198,6 @@ impl Encode for Operation {
                 atomic(wr, wr_opcode::ATOMIC_CMP_AND_SWP, remote, compare, swap)
             }
             Self::FetchAdd { remote, add } => atomic(wr, wr_opcode::ATOMIC_FETCH_AND_ADD, remote, add, 0),
-            Self::LocalInvalidate(key) => {
-                (wr.opcode, wr.ex) = (wr_opcode::LOCAL_INV, key);
-                0
-            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Posting requests.
 
-use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::{SendWqe, SendWr};
 use uverbs_abi::types::SendFlags;
@@ -9,11 +8,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::operation::sealed::Encode;
 use super::{Frame, QpType, QueuePair};
-use crate::ah::AddressHandle;
 use crate::command::Command;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
 use crate::provider::rxe::Data;
+use crate::srq::not_here;
+use crate::work::{Held, ReceiveRequest, full, oversized};
 
 /// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
 ///
@@ -80,75 +80,18 @@ impl<'a, O> SendRequest<'a, O> {
     }
 }
 
-/// Room for a message or frame to be received: it fills `segments`, one behind the other.
-#[derive(Clone, Copy, Debug)]
-#[doc(alias = "ibv_recv_wr")]
-pub struct ReceiveRequest<'a> {
-    wr_id: u64,
-    segments: &'a [Segment<'a>],
-}
-
-impl<'a> ReceiveRequest<'a> {
-    /// Room in `segments`; `wr_id` comes back in the completion.
-    pub fn new(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
-        Self { wr_id, segments }
-    }
-}
-
-/// What the request in a slot of a queue needs until it is completed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    regions: Vec<MemoryRegion>,
-    address: Option<AddressHandle>,
-}
-
-impl Held {
-    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
-    fn hold(slots: &mut [Self], slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-        if let Some(held) = slots.get_mut(slot as usize) {
-            held.regions.clear();
-            held.regions.extend(segments.iter().map(|segment| segment.region().clone()));
-            held.address = address.cloned();
-        }
-    }
-}
-
-fn full(op: &'static str) -> Error {
-    Error::refused(op, Errno::ENOMEM, "the queue has no room for all of these; nothing was posted")
-}
-
-fn oversized(op: &'static str) -> Error {
-    let hint = "more segments or inline bytes than the queue pair was made for; nothing was posted";
-    Error::refused(op, Errno::EINVAL, hint)
-}
-
 impl<T: QpType> QueuePair<T> {
     /// Posts room for messages or frames, all of it or nothing.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for, or when it
+    /// receives from a shared receive queue.
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "qp.post_receive";
         self.shared.object().context().check_origin(op)?;
-        if requests.len() > self.receives.ring().free() as usize {
-            return Err(full(op));
-        }
-        let limit = self.capacity.receive_segments as usize;
-        if requests.iter().any(|request| request.segments.len() > limit) {
-            return Err(oversized(op));
-        }
-        for request in requests {
-            let slot = self.receives.ring().next_slot();
-            Held::hold(&mut self.in_flight.receives, slot, request.segments, None);
-            if !self.receives.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
-                self.receives.ring().rewind();
-                return Err(oversized(op));
-            }
-        }
-        self.receives.ring().publish();
-        Ok(())
+        self.receives.as_mut().ok_or_else(|| not_here(op))?.post(op, requests)
     }
 
     /// Posts requests to the send queue, all of them or none, with one doorbell.
@@ -181,7 +124,7 @@ impl<T: QpType> QueuePair<T> {
                 SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
             let iova = request.operation.encode(&mut wr);
             let slot = self.sends.ring().next_slot();
-            let held = &mut self.in_flight.sends;
+            let held = &mut self.held;
             let put = match request.data {
                 Local::Segments(segments) => {
                     Held::hold(held, slot, segments, request.operation.address());
@@ -200,8 +143,33 @@ impl<T: QpType> QueuePair<T> {
         if requests.is_empty() {
             return Ok(());
         }
+        self.publish(op, first)
+    }
+
+    /// Posts one request that moves no data, and that needs these regions until it is completed.
+    pub(crate) fn post_local(
+        &mut self,
+        op: &'static str,
+        wr: SendWr,
+        regions: impl Iterator<Item = MemoryRegion>,
+    ) -> Result<()> {
+        self.shared.object().context().check_origin(op)?;
+        if self.sends.ring().free() == 0 {
+            return Err(full(op));
+        }
+        let first = self.sends.ring().next_slot();
+        Held::put(&mut self.held, first, regions.collect());
+        if !self.sends.put(wr, 0, Data::Pieces(std::iter::empty())) {
+            self.sends.ring().rewind();
+            return Err(oversized(op));
+        }
+        self.publish(op, first)
+    }
+
+    /// Shows the kernel what was put into the ring from slot `first` on.
+    fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
         self.sends.ring().publish();
-        self.doorbell().map_err(|error| {
+        self.doorbell(op).map_err(|error| {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.ring().retract(first);
@@ -210,7 +178,7 @@ impl<T: QpType> QueuePair<T> {
         })
     }
 
-    fn doorbell(&self) -> Result<()> {
+    pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
         let object = self.shared.object();
         let request = PostSend {
             qp_handle: object.id(),
@@ -218,7 +186,7 @@ impl<T: QpType> QueuePair<T> {
             ..PostSend::new_zeroed()
         };
         let mut response = PostSendResp::new_zeroed();
-        let mut command = Command::write("qp.post_send", cmd::POST_SEND);
+        let mut command = Command::write(op, cmd::POST_SEND);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         object.context().invoke(&mut command)
     }

@@ -64,6 +64,7 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
         (type_ == qp_type::RC, matches!(type_, qp_type::RC | qp_type::UC), type_ == qp_type::UD);
     let only = |condition: bool, mask: A| if condition { mask } else { none };
     Some(match (from, to) {
+        (Reset, Failed) => return None,
         (_, Reset | Failed) => (none, none),
         (Reset, Init) => (
             A::PORT

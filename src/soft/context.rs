@@ -207,6 +207,7 @@ fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
         max_cq: profile.max_cq,
         max_cqe: profile.max_cqe,
         max_mr: profile.max_mr,
+        max_mw: profile.max_mw,
         max_pd: profile.max_pd,
         max_raw_ethy_qp: profile.max_qp,
         max_pkeys: attributes::PKEYS,
@@ -232,7 +233,8 @@ fn capabilities(call: &Call<'_, '_, '_>) -> DeviceCapFlags {
     } else {
         DeviceCapFlags::empty()
     };
-    DeviceCapFlags::SYS_IMAGE_GUID | flows
+    let windows = DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B;
+    DeviceCapFlags::SYS_IMAGE_GUID | windows | flows
 }
 
 /// `ib_uverbs_query_device`.

@@ -15,12 +15,12 @@ use super::table::Kind;
 pub(super) struct MemoryRegion {
     pub(super) pd: u32,
     /// Local and remote key are the same, as on mlx5.
-    key: u32,
+    pub(super) key: u32,
     /// Address of the first byte as requests name it.
-    iova: u64,
-    length: u64,
-    access: AccessFlags,
-    memory: Memory,
+    pub(super) iova: u64,
+    pub(super) length: u64,
+    pub(super) access: AccessFlags,
+    pub(super) memory: Memory,
 }
 
 /// `IB_ACCESS_SUPPORTED`, Linux 6.1.
@@ -53,9 +53,7 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if call.state.mrs.len() >= call.state.profile.max_mr as usize {
         return Err(Errno::ENOMEM);
     }
-    let id = call.state.number(|state| &state.mrs);
-    // The low byte differs from region to region, so that an old key is not valid again at once.
-    let key = id << 8 | (id.wrapping_mul(167) & 0xff);
+    let (id, key) = call.state.new_key();
     call.state.mrs.insert(id, MemoryRegion { pd, key, iova, length, access, memory });
     if let Some(pd) = call.state.pds.get_mut(&pd) {
         pd.uses += 1;
@@ -77,7 +75,17 @@ const TRANSLATION: u32 = 1 << 0;
 const DOMAIN: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 
-/// `ib_uverbs_rereg_mr`, Linux 6.1, of a device like mlx5: rxe has it later. The keys stay as they are.
+/// What rxe takes of a change (`RXE_ACCESS_SUPPORTED_MR`, Linux 6.12).
+fn check_change(access: AccessFlags) -> Result<(), Errno> {
+    let known = AccessFlags::from_bits_retain((AccessFlags::MW_BIND.bits() << 1) - 1)
+        | AccessFlags::FLUSH_GLOBAL
+        | AccessFlags::FLUSH_PERSISTENT
+        | AccessFlags::OPTIONAL_RANGE;
+    if known.contains(access) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+}
+
+/// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12; where regions can be moved, as mlx5 does that.
+/// The keys stay as they are.
 pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ReregMr = call.request()?;
     let has = |flag| request.flags & flag != 0;
@@ -96,6 +104,12 @@ pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         check_access(access)?;
     }
     let pd = if has(DOMAIN) { Some(call.lookup(Kind::Pd, request.pd_handle.into())?.id) } else { None };
+    if has(TRANSLATION) && !call.state.profile.moves_regions {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if has(ACCESS) {
+        check_change(access)?;
+    }
     let moved =
         has(TRANSLATION).then(|| pin(call, request.start, request.length, request.hca_va)).transpose()?;
     let mr = call.state.mrs.get_mut(&id).ok_or(Errno::EINVAL)?;
@@ -132,9 +146,8 @@ impl State {
     /// begins. None if the key is wrong, the piece leaves the region, or the region does not allow this.
     pub(super) fn reach(&self, pd: u32, piece: &Sge, needed: AccessFlags) -> Option<(&Memory, usize)> {
         let mr = self.mrs.get(&(piece.lkey >> 8))?;
-        let offset = piece.addr.checked_sub(mr.iova)?;
-        let end = offset.checked_add(piece.length.into())?;
-        let fits = mr.key == piece.lkey && mr.pd == pd && mr.access.contains(needed) && end <= mr.length;
-        fits.then_some((&mr.memory, usize::try_from(offset).ok()?))
+        let offset = mr.offset(piece.addr, piece.length.into())?;
+        let allowed = mr.key == piece.lkey && mr.pd == pd && mr.access.contains(needed);
+        allowed.then_some((&mr.memory, offset))
     }
 }

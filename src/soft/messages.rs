@@ -19,6 +19,7 @@ use super::pieces;
 use super::queue_pairs::Qp;
 use super::responder::{Answer, Effect, Message};
 use super::state::State;
+use super::windows;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,12 @@ impl State {
     pub(super) fn send_message(&mut self, number: u32) -> bool {
         let Some(qp) = self.qps.get(&number) else { return true };
         let wqe = pieces::oldest_send(&qp.sends);
+        if windows::is_local(qp.kind, wqe.wr.opcode) {
+            let status = self.local_operation(number, &wqe);
+            self.take_send(number);
+            self.sent(number, &wqe, status);
+            return true;
+        }
         let Some(end) = self.carry_out(number, qp, &wqe) else { return false };
         let peer = qp.attrs.dest_qp_num;
         self.take_send(number);
@@ -99,9 +106,7 @@ impl State {
     /// What a request comes to; none if it has to wait for a receive.
     fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Option<End> {
         let Some(operation) = Operation::of(qp.kind, wqe.wr.opcode) else {
-            // Only windows and fast regions can be invalidated, and neither exist here (`rxe_invalidate_mr`).
-            let is_bind = wqe.wr.opcode == wr_opcode::BIND_MW && qp.kind == qp_type::RC;
-            return Some(End::local(if is_bind { wc_status::MW_BIND_ERR } else { wc_status::LOC_QP_OP_ERR }));
+            return Some(End::local(wc_status::LOC_QP_OP_ERR));
         };
         if operation.is_answered() && qp.attrs.max_rd_atomic == 0 {
             return Some(End::local(wc_status::LOC_QP_OP_ERR));

@@ -41,7 +41,6 @@ mod pieces;
 mod profile;
 mod queue_pairs;
 mod queues;
-mod raw;
 mod receive;
 mod resources;
 mod responder;
@@ -55,6 +54,7 @@ mod table;
 mod testing;
 mod traffic;
 mod transitions;
+mod windows;
 mod write;
 
 use std::fmt;
@@ -66,13 +66,13 @@ use self::call::Call;
 #[cfg(feature = "pcap")]
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
-pub use self::raw::{RawAttr, RawCommand, RawConnection};
 pub use self::resources::Resources;
 use self::state::State;
 use self::steering::Origin;
 pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::command::Command;
-use crate::transport::{Mapping, Transport};
+use crate::transport::{AnyShape, Mapping, Transport};
+pub use crate::transport::{RawAttr, RawCommand, RawConnection};
 
 /// The driver id that commands to it carry: none of the kernel's drivers.
 pub(crate) const DRIVER_ID: u32 = 0;
@@ -169,7 +169,7 @@ impl SoftDevice {
         if let Some(file) = self.hardware.lock().files.get_mut(&connection.file) {
             file.only_memory = Some(Vec::new());
         }
-        RawConnection::new(connection)
+        RawConnection::new(Box::new(connection), DRIVER_ID)
     }
 }
 
@@ -185,11 +185,10 @@ struct Connection {
     file: u32,
 }
 
-impl Connection {
-    /// Memory that commands through this file may register.
-    fn allow(&self, memory: Mapping) {
+impl AnyShape for Connection {
+    fn allow(&self, memory: &Mapping) {
         if let Some(file) = self.hardware.lock().files.get_mut(&self.file) {
-            file.only_memory.get_or_insert_default().push(memory);
+            file.only_memory.get_or_insert_default().push(memory.clone());
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Profile {
     pub max_cq: u32,
     /// Most memory regions; one more is `ENOMEM`.
     pub max_mr: u32,
+    /// Most memory windows; one more is `ENOMEM`.
+    pub max_mw: u32,
     /// Most protection domains; one more is `ENOMEM`.
     pub max_pd: u32,
     /// Most entries of a completion queue, below 2^24.
@@ -41,6 +43,8 @@ pub struct Profile {
     /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
     /// bit 0, `ALLOW_LOOP_BACK`, by which a queue pair receives what it sends.
     pub wide_rules: bool,
+    /// A memory region can be put on other memory, as on mlx5; on rxe it cannot.
+    pub moves_regions: bool,
     /// The device can vanish while it is in use; without this it stays until it is closed everywhere.
     pub disassociate: bool,
 }
@@ -55,12 +59,14 @@ impl Default for Profile {
             max_qp: 1024,
             max_cq: 1024,
             max_mr: 65_536,
+            max_mw: 65_536,
             max_pd: 1024,
             max_cqe: 65_535,
             max_qp_wr: 8192,
             max_sge: 16,
             gids: 16,
             wide_rules: false,
+            moves_regions: false,
             disassociate: true,
         }
     }
@@ -75,7 +81,8 @@ impl Profile {
             max_flows: self.max_flows.min(OBJECTS),
             max_qp: self.max_qp.min(OBJECTS),
             max_cq: self.max_cq.min(OBJECTS),
-            max_mr: self.max_mr.min(OBJECTS),
+            max_mr: self.max_mr.min(OBJECTS / 2),
+            max_mw: self.max_mw.min(OBJECTS / 2),
             max_pd: self.max_pd.min(OBJECTS),
             max_cqe: self.max_cqe.min(0xff_ffff),
             max_qp_wr: self.max_qp_wr.min(0xffff),
@@ -108,11 +115,13 @@ with! {
     with_max_qp max_qp: u32;
     with_max_cq max_cq: u32;
     with_max_mr max_mr: u32;
+    with_max_mw max_mw: u32;
     with_max_pd max_pd: u32;
     with_max_cqe max_cqe: u32;
     with_max_qp_wr max_qp_wr: u32;
     with_max_sge max_sge: u32;
     with_gids gids: u32;
     with_wide_rules wide_rules: bool;
+    with_moves_regions moves_regions: bool;
     with_disassociate disassociate: bool;
 }

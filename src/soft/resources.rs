@@ -15,6 +15,8 @@ pub struct Resources {
     pub queue_pairs: usize,
     /// Memory regions.
     pub memory_regions: usize,
+    /// Memory windows.
+    pub memory_windows: usize,
     /// Address handles.
     pub address_handles: usize,
     /// Shared receive queues.

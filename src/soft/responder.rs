@@ -35,6 +35,8 @@ pub(super) struct Effect {
     next_psn: Option<u32>,
     /// The completion of its oldest receive, which is used up.
     receive: Option<Wc>,
+    /// The key that it loses.
+    invalidate: Option<u32>,
     solicited: bool,
     broken: bool,
     event: Option<u32>,
@@ -116,19 +118,20 @@ impl State {
                     return Ok(None);
                 }
             }
-            self.execute(qp, message, receive.as_ref()).map(Some)
+            self.execute(number, qp, message, receive.as_ref()).map(Some)
         });
         let next_psn = Some(attributes::later(message.psn, message.packets));
         match done {
             Ok(None) => Answer::NotReady,
             Ok(Some(told)) => {
                 let completion = receive.map(|receive| received(number, qp, message, &receive));
-                let invalidates = message.operation.invalidates;
+                let invalidates = message.operation.invalidates.then_some(message.wqe.wr.ex);
                 let mut effect = Effect { next_psn, receive: completion, ..Effect::default() };
                 effect.solicited =
                     SendFlags::from_bits_retain(message.wqe.wr.send_flags).contains(SendFlags::SOLICITED);
-                if let Some(wc) = effect.receive.as_mut().filter(|_| invalidates) {
-                    // The region is none that can be invalidated. rxe has acknowledged the message by then.
+                effect.invalidate = invalidates.filter(|key| self.can_invalidate(number, *key));
+                if let Some(wc) = effect.receive.as_mut().filter(|_| effect.invalidate != invalidates) {
+                    // It is no window that can be invalidated. rxe has acknowledged the message by then.
                     *wc = failed(number, wc.wr_id, wc_status::REM_INV_REQ_ERR);
                     effect.broken = true;
                 }
@@ -151,6 +154,9 @@ impl State {
             qp.attrs.rq_psn = psn;
         }
         let cq = qp.recv_cq;
+        if let Some(key) = effect.invalidate {
+            self.invalidate(number, key);
+        }
         if let Some(wc) = effect.receive {
             self.take_receive(number);
             self.complete(cq, &wc, effect.solicited);
@@ -164,7 +170,13 @@ impl State {
     }
 
     /// Moves the data.
-    fn execute(&self, qp: &Qp, message: &Message<'_>, receive: Option<&Receive>) -> Result<Told, Refusal> {
+    fn execute(
+        &self,
+        number: u32,
+        qp: &Qp,
+        message: &Message<'_>,
+        receive: Option<&Receive>,
+    ) -> Result<Told, Refusal> {
         let len = message.wqe.dma.length;
         let local = message.local.as_deref().map_err(|status| *status);
         match message.operation.action {
@@ -177,16 +189,16 @@ impl State {
                 if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::receive(wc_status::LOC_PROT_ERR)) }
             }
             Action::Write => {
-                let region = self.remote(qp, message, len, AccessFlags::REMOTE_WRITE)?;
+                let region = self.remote((number, qp), message, len, AccessFlags::REMOTE_WRITE)?;
                 let moved = pieces::copy(local.unwrap_or_default(), region.as_slice());
                 if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::ACCESS) }
             }
             Action::Read => {
-                let region = self.remote(qp, message, len, AccessFlags::REMOTE_READ)?;
+                let region = self.remote((number, qp), message, len, AccessFlags::REMOTE_READ)?;
                 Ok(fetch(region.as_slice(), local))
             }
             Action::CompareSwap | Action::FetchAdd => {
-                let old = self.change(qp, message)?;
+                let old = self.change((number, qp), message)?;
                 // Bytes in the order of the machine, as everything about atomic operations is.
                 Ok(fetch(&[Place::Bytes(&old.to_ne_bytes())], local))
             }
@@ -196,7 +208,7 @@ impl State {
     /// The memory that a message reaches; nothing of no length, whatever its key.
     fn remote(
         &self,
-        qp: &Qp,
+        qp: (u32, &Qp),
         message: &Message<'_>,
         length: u32,
         needed: AccessFlags,
@@ -211,18 +223,19 @@ impl State {
 
     fn reach_remote(
         &self,
-        qp: &Qp,
+        qp: (u32, &Qp),
         addr: u64,
         length: u32,
         rkey: u32,
         needed: AccessFlags,
     ) -> Result<(&Memory, usize), Refusal> {
-        // Local and remote keys are the same here.
-        self.reach(qp.pd, &Sge { addr, length, lkey: rkey }, needed).ok_or(Refusal::ACCESS)
+        // Local and remote keys of a region are the same here.
+        let region = self.reach(qp.1.pd, &Sge { addr, length, lkey: rkey }, needed);
+        region.or_else(|| self.reach_window(qp, (addr, length.into()), rkey, needed)).ok_or(Refusal::ACCESS)
     }
 
     /// Changes eight bytes and gives what they were. Atomic among everything that goes through this device.
-    fn change(&self, qp: &Qp, message: &Message<'_>) -> Result<u64, Refusal> {
+    fn change(&self, qp: (u32, &Qp), message: &Message<'_>) -> Result<u64, Refusal> {
         let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
         let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
         let addr = message.wqe.iova;
@@ -270,13 +283,16 @@ fn fetch(from: &[Place<'_>], local: Result<&[Place<'_>], u32>) -> Told {
 fn received(number: u32, qp: &Qp, message: &Message<'_>, receive: &Receive) -> Wc {
     let Operation { action, has_imm, .. } = message.operation;
     let write = action == Action::Write;
-    let flags = if has_imm { WcFlags::GRH | WcFlags::WITH_IMM } else { WcFlags::GRH };
+    let invalidates = message.operation.invalidates;
+    let more = [(has_imm, WcFlags::WITH_IMM), (invalidates, WcFlags::WITH_INVALIDATE)];
+    let more = more.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag));
+    let flags = WcFlags::GRH | more.collect();
     Wc {
         wr_id: receive.wr_id,
         status: wc_status::SUCCESS,
         opcode: if write { wc_opcode::RECV_RDMA_WITH_IMM } else { wc_opcode::RECV },
         byte_len: message.wqe.dma.length,
-        ex: if has_imm { message.wqe.wr.ex } else { 0 },
+        ex: if has_imm || invalidates { message.wqe.wr.ex } else { 0 },
         qp_num: number,
         wc_flags: flags.bits(),
         port_num: qp.port,

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{
-    ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, pd, qp, srq,
+    ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, mw, pd, qp, srq,
 };
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
@@ -276,6 +276,7 @@ methods! {
         must(output(mr::reg_dmabuf::RESP_LKEY, 4)),
         must(output(mr::reg_dmabuf::RESP_RKEY, 4)),
     }
+    mw::OBJECT, mw::method::DESTROY, Nothing => done { destroy(mw::destroy::HANDLE, Kind::Mw), }
     flow_ids::OBJECT, flow_ids::method::DESTROY, Flows => done {
         destroy(flow_ids::destroy::HANDLE, Kind::Flow),
     }

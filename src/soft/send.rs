@@ -196,6 +196,8 @@ fn told(opcode: u32) -> (u32, u32) {
         wr_opcode::RDMA_READ => wc_opcode::RDMA_READ,
         wr_opcode::ATOMIC_CMP_AND_SWP => wc_opcode::COMP_SWAP,
         wr_opcode::ATOMIC_FETCH_AND_ADD => wc_opcode::FETCH_ADD,
+        wr_opcode::BIND_MW => wc_opcode::BIND_MW,
+        wr_opcode::LOCAL_INV => wc_opcode::LOCAL_INV,
         _ => wc_opcode::SEND,
     };
     let has_imm = matches!(opcode, wr_opcode::RDMA_WRITE_WITH_IMM | wr_opcode::SEND_WITH_IMM);

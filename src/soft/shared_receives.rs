@@ -1,7 +1,8 @@
 //! Shared receive queues.
 //!
 //! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c;
-//! `get_srq_wqe`, rxe_resp.c; Linux 6.1. Their rings keep their size: a new one is EINVAL, as by mlx5.
+//! `get_srq_wqe`, rxe_resp.c; Linux 6.1. Where rxe writes of a new ring to any address it is given, this device
+//! follows none: the command must have the place itself.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::srq;
@@ -16,7 +17,7 @@ use super::pieces::{self, Receive};
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::state::State;
 use super::table::Kind;
-use crate::provider::ring::{Consumer, Geometry};
+use crate::provider::ring::{Consumer, Geometry, Producer};
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;
@@ -83,8 +84,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         return Err(Errno::ENOMEM);
     }
     let max_sge = max_sge.max(1);
-    let size = size_of::<RecvWqe>() + max_sge as usize * size_of::<Sge>();
-    let (geometry, map) = Geometry::create(max_wr, size)?;
+    let (geometry, map) = Geometry::create(max_wr, slot_size(max_sge))?;
     let ring = Consumer::new(map.clone(), geometry);
     let mi = offer(call, map);
     let id = call.state.number(|state| &state.srqs);
@@ -117,19 +117,61 @@ pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ModifySrq = call.request()?;
     let id = call.lookup(Kind::Srq, request.srq_handle.into())?.id;
     // rxe wants to know where to tell of a new ring, even if there will be none.
-    let told = call.find(UHW_IN).is_some_and(|found| usize::from(found.len) >= size_of::<ModifySrqCmd>());
-    let srq = call.state.srqs.get_mut(&id).ok_or(Errno::EINVAL)?;
-    let limit = request.attr_mask & LIMIT != 0;
-    if !told || request.attr_mask & MAX_WR != 0 {
+    let told = call.find(UHW_IN).filter(|found| usize::from(found.len) >= size_of::<ModifySrqCmd>());
+    let told = told.ok_or(Errno::EINVAL)?;
+    let most = call.state.profile.max_qp_wr;
+    let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
+    let (resize, arm) = (request.attr_mask & MAX_WR != 0, request.attr_mask & LIMIT != 0);
+    // `rxe_srq_chk_attr`
+    if resize && (request.max_wr == 0 || request.max_wr > most || request.max_wr < srq.limit) {
         return Err(Errno::EINVAL);
     }
-    if limit && request.srq_limit > srq.ring.geometry().capacity() {
+    if arm && request.srq_limit > srq.ring.geometry().capacity() {
         return Err(Errno::EINVAL);
     }
-    if limit {
+    if resize {
+        change_ring(call, id, request.max_wr, told.index)?;
+    }
+    if let Some(srq) = call.state.srqs.get_mut(&id).filter(|_| arm) {
         srq.limit = request.srq_limit;
     }
     Ok(())
+}
+
+/// Another ring, with what is in the old one; attribute `told` is where to tell of it (`rxe_queue_resize`).
+fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -> Result<(), Errno> {
+    call.command.ring_place(told).ok_or(Errno::EFAULT)?;
+    let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
+    let (geometry, map) = Geometry::create(max_wr, slot_size(srq.max_sge))?;
+    let waiting = srq.ring.available();
+    if waiting > geometry.capacity() {
+        return Err(Errno::EINVAL);
+    }
+    let mi = offer(call, map.clone());
+    let (file, srq) = (call.file, call.state.srqs.get_mut(&id).ok_or(Errno::EINVAL)?);
+    let mut slots = Producer::new(map.clone(), geometry);
+    // Slots of both rings have the same size, and are read and written whole.
+    let mut slot = vec![0; geometry.slot_size()];
+    for _ in 0..waiting {
+        let moved = srq.ring.read(0, &mut slot) && slots.write(0, &slot);
+        srq.ring.advance();
+        if moved {
+            slots.advance();
+        }
+    }
+    slots.publish();
+    srq.ring.release();
+    srq.ring = Consumer::new(map, geometry);
+    let old = std::mem::replace(&mut srq.offset, mi.offset);
+    call.state.forget(file, &[old]);
+    if let Some(ring) = call.command.ring_place(told) {
+        *ring = mi;
+    }
+    Ok(())
+}
+
+fn slot_size(max_sge: u32) -> usize {
+    size_of::<RecvWqe>() + max_sge as usize * size_of::<Sge>()
 }
 
 /// `ib_uverbs_query_srq`.

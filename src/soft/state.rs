@@ -18,6 +18,7 @@ use super::resources::Resources;
 use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
+use super::windows::Window;
 use crate::mapping::Mapping;
 
 /// One open file: what the kernel calls a ufile.
@@ -55,6 +56,7 @@ pub(super) struct State {
     pub(super) qps: BTreeMap<u32, Qp>,
     pub(super) srqs: BTreeMap<u32, Srq>,
     pub(super) mrs: BTreeMap<u32, MemoryRegion>,
+    pub(super) mws: BTreeMap<u32, Window>,
     pub(super) ahs: BTreeMap<u32, AddressHandle>,
     pub(super) flows: BTreeMap<u32, Flow>,
     pub(super) counters: BTreeMap<u32, Counters>,
@@ -83,6 +85,7 @@ impl State {
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
             mrs: BTreeMap::new(),
+            mws: BTreeMap::new(),
             ahs: BTreeMap::new(),
             waiting: BTreeSet::new(),
             flows: BTreeMap::new(),
@@ -177,6 +180,7 @@ impl State {
             Kind::Qp => {
                 busy(self.qps.get(&id).map_or(0, |qp| qp.uses + u32::from(!qp.groups.is_empty())))?;
                 if let Some(qp) = self.qps.remove(&id) {
+                    self.unbind_all(id);
                     self.forget(qp.file, &qp.offsets);
                     self.release(qp.pd);
                     if let Some(srq) = qp.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
@@ -197,8 +201,16 @@ impl State {
                 }
             }
             Kind::Mr => {
+                if self.has_window(id) {
+                    return Err(Errno::EINVAL);
+                }
                 if let Some(mr) = self.mrs.remove(&id) {
                     self.release(mr.pd);
+                }
+            }
+            Kind::Mw => {
+                if let Some(mw) = self.mws.remove(&id) {
+                    self.release(mw.pd);
                 }
             }
             Kind::Ah => {
@@ -279,6 +291,7 @@ impl State {
             completion_queues: self.cqs.len(),
             queue_pairs: self.qps.len(),
             memory_regions: self.mrs.len(),
+            memory_windows: self.mws.len(),
             address_handles: self.ahs.len(),
             shared_receive_queues: self.srqs.len(),
             flows: self.flows.len(),

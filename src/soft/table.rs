@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Qp,
     Srq,
     Mr,
+    Mw,
     Ah,
     Flow,
     Counters,

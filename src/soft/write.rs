@@ -15,7 +15,9 @@ use super::call::Call;
 use super::events::{EventFile, Events};
 use super::state::Pd;
 use super::table::Kind;
-use super::{addresses, context, flows, memory_regions, modify, multicast, queues, send, shared_receives};
+use super::{
+    addresses, context, flows, memory_regions, modify, multicast, queues, send, shared_receives, windows,
+};
 
 /// `UVERBS_METHOD_INVOKE_WRITE`.
 pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
@@ -40,6 +42,8 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::REG_MR => memory_regions::register,
         cmd::REREG_MR => memory_regions::reregister,
         cmd::DEREG_MR => dereg_mr,
+        cmd::ALLOC_MW => windows::alloc,
+        cmd::DEALLOC_MW => windows::dealloc,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,
         cmd::DESTROY_CQ => destroy_cq,
         cmd::RESIZE_CQ => queues::resize_cq,

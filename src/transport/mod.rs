@@ -2,6 +2,7 @@
 
 mod fault;
 mod null;
+mod raw;
 mod trace;
 mod uverbs;
 
@@ -11,6 +12,9 @@ use nix::errno::Errno;
 
 pub use self::fault::Fault;
 pub use self::null::Null;
+#[cfg(feature = "soft")]
+pub(crate) use self::raw::AnyShape;
+pub use self::raw::{RawAttr, RawCommand, RawConnection};
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
 use crate::command::{Command, CountersRead};

@@ -5,7 +5,10 @@
 //!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
 //!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
 //!   [`CountersRead`] and the values given with it. The kernel
-//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length.
+//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
+//!   itself an address: that of an `Mminfo`, exclusively borrowed, of which rxe writes as much as it is (do_mmap_info,
+//!   rxe_queue.c); only a command for rxe's shared receive queues has it.
+//! - Commands made raw may break all of this: who opens a [`RawConnection`] promises that they do not.
 //! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
 //!   which the object that sends the command keeps alive until the kernel has let go of it.
 //! - A new file descriptor that a successful command reports is fresh and owned by nobody else.
@@ -22,6 +25,7 @@ use nix::errno::Errno;
 use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
+use super::raw::{AnyShape, RawConnection};
 use super::{Mapping, Transport};
 use crate::command::{Command, CountersRead};
 
@@ -42,6 +46,33 @@ impl Uverbs {
 
 fn errno_of(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl AnyShape for Uverbs {
+    /// The kernel takes any memory of the process.
+    fn allow(&self, _: &Mapping) {}
+}
+
+impl RawConnection {
+    /// Opens the device file `node` of a driver (both as a [`Device`](crate::Device) tells them) for commands of any
+    /// shape.
+    ///
+    /// # Errors
+    /// The errno, a positive number.
+    ///
+    /// # Safety
+    /// The kernel believes what a command says. So of every command that is sent through this connection:
+    /// - its header counts no more attributes than it has, and these are 16 at most;
+    /// - no attribute is said to be longer than its memory;
+    /// - where the kernel takes an address from (the data of an attribute for output or for more than eight bytes, and
+    ///   fields of requests) stands one of the command's or of [`RawConnection::memory`], with no more bytes than are
+    ///   there, or one where there never is anything, as in [`RawAttr::bad_address`].
+    ///
+    /// [`RawAttr::bad_address`]: super::RawAttr::bad_address
+    pub unsafe fn open(node: &Path, driver_id: u32) -> Result<Self, i32> {
+        let file = Uverbs::open(node).map_err(|errno| errno as i32)?;
+        Ok(Self::new(Box::new(file), driver_id))
+    }
 }
 
 impl Transport for Uverbs {
@@ -71,6 +102,10 @@ impl Transport for Uverbs {
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        if len == 0 {
+            // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
+            return Err(Errno::EINVAL);
+        }
         let map = MmapOptions::new().offset(offset).len(len).map_raw(&self.file).map_err(errno_of)?;
         Ok(Mapping::from(map))
     }

@@ -2,20 +2,27 @@
 //! `UVERBS_TEST_DEVICE` names, if it is set.
 
 #![allow(unreachable_pub, reason = "shared by test binaries")]
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
-mod side;
+mod differences;
+mod footprint;
+mod raw;
+
+mod sides;
 
 use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
 
+use uverbs::abi::types::port_state;
 use uverbs::soft::Profile;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Counters, Device, ErrorKind, MemoryRegion, Point,
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
 
-#[allow(unused_imports, reason = "each test binary uses a part")]
-pub use side::*;
+pub use differences::Answers;
+pub use footprint::{Footprint, resident};
+pub use sides::*;
 
 /// The address that the tests' frames are for.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
@@ -33,22 +40,45 @@ impl Target {
         Self { device: soft.device(), soft: Some(soft) }
     }
 
+    /// Whether the device that goes by this name now can be opened and has its address: that takes the kernel
+    /// a while.
+    pub fn is_ready(&self) -> bool {
+        let context = named(self.device.name()).and_then(|device| device.open().ok());
+        let is_active = |context: &Context| {
+            context.query_port(1).is_ok_and(|port| port.legacy_resp.state == port_state::ACTIVE)
+        };
+        context.is_some_and(|context| is_active(&context) && context.gid(1, 1).is_ok())
+    }
+
+    /// Whether no device goes by this name now.
+    pub fn is_gone(&self) -> bool {
+        named(self.device.name()).is_none()
+    }
+
     pub fn open(&self) -> Context {
         self.device.open().expect("the device under test opens")
     }
 }
 
+/// One behaviour at a time: some take the device away, and all are looked at for what they leave behind.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs a behaviour on every device there is, and checks that nothing is left behind.
 pub fn on_every_device(behaviour: impl Fn(&Target)) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let soft = Target::soft(Profile::default());
     behaviour(&soft);
     let left = soft.soft.as_ref().expect("soft").resources();
     assert!(left.is_empty(), "left behind: {left:?}");
     if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
-        let device =
-            uverbs::devices().expect("devices can be listed").named(&name).expect("it exists").clone();
-        behaviour(&Target { device, soft: None });
+        let before = Footprint::of_devices();
+        behaviour(&Target { device: named(&name).expect("it exists"), soft: None });
+        assert_eq!(Footprint::of_devices(), before, "left behind");
     }
+}
+
+fn named(name: &str) -> Option<Device> {
+    uverbs::devices().expect("devices can be listed").named(name).ok().cloned()
 }
 
 /// Runs a behaviour on every device that has flow counters; says which have not.

@@ -1,8 +1,11 @@
 //! A soft device with one of everything on it, and the commands that made it.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+use std::fmt;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
+use nix::errno::Errno;
 use uverbs::soft::{Profile, RawAttr, RawCommand, RawConnection, Resources, SoftDevice};
 use uverbs_abi::flow::{self, CreateFlow, FlowAttr, FlowSpecActionCount, FlowSpecHdr};
 use uverbs_abi::ids::{async_event, counters, cq, device, pd, qp};
@@ -90,6 +93,10 @@ pub(crate) fn create_qp(pd: u32, cq: u32) -> RawCommand {
         .with(RawAttr::output(UHW_OUT, size_of::<CreateQpResp>()))
 }
 
+pub(crate) fn create_qp_of(kind: u8, pd: u32, cq: u32) -> RawCommand {
+    replaced(create_qp(pd, cq), RawAttr::value(qp::create::TYPE, kind.into()))
+}
+
 pub(crate) fn create_counters() -> RawCommand {
     RawCommand::new(counters::OBJECT, counters::method::CREATE)
         .with(RawAttr::handle(counters::create::HANDLE, 0))
@@ -158,9 +165,8 @@ pub(crate) fn map(entries: &[(u32, u32)]) -> RawAttr {
 pub(crate) const PACKETS_AND_BYTES: [(u32, u32); 2] = [(0, 0), (1, 1)];
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// An open soft device with one of everything.
-pub(crate) struct World {
-    pub(crate) device: SoftDevice,
+/// A file on a device with one of everything that every device has.
+pub(crate) struct Base {
     pub(crate) file: RawConnection,
     pub(crate) events: Option<OwnedFd>,
     pub(crate) pd: u32,
@@ -168,11 +174,54 @@ pub(crate) struct World {
     pub(crate) qp: u32,
     pub(crate) qp_num: u32,
     pub(crate) mr: u32,
+}
+
+impl Base {
+    /// With a queue pair of this type.
+    pub(crate) fn new(file: RawConnection, kind: u8) -> Self {
+        done(&file, get_context());
+        let events = file.invoke_fd(&mut alloc_async()).unwrap();
+        let pd = new_pd(&file);
+        let cq = done(&file, create_cq(16)).data(cq::create::HANDLE) as u32;
+        let made = done(&file, create_qp_of(kind, pd, cq));
+        let (qp, qp_num) = (made.data(qp::create::HANDLE) as u32, answer(&made, qp::create::RESP_QP_NUM));
+        let (mr, ..) = register(&file, pd, 4096);
+        Self { file, events, pd, cq, qp, qp_num, mr }
+    }
+
+    /// The handles of everything that lives in the file, of each kind that the device knows.
+    pub(crate) fn handles(&self) -> Vec<(u16, Vec<u8>)> {
+        (0..=async_event::OBJECT)
+            .filter_map(|object| {
+                let mut command = info(object.into());
+                let room = RawAttr::output(device::info_handles::HANDLES_LIST, 4096);
+                command = replaced(command, room);
+                self.file.invoke(&mut command).ok()?;
+                let count: u32 = answer(&command, device::info_handles::TOTAL_HANDLES);
+                let list = command.answer(device::info_handles::HANDLES_LIST);
+                Some((object, list[..4 * count as usize].to_vec()))
+            })
+            .collect()
+    }
+}
+
+/// An open soft device with one of everything: its queue pair is one for raw packets.
+pub(crate) struct World {
+    pub(crate) device: SoftDevice,
+    pub(crate) base: Base,
     /// Never used by a flow.
     pub(crate) counters: u32,
     /// Used by `flow`.
     pub(crate) bound: u32,
     pub(crate) flow: u32,
+}
+
+impl Deref for World {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 impl World {
@@ -182,19 +231,12 @@ impl World {
 
     pub(crate) fn with(profile: Profile) -> Self {
         let device = SoftDevice::new(profile);
-        let file = device.raw();
-        done(&file, get_context());
-        let events = file.invoke_fd(&mut alloc_async()).unwrap();
-        let pd = new_pd(&file);
-        let cq = done(&file, create_cq(16)).data(cq::create::HANDLE) as u32;
-        let made = done(&file, create_qp(pd, cq));
-        let (qp, qp_num) = (made.data(qp::create::HANDLE) as u32, answer(&made, qp::create::RESP_QP_NUM));
-        let (mr, ..) = register(&file, pd, 4096);
-        let counters = new_counters(&file);
-        let bound = new_counters(&file);
-        let command = create_flow(qp, &[eth(MAC), count(bound)]).with(map(&PACKETS_AND_BYTES));
-        let flow = new_flow(&file, command);
-        Self { device, file, events, pd, cq, qp, qp_num, mr, counters, bound, flow }
+        let base = Base::new(device.raw(), qp_type::RAW_PACKET);
+        let counters = new_counters(&base.file);
+        let bound = new_counters(&base.file);
+        let command = create_flow(base.qp, &[eth(MAC), count(bound)]).with(map(&PACKETS_AND_BYTES));
+        let flow = new_flow(&base.file, command);
+        Self { device, base, counters, bound, flow }
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -245,17 +287,45 @@ pub(crate) fn register(
 }
 
 /// What is wrong, how to say it, and the errno it must give; 0 for what only looks wrong.
-pub(crate) type Row = (&'static str, fn(&World) -> RawCommand, i32);
+pub(crate) type Row<W = World> = (&'static str, fn(&W) -> RawCommand, i32);
 
-/// Sends every row to one world, and looks after each whether anything is left of it.
-pub(crate) fn check(world: &World, rows: &[Row]) {
-    let before = world.resources();
-    for (name, command, errno) in rows {
-        let answer = world.file.invoke(&mut command(world)).err().unwrap_or(0);
-        assert_eq!(answer, *errno, "{name}");
-        assert_eq!(world.resources(), before, "{name}");
+/// An errno, with its name in messages; zero is success.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer(pub(crate) i32);
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { f.write_str("success") } else { Errno::from_raw(self.0).fmt(f) }
     }
 }
+
+/// What came back, as an errno.
+pub(crate) fn errno(answer: Result<(), i32>) -> Answer {
+    Answer(answer.err().unwrap_or(0))
+}
+
+/// Sends every row to one world, tells what came back, and looks after each whether anything is left of it.
+pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&str, Answer, Answer)) {
+    let mut before = base.handles();
+    for (name, command, expected) in rows {
+        let answer = errno(base.file.invoke(&mut command(base)));
+        tell(name, answer, Answer(*expected));
+        let after = base.handles();
+        assert!(answer == Answer(0) || after == before, "{name}: {before:?} became {after:?}");
+        before = after;
+    }
+}
+
+/// The same with a world of the soft device, of which every answer must be right.
+pub(crate) fn check(world: &World, rows: &[Row]) {
+    let before = (world.resources(), world.handles());
+    for (name, command, expected) in rows {
+        let answer = errno(world.file.invoke(&mut command(world)));
+        assert_eq!(answer, Answer(*expected), "{name}");
+        assert_eq!((world.resources(), world.handles()), before, "{name}");
+    }
+}
+
 /// The same command with one attribute changed.
 pub(crate) fn changed(mut command: RawCommand, id: u16, change: impl FnOnce(&mut RawAttr)) -> RawCommand {
     let attr = command.attrs().iter_mut().find(|attr| attr.id == id).expect("that attribute");

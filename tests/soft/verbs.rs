@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use uverbs::soft::{RawAttr, RawCommand, RawConnection, SoftDevice};
 use uverbs::transport::Mapping;
@@ -109,7 +112,10 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) fn new(device: &SoftDevice, len: usize) -> Self {
-        let file = device.raw();
+        Self::on(device.raw(), len)
+    }
+
+    pub(crate) fn on(file: RawConnection, len: usize) -> Self {
         done(&file, get_context());
         let events = file.invoke_fd(&mut alloc_async()).unwrap();
         let pd = new_pd(&file);
@@ -173,6 +179,32 @@ impl Side {
     /// All completions that wait.
     pub(crate) fn take(&self) -> Vec<Wc> {
         std::iter::from_fn(|| self.cq.ring.take()).collect()
+    }
+
+    /// The next completions, so many at least; a device of the kernel's takes its time.
+    #[track_caller]
+    pub(crate) fn take_at_least(&self, count: usize) -> Vec<Wc> {
+        let start = Instant::now();
+        let mut all = self.take();
+        while all.len() < count {
+            assert!(start.elapsed() < Duration::from_secs(20), "{} of {count} completions", all.len());
+            std::thread::yield_now();
+            all.extend(self.take());
+        }
+        all
+    }
+
+    /// The type of the next asynchronous event, if there is one.
+    pub(crate) fn event(&self) -> Option<u32> {
+        self.event_within(0)
+    }
+
+    /// The same, after waiting so many seconds for it at most.
+    pub(crate) fn event_within(&self, seconds: u16) -> Option<u32> {
+        let file = self.events.as_ref().unwrap().as_fd();
+        let mut files = [PollFd::new(file, PollFlags::POLLIN)];
+        let limit = PollTimeout::from(seconds * 1000);
+        (poll(&mut files, limit).unwrap() > 0).then(|| self.next_event().0)
     }
 
     /// Type and element of the next asynchronous event.
@@ -271,8 +303,8 @@ impl Qp {
 }
 
 /// Two connected queue pairs in two open files of one device.
-pub(crate) struct Pair {
-    pub(crate) device: SoftDevice,
+pub(crate) struct Pair<D = SoftDevice> {
+    pub(crate) device: D,
     pub(crate) a: Side,
     pub(crate) b: Side,
     pub(crate) qa: Qp,
@@ -285,15 +317,46 @@ impl Pair {
     }
 
     pub(crate) fn with(kind: u8, len: usize) -> Self {
-        let this = Self::unconnected(kind, len);
-        this.a.raise(kind, &this.qa, this.qb.number, qp_state::RTS);
-        this.b.raise(kind, &this.qb, this.qa.number, qp_state::RTS);
-        this
+        Self::unconnected(kind, len).connected(kind)
+    }
+
+    /// On a device of one's own.
+    pub(crate) fn on(device: SoftDevice, kind: u8) -> Self {
+        Self::made(device, kind, 16384).connected(kind)
+    }
+
+    fn connected(self, kind: u8) -> Self {
+        self.a.raise(kind, &self.qa, self.qb.number, qp_state::RTS);
+        self.b.raise(kind, &self.qb, self.qa.number, qp_state::RTS);
+        self
     }
 
     pub(crate) fn unconnected(kind: u8, len: usize) -> Self {
-        let device = SoftDevice::default();
+        Self::made(SoftDevice::default(), kind, len)
+    }
+
+    fn made(device: SoftDevice, kind: u8, len: usize) -> Self {
         let [a, b] = [(); 2].map(|()| Side::new(&device, len));
+        Self::of(device, kind, a, b)
+    }
+}
+
+impl Pair<()> {
+    /// Two sides of any device, ready to send; requests are tried at most once.
+    pub(crate) fn between(kind: u8, a: Side, b: Side) -> Self {
+        let this = Pair::of((), kind, a, b);
+        for (side, qp, peer) in [(&this.a, &this.qa, &this.qb), (&this.b, &this.qb, &this.qa)] {
+            side.raise(kind, qp, peer.number, qp_state::RTR);
+            let request = change(kind, qp.handle, peer.number, qp_state::RTS);
+            let request = ModifyQp { timeout: 1, retry_cnt: 1, rnr_retry: 1, ..request };
+            assert_eq!(side.modify(&request), Ok(()));
+        }
+        this
+    }
+}
+
+impl<D> Pair<D> {
+    fn of(device: D, kind: u8, a: Side, b: Side) -> Self {
         let (qa, qb) = (a.qp(kind), b.qp(kind));
         Self { device, a, b, qa, qb }
     }

@@ -42,9 +42,9 @@ until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
     done
 }
 
-resources() { # how many objects of each kind the kernel has, and who owns them
-    rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
-        rdma resource show mr && rdma resource show ctx
+resources() { # how many objects of each kind the kernel has, and who owns them; a device that came back has a new index
+    { rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
+        rdma resource show mr && rdma resource show ctx; } | sed 's/^[0-9]*: //'
 }
 
 resources_are_as_before() {
@@ -80,6 +80,29 @@ kernel_log_is_clean() { # virtme's own warnings, about programs that a small mac
         echo "the kernel complains; see dmesg.log" >&2
         return 1
     fi
+}
+
+# The device of the lanes: the kernel's software RoCE device on a dummy network interface.
+
+device=rxe0
+
+make_device() {
+    # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
+    modprobe -q crc32_generic
+    # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
+    # in every run. 6.1 refuses rxe on `lo`.
+    modprobe rdma_rxe && modprobe dummy numdummies=0 &&
+        ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
+        ip address add 192.0.2.1/24 dev dummy0 &&
+        ip link set dummy0 up &&
+        rdma link add "$device" type rxe netdev dummy0 &&
+        until_true 10 device_is_ready &&
+        resources >"$OUT/resources.before"
+}
+
+device_is_ready() { # the port is up, and the kernel has filled the GID table, which it does on its own time
+    port=/sys/class/infiniband/$device/ports/1
+    grep -q ACTIVE "$port/state" && grep -q 'ffff:c000:0201$' "$port/gids/1"
 }
 
 record begin - "$(uname -r)"

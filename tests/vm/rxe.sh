@@ -8,26 +8,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
-device=rxe0
-
-make_device() {
-    # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
-    modprobe -q crc32_generic
-    # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
-    # in every run. 6.1 refuses rxe on `lo`.
-    modprobe rdma_rxe && modprobe dummy numdummies=0 &&
-        ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
-        ip address add 192.0.2.1/24 dev dummy0 &&
-        ip link set dummy0 up &&
-        rdma link add "$device" type rxe netdev dummy0 &&
-        until_true 10 device_is_ready &&
-        resources >"$OUT/resources.before"
-}
-
-device_is_ready() { # the port is up, and the kernel has filled the GID table, which it does on its own time
-    port=/sys/class/infiniband/$device/ports/1
-    grep -q ACTIVE "$port/state" && grep -q 'ffff:c000:0201$' "$port/gids/1"
-}
+# shellcheck source=tests/vm/faults.sh
+. "$here/faults.sh"
 
 list_devices() {
     "$UVERBS_BIN" devices || return
@@ -66,8 +48,8 @@ ping_pair() { # ping_pair TRANSPORT CLIENT SERVER, each being ours or theirs
 ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
     size=1024
     case $2 in
-    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size $size ${3:+"$3"} ;;
-    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s $size ${3:+"$3"} ;;
+    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size "$size" ${3:+"$3"} ;;
+    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s "$size" ${3:+"$3"} ;;
     esac
 }
 
@@ -97,10 +79,18 @@ for transport in rc ud; do
     step "ping-$transport-both" ping_pair "$transport" ours ours
 done
 step ping-loopback ping_loopback
+for transport in rc ud; do
+    step "kill-$transport-client" kill_in_traffic "$transport" client
+    step "kill-$transport-server" kill_in_traffic "$transport" server
+done
+step kill-loopback kill_both rc
 for binary in $UVERBS_TEST_BINS; do
     tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$binary"
     record_skips "$tests"
+    case $tests in
+    tests-faults) step memory-limit without_privilege "$binary" ;;
+    esac
 done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use uverbs::soft::{Profile, RawAttr, RawCommand, RawConnection, SoftDevice};
 use uverbs::transport::Mapping;
 use uverbs_abi::flow::CreateFlow;
-use uverbs_abi::ids::{async_event, counters, cq, device, flow, mr, pd, qp};
+use uverbs_abi::ids::{async_event, counters, cq, device, flow, mr, mw, pd, qp};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::rxe::{CreateCqResp, CreateQpResp, Mminfo};
 use uverbs_abi::types::QpAttrMask;
@@ -22,6 +22,7 @@ const OBJECTS: &[u16] = &[
     cq::OBJECT,
     qp::OBJECT,
     mr::OBJECT,
+    mw::OBJECT,
     flow::OBJECT,
     counters::OBJECT,
     async_event::OBJECT,

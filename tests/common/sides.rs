@@ -1,10 +1,10 @@
-//! Queue pairs that talk to each other: two sides on one device.
+//! Two sides that talk to each other: queue pairs with memory and completion queues of their own.
 
 use std::time::{Duration, Instant};
 
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, MemoryRegion,
-    ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest,
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, EventKind, MemoryRegion,
+    ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest, Subject,
 };
 
 use super::{Target, on_every_device, skip};
@@ -99,12 +99,50 @@ pub fn rc_pair_with(target: &Target, change: impl Fn(&mut ConnectionOptions)) ->
     let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
     let mut options = options(&context);
     change(&mut options);
-    let (a, b) = (one.qp.endpoint(&options, 17).unwrap(), two.qp.endpoint(&options, 0xab_cdef).unwrap());
-    one.qp.connect(&options, &a, &b).unwrap();
-    two.qp.connect(&options, &b, &a).unwrap();
+    connect_with(&options, &mut one.qp, &mut two.qp);
     (one, two)
 }
 
 pub fn rc_pair(target: &Target) -> (Side<Rc>, Side<Rc>) {
     rc_pair_with(target, |_| {})
+}
+
+/// Connects two queue pairs of one device to each other.
+pub fn connect(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) {
+    connect_with(&options(context), one, two);
+}
+
+fn connect_with(options: &ConnectionOptions, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) {
+    let (a, b) = (one.endpoint(options, 17).unwrap(), two.endpoint(options, 0xab_cdef).unwrap());
+    one.connect(options, &a, &b).unwrap();
+    two.connect(options, &b, &a).unwrap();
+}
+
+/// Waits for an event about this, for up to 20 seconds; events about anything else are passed over.
+#[track_caller]
+pub fn event_about(context: &Context, subject: Subject) -> EventKind {
+    let start = Instant::now();
+    loop {
+        match context.next_event().unwrap() {
+            Some(event) if event.subject() == subject => return event.kind,
+            Some(_) => {}
+            None => {
+                assert!(start.elapsed() < Duration::from_secs(20), "no event about {subject}");
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Checks that no event about this is there.
+#[track_caller]
+pub fn no_event_about(context: &Context, subject: Subject) {
+    while let Some(event) = context.next_event().unwrap() {
+        assert_ne!(event.subject(), subject, "{event}");
+    }
+}
+
+/// The kernel's release, such as "6.1.0-56-amd64".
+pub fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release")
 }

@@ -1,17 +1,19 @@
-//! Commands of any shape, also malformed ones, for testing and fuzzing the soft device.
+//! Commands of any shape, also malformed ones, for testing and fuzzing devices.
 //!
-//! They reach nothing else: a [`RawCommand`] holds no address that anybody follows, and the only thing that takes
-//! one is a [`RawConnection`]. Such a connection registers memory of its own only, see [`RawConnection::memory`].
+//! A [`RawCommand`] can hold any number where a device expects an address. The soft device follows none, so a
+//! [`SoftDevice::raw`](crate::SoftDevice::raw) connection is safe; the kernel follows all of them, so opening a
+//! real device for such commands is not: [`RawConnection::open`].
 
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::ids::device;
+use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE};
+use uverbs_abi::write::cmd;
 
-use super::{Connection, DRIVER_ID};
+use super::{Mapping, Transport};
 use crate::command::Command;
-use crate::transport::{Mapping, Transport};
 
 /// What an attribute's address would lead to.
 #[derive(Clone, Debug, Default)]
@@ -99,10 +101,11 @@ impl RawAttr {
     }
 }
 
-/// A command of any shape; a [`RawConnection`] to a soft device is the only place where it can go.
+/// A command of any shape, to be sent through a [`RawConnection`].
 ///
 /// ```
-/// use uverbs::soft::{RawAttr, RawCommand, SoftDevice};
+/// use uverbs::SoftDevice;
+/// use uverbs::transport::{RawAttr, RawCommand};
 ///
 /// let connection = SoftDevice::default().raw();
 /// // DEVICE, GET_CONTEXT
@@ -120,7 +123,7 @@ pub struct RawCommand {
     num_attrs: Option<u16>,
     reserved1: u64,
     reserved2: u32,
-    driver_id: u32,
+    driver_id: Option<u32>,
 }
 
 impl RawCommand {
@@ -134,7 +137,7 @@ impl RawCommand {
             num_attrs: None,
             reserved1: 0,
             reserved2: 0,
-            driver_id: DRIVER_ID,
+            driver_id: None,
         }
     }
 
@@ -169,10 +172,10 @@ impl RawCommand {
         Self { reserved1, reserved2, ..self }
     }
 
-    /// Sets the header's driver id.
+    /// Sets the header's driver id, instead of the device's.
     #[must_use]
     pub fn with_driver_id(self, driver_id: u32) -> Self {
-        Self { driver_id, ..self }
+        Self { driver_id: Some(driver_id), ..self }
     }
 
     /// The attributes, to be changed.
@@ -202,8 +205,24 @@ impl RawCommand {
         self.attr(id).is_some_and(|attr| attr.flags & ATTR_F_VALID_OUTPUT != 0)
     }
 
+    /// The attribute in which a new file descriptor comes back, if the command makes one, and whether its
+    /// answer holds the number, in place of its data.
+    fn new_fd(&self) -> Option<(u16, bool)> {
+        use device::invoke_write::{CORE_OUT, WRITE_CMD};
+        match (self.object, self.method) {
+            (async_event::OBJECT, async_event::method::ALLOC) => Some((async_event::alloc::FD_HANDLE, false)),
+            (device::OBJECT, device::method::INVOKE_WRITE)
+                if self.data(WRITE_CMD) == u64::from(cmd::CREATE_COMP_CHANNEL) =>
+            {
+                Some((CORE_OUT, true))
+            }
+            _ => None,
+        }
+    }
+
     /// Sends it, and takes over what comes back.
-    fn send(&mut self, connection: &Connection) -> Result<Option<OwnedFd>, Errno> {
+    fn send(&mut self, connection: &RawConnection) -> Result<Option<OwnedFd>, Errno> {
+        let new_fd = self.new_fd();
         let mut command = Command::new("raw", self.object, self.method);
         let count = self.attrs.len();
         for attr in &mut self.attrs {
@@ -216,7 +235,9 @@ impl RawCommand {
                 data: attr.data,
             };
             let index = command.len();
+            let is_out = matches!(attr.memory, Memory::Out(_));
             match &mut attr.memory {
+                Memory::None if new_fd == Some((attr.id, false)) => command.new_fd(attr.id),
                 Memory::None => command.handle(attr.id, 0),
                 Memory::In(bytes) => command.input(attr.id, bytes.as_slice()),
                 Memory::Nest(outer, at, inner) => command.nested(attr.id, outer, *at, inner),
@@ -225,6 +246,8 @@ impl RawCommand {
             if command.len() == index {
                 // Too many, or a second nested one: without memory.
                 command.handle(attr.id, 0);
+            } else if is_out && new_fd == Some((attr.id, true)) {
+                command.output_is_fd();
             }
             if let Some(attr) = command.attr_mut(index) {
                 *attr = wire;
@@ -235,27 +258,40 @@ impl RawCommand {
         let length = size_of::<IoctlHdr>() + size_of::<Attr>() * usize::from(header.num_attrs);
         header.length = self.length.unwrap_or(length.min(u16::MAX.into()) as u16);
         (header.reserved1, header.reserved2) = (self.reserved1, self.reserved2);
-        header.driver_id = self.driver_id;
+        header.driver_id = self.driver_id.unwrap_or(connection.driver_id);
 
-        let answer = connection.invoke(&mut command);
+        let answer = connection.transport.invoke(&mut command);
         let fd = command.take_fd().ok();
         let wires: Vec<_> = command.attrs().copied().collect();
         for (attr, wire) in self.attrs.iter_mut().zip(wires) {
-            (attr.flags, attr.data) = (wire.flags, wire.data);
+            attr.flags = wire.flags;
+            // Of one with memory it is the memory's address.
+            if matches!(attr.memory, Memory::None) {
+                attr.data = wire.data;
+            }
         }
         answer.map(|()| fd)
     }
 }
 
-/// A file opened on a soft device that takes any command. Dropping it closes it.
+/// A device file that takes commands of any shape.
+pub(crate) trait AnyShape: Transport {
+    /// Memory that a command may register, for a device that would not take any other.
+    fn allow(&self, memory: &Mapping);
+}
+
+/// A file opened on a device that takes any command. Dropping it closes it.
 #[derive(Debug)]
 pub struct RawConnection {
-    connection: Connection,
+    transport: Box<dyn AnyShape>,
+    driver_id: u32,
+    /// What the device may have registered; freed after the file is closed.
+    memory: Mutex<Vec<Mapping>>,
 }
 
 impl RawConnection {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self { connection }
+    pub(crate) fn new(transport: Box<dyn AnyShape>, driver_id: u32) -> Self {
+        Self { transport, driver_id, memory: Mutex::default() }
     }
 
     /// Carries out a command.
@@ -271,7 +307,7 @@ impl RawConnection {
     /// # Errors
     /// The errno, a positive number.
     pub fn invoke_fd(&self, command: &mut RawCommand) -> Result<Option<OwnedFd>, i32> {
-        command.send(&self.connection).map_err(|errno| errno as i32)
+        command.send(self).map_err(|errno| errno as i32)
     }
 
     /// Maps a ring.
@@ -279,17 +315,19 @@ impl RawConnection {
     /// # Errors
     /// The errno, a positive number.
     pub fn map(&self, offset: u64, len: usize) -> Result<Mapping, i32> {
-        self.connection.map(offset, len).map_err(|errno| errno as i32)
+        self.transport.map(offset, len).map_err(|errno| errno as i32)
     }
 
-    /// Memory, with its address, that `REG_MR` through this connection takes. All other addresses are `EFAULT`:
-    /// a command of any shape must not make the device write just anywhere.
+    /// Memory, with its address, to be registered with `REG_MR` through this connection; it lasts as long as that.
+    /// All other addresses are `EFAULT` on the soft device: a command of any shape must not make it write just
+    /// anywhere.
     ///
     /// # Errors
     /// The errno, a positive number: `EINVAL` for a length of zero.
     pub fn memory(&self, len: usize) -> Result<(u64, Mapping), i32> {
         let map = Mapping::block(len).map_err(|errno| errno as i32)?;
-        self.connection.allow(map.clone());
+        self.transport.allow(&map);
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(map.clone());
         Ok((map.address(), map))
     }
 }

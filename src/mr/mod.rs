@@ -1,19 +1,19 @@
 //! Memory regions: memory that the device may read and write.
 
+mod change;
+mod register;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::Sge;
 use uverbs_abi::types::AccessFlags;
-use uverbs_abi::write::{RegMr, RegMrResp, cmd};
-use zerocopy::{FromZeros, IntoBytes};
 
-use crate::command::Command;
-use crate::error::{Error, Result};
+pub use self::register::MemoryRegionBuilder;
+use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
-use crate::object::{self, Kind, Object};
+use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 
 /// Memory that the device may read and write, registered in a protection domain.
@@ -41,79 +41,75 @@ pub struct MemoryRegion(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     object: Object,
-    keys: RegMrResp,
-    len: usize,
+    lkey: u32,
+    rkey: u32,
+    access: AccessFlags,
+    place: Place,
+    /// Memory that the device may have beside that: a change of the region failed on the way.
+    also: Vec<Mapping>,
+    pd: ProtectionDomain,
+    /// Domains that may count the region for the same reason.
+    also_pds: Vec<ProtectionDomain>,
+}
+
+/// What a region consists of.
+#[derive(Debug)]
+struct Place {
+    /// None for memory that is not mapped into the process.
     memory: Option<Mapping>,
-    _pd: ProtectionDomain,
+    /// Where in it the region begins.
+    first: usize,
+    len: usize,
+    /// Address of the first byte as the device knows it.
+    address: u64,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.object.release_for_sure().is_err() {
             // The device may still write to the memory: it is leaked on purpose.
-            std::mem::forget(self.memory.take());
+            std::mem::forget((self.place.memory.take(), std::mem::take(&mut self.also)));
             self.object.abandon();
         }
-    }
-}
-
-impl ProtectionDomain {
-    /// Registers `len` zeroed bytes of the crate's own memory.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a length of zero or a combination of flags
-    /// that the kernel refuses (remote write or atomics without local write).
-    ///
-    /// # Kernel
-    /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
-    #[doc(alias = "ibv_reg_mr")]
-    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
-        let op = "mr.register";
-        let memory = Mapping::block(len)
-            .map_err(|errno| Error::kernel(op, errno).hinted("the length must be one byte at least"))?;
-        let start = memory.address();
-        let request = RegMr {
-            start,
-            length: len as u64,
-            hca_va: start,
-            pd_handle: self.id(),
-            access_flags: access.bits(),
-            ..RegMr::new_zeroed()
-        };
-        let mut keys = RegMrResp::new_zeroed();
-        let mut command = Command::write(op, cmd::REG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes()).registers(&memory);
-        self.context().invoke(&mut command)?;
-        let object = Object::new(self.context(), Kind::Mr, keys.mr_handle);
-        let inner = Inner { object, keys, len, memory: Some(memory), _pd: self.clone() };
-        Ok(MemoryRegion(Arc::new(inner)))
     }
 }
 
 impl MemoryRegion {
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.0.len
+        self.0.place.len
     }
 
     /// Always false: there is no region of length zero.
     pub fn is_empty(&self) -> bool {
-        self.0.len == 0
+        self.0.place.len == 0
     }
 
     /// The key by which requests of this process name the region.
+    #[inline]
     pub fn lkey(&self) -> u32 {
-        self.0.keys.lkey
+        self.0.lkey
     }
 
     /// The key by which a remote peer names the region.
     pub fn rkey(&self) -> u32 {
-        self.0.keys.rkey
+        self.0.rkey
     }
 
-    /// Address of the first byte, as the device and a remote peer know it.
+    /// Address of the first byte, as the device and a remote peer know it: that in this process, unless
+    /// [another was asked for](MemoryRegionBuilder::iova).
+    #[inline]
     pub fn address(&self) -> u64 {
-        self.0.memory.as_ref().map_or(0, Mapping::address)
+        self.0.place.address
+    }
+
+    /// What the device and the remote side may do with it.
+    pub fn access(&self) -> AccessFlags {
+        self.0.access
+    }
+
+    pub(crate) fn is_in(&self, pd: &ProtectionDomain) -> bool {
+        self.0.pd.is_same(pd)
     }
 
     /// Copies bytes from `offset` on into `bytes`.
@@ -121,23 +117,24 @@ impl MemoryRegion {
     /// A device that writes there at the same time gives a mix of old and new bytes.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when that leaves the region.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when that leaves the region;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for memory of another device, which is not mapped here.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let op = "mr.read";
         self.inside(op, offset, bytes.len())?;
-        let done = self.0.memory.as_ref().is_some_and(|memory| memory.read(offset, bytes));
-        if done { Ok(()) } else { Err(outside(op)) }
+        let memory = self.memory(op)?;
+        if memory.read(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
     }
 
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when that leaves the region.
+    /// As [`MemoryRegion::read`].
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let op = "mr.write";
         self.inside(op, offset, bytes.len())?;
-        let done = self.0.memory.as_ref().is_some_and(|memory| memory.write(offset, bytes));
-        if done { Ok(()) } else { Err(outside(op)) }
+        let memory = self.memory(op)?;
+        if memory.write(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
     }
 
     /// The part of the region that a request names.
@@ -152,22 +149,36 @@ impl MemoryRegion {
         Ok(Segment { region: self, offset: range.start as u64, length })
     }
 
-    fn inside(&self, op: &'static str, offset: usize, len: usize) -> Result<()> {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.len);
+    /// Whether both are clones of one region.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn memory(&self, op: &'static str) -> Result<&Mapping> {
+        self.0.place.memory.as_ref().ok_or_else(|| {
+            Error::refused(op, Errno::EOPNOTSUPP, "the memory is another device's and is not mapped here")
+        })
+    }
+
+    pub(crate) fn inside(&self, op: &'static str, offset: usize, len: usize) -> Result<()> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.place.len);
         if inside { Ok(()) } else { Err(outside(op)) }
     }
 
     /// Deregisters the region and says how that went.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone or a posted request still has it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory window or a posted request still has it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
-            let hint = "a clone or a posted request still uses the memory region";
+            let hint = "a clone, a memory window or a posted request still uses the memory region";
             return Err((self, object::shared("mr.destroy", hint)));
         };
-        inner.object.release_for_sure().map_err(|error| (self, error))
+        let hint = "a memory window may still be bound to it";
+        let released = inner.object.release_for_sure();
+        released.map_err(|error| (self, error.hinted_if(ErrorKind::InvalidInput, hint)))
     }
 }
 
@@ -185,10 +196,12 @@ pub struct Segment<'a> {
 }
 
 impl Segment<'_> {
+    #[inline]
     pub(crate) fn region(&self) -> &MemoryRegion {
         self.region
     }
 
+    #[inline]
     pub(crate) fn sge(&self) -> Sge {
         Sge { addr: self.region.address() + self.offset, length: self.length, lkey: self.region.lkey() }
     }

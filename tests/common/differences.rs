@@ -1,0 +1,102 @@
+//! Where a real device answers otherwise than the soft device: the one list of it.
+//!
+//! A row is asserted as strictly as everything else, and each that is met is printed, as
+//! `differs: WHAT | SOFT DEVICE | THIS DEVICE`; `tests/vm/run` makes a table of these lines.
+
+use std::fmt::Debug;
+
+use super::Target;
+
+/// A version of the kernel.
+type Version = (u32, u32);
+
+/// What was asked, the kernels from the first version on and below the second, and their answer.
+type Row = (&'static str, Version, Version, &'static str);
+
+const ALWAYS: Version = (0, 0);
+const NEVER: Version = (u32::MAX, 0);
+
+const ON_RXE: &[Row] = &[
+    // What a later kernel has.
+    ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("paging on demand", (6, 12), (7, 2), "EOPNOTSUPP"),
+    ("paging on demand", (7, 2), NEVER, "success"),
+    ("advice", (7, 2), NEVER, "EINVAL"),
+    // Its table of GIDs has 1024 entries, more than the number in a path can say.
+    ("a GID beyond the table", ALWAYS, NEVER, "ENODATA"),
+    // rxe looks at these no further (`rxe_qp_chk_attr`, rxe_qp.c); a card refuses them.
+    ("a partition key that is not there", ALWAYS, NEVER, "success"),
+    ("an MTU of 0", ALWAYS, NEVER, "success"),
+    ("a number of 25 bits", ALWAYS, NEVER, "success"),
+    ("too many reads in flight towards it", ALWAYS, NEVER, "success"),
+    ("an RNR timer of 32", ALWAYS, NEVER, "success"),
+    ("8 retries", ALWAYS, NEVER, "success"),
+    ("8 RNR retries", ALWAYS, NEVER, "success"),
+    ("a state assumed that it is not in", ALWAYS, NEVER, "success"),
+    // A local error: 6.1 knows one kind less than cards, later ones forget which it was and flush the request.
+    ("a key of nothing: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
+    ("another file's key: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
+    ("a key of nothing: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("another file's key: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("the end of the region: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("an address that wraps: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("a region that cannot be invalidated: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    ("a memory window: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
+    // It has its own view of this (RESPST_ERR_MALFORMED_WQE, rxe_resp.c).
+    ("a message too long: the sender", ALWAYS, NEVER, "Some((1, RemoteOperation))"),
+    ("a message too long: the receiver", ALWAYS, NEVER, "Some((20, LocalQpOperation))"),
+    // The event of a responder that breaks without a completion; 7.2 has one for a key or a right.
+    ("the event of a remote access error", ALWAYS, (7, 2), "None"),
+    ("the event of an invalid request", ALWAYS, NEVER, "None"),
+    // It loses the completion and goes on; a card's queue is dead, and with it what completes to it.
+    ("a full completion queue: a second event", ALWAYS, NEVER, "None"),
+    ("a full completion queue: the sender", ALWAYS, NEVER, "\"RTS\""),
+    ("a full completion queue: what is sent afterwards", ALWAYS, NEVER, "[(99, 0)]"),
+];
+
+fn kernel() -> Version {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
+    let mut parts = text.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    (parts.next().expect("a major version"), parts.next().expect("a minor version"))
+}
+
+/// Compares the answers of one device with what is expected, and reports all that are wrong at the end.
+pub struct Answers<'a> {
+    target: &'a Target,
+    wrong: Vec<String>,
+}
+
+impl<'a> Answers<'a> {
+    pub fn of(target: &'a Target) -> Self {
+        Self { target, wrong: Vec::new() }
+    }
+
+    /// `what` was asked; the device said `got`, the soft device says `expected`.
+    pub fn is<T: Debug + PartialEq>(&mut self, what: &str, got: T, expected: T) {
+        let kernel = kernel();
+        let rows: &[Row] = if self.target.device.driver() == "rxe" { ON_RXE } else { &[] };
+        let is_met = |row: &&Row| row.0 == what && (row.1..row.2).contains(&kernel);
+        match rows.iter().find(is_met) {
+            None if got == expected => {}
+            None => self.wrong.push(format!("{what}: {got:?}, not {expected:?}")),
+            Some((.., answer)) => {
+                let got = format!("{got:?}");
+                println!("differs: {what} | {expected:?} | {got}");
+                if got != *answer {
+                    self.wrong.push(format!("{what}: {got}, not {answer}, as listed for this kernel"));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let name = self.target.device.name();
+            assert!(self.wrong.is_empty(), "wrong on {name}:\n{}", self.wrong.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A thousand times every object, and nothing grows. A process of its own, since all that it holds is counted.
+#![cfg(feature = "soft")]
+
+mod common;
+
+use common::{Footprint, Target, on_every_device, resident};
+use uverbs::{AccessFlags, Route};
+
+/// Makes and destroys one of everything that every device has.
+fn one_of_each(target: &Target) {
+    let context = target.open();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.cq(16).channel(&channel).create().unwrap();
+    let region = pd.register(8192, AccessFlags::LOCAL_WRITE).unwrap();
+    let gid = context.gid(1, 1).unwrap().raw;
+    let ah = pd.create_ah(&Route::new(1, 1, gid)).unwrap();
+    let (rc, uc, ud) =
+        (pd.rc(&cq).create().unwrap(), pd.uc(&cq).create().unwrap(), pd.ud(&cq).create().unwrap());
+    rc.destroy().unwrap();
+    drop((uc, ud, ah, region, cq, channel, pd));
+}
+
+#[test]
+fn a_thousand_cycles_leave_nothing() {
+    let rounds = if cfg!(miri) { 2 } else { 1000 };
+    on_every_device(|target| {
+        // What is made once stays: the allocator's arenas, the device's own tables.
+        (0..rounds / 10 + 1).for_each(|_| one_of_each(target));
+        let (before, memory) = (Footprint::now(), resident());
+        (0..rounds).for_each(|_| one_of_each(target));
+        assert_eq!(Footprint::now(), before);
+        let grown = resident().saturating_sub(memory);
+        assert!(grown < 2048, "{grown} kB more in use");
+    });
+}

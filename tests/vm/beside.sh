@@ -1,0 +1,47 @@
+#!/bin/sh
+# Lane beside: what operations cost through this crate and through Debian's libibverbs, in the same guest. It boots with
+# -icount, so that the guest's clock counts instructions. See guest.sh, beside/README.md.
+#
+# usage: beside.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE and UVERBS_THEIRS, or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+clock_counts_instructions() {
+    cat /sys/devices/system/clocksource/clocksource0/current_clocksource &&
+        "$UVERBS_THEIRS" clock
+}
+
+measure() { # measure PROGRAM OUTPUT
+    "$1" instructions "$device" 300 >"$OUT/$2"
+}
+
+trace() { # trace PROGRAM OUTPUT
+    strace -f -o "$OUT/$2" "$1" calls "$device"
+}
+
+versions() {
+    echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"
+}
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+# On 7.x this loads ib_uverbs, which both need.
+step versions versions
+step theirs-is-there ibv_devinfo -d "$device"
+step clock clock_counts_instructions || finish
+step ours measure "$UVERBS_BESIDE" ours.txt
+step theirs measure "$UVERBS_THEIRS" theirs.txt
+step calls-ours trace "$UVERBS_BESIDE" ours.strace
+step calls-theirs trace "$UVERBS_THEIRS" theirs.strace
+step table "$UVERBS_BESIDE" table "$OUT"
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish

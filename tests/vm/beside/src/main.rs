@@ -1,0 +1,45 @@
+//! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
+//! `tests/vm/run --lane beside` runs it; see README.md there.
+
+mod meter;
+mod operations;
+mod table;
+
+use std::process::ExitCode;
+
+use meter::Meter;
+use operations::{Loop, control, open};
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["instructions", device, batches] => match batches.parse() {
+            Ok(batches) => measure(Meter::new(false), device, batches).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("{batches}: {error}")),
+        },
+        ["calls", device] => measure(Meter::new(true), device, 2).map_err(|error| error.to_string()),
+        ["table", directory] => table::print(directory.as_ref()),
+        _ => Err("usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY".to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("beside: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(mut meter: Meter, device: &str, batches: usize) -> uverbs::Result<()> {
+    let mut own_loop = Loop::new(&open(device)?)?;
+    for i in 0..batches {
+        // The first batch only makes the operations warm for the marks of the last one.
+        meter.marked = i + 1 == batches;
+        meter.row("clock", || ());
+        control(&mut meter, device)?;
+        own_loop.data(&mut meter)?;
+    }
+    meter.print();
+    Ok(())
+}
