@@ -18,7 +18,9 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
 use crate::object::{self, Kind, Object};
-use crate::provider::rxe::Completions;
+use crate::provider::mlx5::CqPlan;
+use crate::provider::queues::Completions;
+use crate::provider::rxe;
 
 /// A completion queue.
 ///
@@ -121,7 +123,10 @@ impl<'a> CompletionQueueBuilder<'a> {
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
         let Self { context, entries, channel, vector, cookie } = self;
-        context.provider().needs_rings(op)?;
+        let mut plan = match context.mlx5(op)? {
+            Some((limits, registers)) => Some(CqPlan::new(op, entries, limits, registers)?),
+            None => context.provider().needs_rings(op).map(|()| None)?,
+        };
         let mut real_entries = 0_u32;
         let mut driver = CreateCqResp::new_zeroed();
         let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
@@ -130,8 +135,16 @@ impl<'a> CompletionQueueBuilder<'a> {
             .input(create::CQE, &entries)
             .input(create::USER_HANDLE, &cookie)
             .input(create::COMP_VECTOR, &vector)
-            .output(create::RESP_CQE, real_entries.as_mut_bytes())
-            .driver_output(driver.as_mut_bytes());
+            .output(create::RESP_CQE, real_entries.as_mut_bytes());
+        match &mut plan {
+            Some(plan) => {
+                let (request, response) = plan.payload();
+                command.driver_input(request).driver_output(response);
+            }
+            None => {
+                command.driver_output(driver.as_mut_bytes());
+            }
+        }
         if let Some(channel) = channel {
             command.fd(create::COMP_CHANNEL, channel.0.as_fd());
         }
@@ -141,8 +154,12 @@ impl<'a> CompletionQueueBuilder<'a> {
                 "check the number of entries against max_cqe, and the vector",
             )
         })?;
-        let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?);
-        let ring = Completions::open(op, context.map_ring(op, driver.mi)?)?;
+        let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?)
+            .holding(plan.as_ref().map(CqPlan::memory));
+        let ring = match plan {
+            Some(plan) => Completions::Mlx5(plan.open()),
+            None => Completions::Rings(rxe::Completions::open(op, context.map_ring(op, driver.mi)?)?),
+        };
         let shared = Shared { object, _channel: channel.cloned() };
         Ok(CompletionQueue { ring, shared: Arc::new(shared) })
     }
@@ -151,6 +168,10 @@ impl<'a> CompletionQueueBuilder<'a> {
 impl CompletionQueue {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    pub(crate) fn ring(&self) -> &Completions {
+        &self.ring
     }
 
     /// How many completions the queue can hold.
@@ -166,7 +187,7 @@ impl CompletionQueue {
         if !self.shared.object.context().is_here() {
             return 0;
         }
-        self.ring.poll(completions, Completion::fill)
+        self.ring.poll(completions)
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.
@@ -182,6 +203,7 @@ impl CompletionQueue {
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         let op = "cq.resize";
         let object = &self.shared.object;
+        object.context().provider().needs_rings(op)?;
         let request = ResizeCq { cq_handle: object.id(), cqe: entries, ..ResizeCq::new_zeroed() };
         let mut response = ResizeCqResp::new_zeroed();
         let mut driver = DriverResize::new_zeroed();
@@ -194,7 +216,8 @@ impl CompletionQueue {
             let hint = "check the number of entries against max_cqe, and what waits in the queue";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
-        self.ring = Completions::open(op, object.context().map_ring(op, driver.mi)?)?;
+        let map = object.context().map_ring(op, driver.mi)?;
+        self.ring = Completions::Rings(rxe::Completions::open(op, map)?);
         Ok(())
     }
 
@@ -206,12 +229,18 @@ impl CompletionQueue {
     /// Those of the kernel.
     ///
     /// # Kernel
-    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer.
+    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 a doorbell.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
+        let op = "cq.notify";
         let object = &self.shared.object;
+        if let Completions::Mlx5(queue) = &self.ring {
+            object.context().check_origin(op)?;
+            queue.arm(solicited_only);
+            return Ok(());
+        }
         let request = ReqNotifyCq { cq_handle: object.id(), solicited_only: solicited_only.into() };
-        let mut command = Command::write("cq.notify", cmd::REQ_NOTIFY_CQ);
+        let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.input(CORE_IN, &request);
         object.context().invoke(&mut command)
     }

@@ -6,6 +6,7 @@ use uverbs_abi::ids;
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mapping::Mapping;
 
 /// What kind of object a handle names, and so how it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +67,21 @@ pub(crate) struct Object {
     id: u32,
     /// False once the kernel has let go of the handle, or when it must never be told to.
     live: bool,
+    /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
+    /// memory is leaked on purpose.
+    memory: Option<Mapping>,
 }
 
 impl Object {
     /// Takes charge of a handle that the kernel has just made.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
-        Self { context: context.clone(), kind, id, live: true }
+        Self { context: context.clone(), kind, id, live: true, memory: None }
+    }
+
+    /// The same, and keeps the memory that the device may write to as long as the object exists.
+    pub(crate) fn holding(mut self, memory: Option<&Mapping>) -> Self {
+        self.memory = memory.cloned();
+        self
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -126,6 +136,7 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live = false;
+        self.memory = None;
         Ok(())
     }
 }
@@ -139,6 +150,8 @@ impl Drop for Object {
             #[cfg(not(feature = "tracing"))]
             drop(error);
         }
+        // Still there: the kernel has not said that the object is gone.
+        std::mem::forget(self.memory.take());
     }
 }
 

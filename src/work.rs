@@ -8,7 +8,8 @@ use crate::ah::AddressHandle;
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::mr::{MemoryRegion, Segment};
-use crate::provider::rxe::{Piece, Receives};
+use crate::provider::queues::Receives;
+use crate::provider::rxe;
 
 /// Room for a message or frame to be received: it fills `segments`, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -123,20 +124,24 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
+    pub(crate) fn new(mut ring: Receives, segments: u32) -> Self {
+        let held = Vec::with_capacity(ring.slots());
+        Self { ring, held, segments }
+    }
+
+    /// On a ring that the kernel made.
     pub(crate) fn open(op: &'static str, map: Mapping, segments: u32) -> Result<Self> {
-        let mut ring = Receives::open(op, map)?;
-        let held = Vec::with_capacity(ring.ring().geometry().slots());
-        Ok(Self { ring, held, segments })
+        Ok(Self::new(Receives::Rings(rxe::Receives::open(op, map)?), segments))
     }
 
     /// How many requests the ring can hold.
     pub(crate) fn capacity(&mut self) -> u32 {
-        self.ring.ring().geometry().capacity()
+        self.ring.capacity()
     }
 
     /// How many requests can be posted now.
     pub(crate) fn free(&mut self) -> u32 {
-        self.ring.ring().free()
+        self.ring.free()
     }
 
     /// Posts all requests or none.
@@ -148,36 +153,36 @@ impl ReceiveQueue {
             return Err(oversized(op));
         }
         for request in requests {
-            let slot = self.ring.ring().next_slot();
+            let slot = self.ring.next_slot();
             Held::hold(&mut self.held, slot, request.segments, None);
             if !self.ring.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
-                self.ring.ring().rewind();
+                self.ring.rewind();
                 return Err(oversized(op));
             }
         }
-        self.ring.ring().publish();
+        self.ring.publish();
         Ok(())
     }
 
     /// Posts room for nothing; false when there is no slot for it.
     pub(crate) fn post_empty(&mut self, wr_id: u64) -> bool {
-        let slot = self.ring.ring().next_slot();
-        if self.free() == 0 || !self.ring.put(wr_id, std::iter::empty::<Piece>()) {
+        let slot = self.ring.next_slot();
+        if self.free() == 0 || !self.ring.put(wr_id, std::iter::empty()) {
             return false;
         }
         Held::hold(&mut self.held, slot, &[], None);
-        self.ring.ring().publish();
+        self.ring.publish();
         true
     }
 
     /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
     pub(crate) fn move_to(&mut self, op: &'static str, map: Mapping) -> Result<()> {
         let mut new = Self::open(op, map, self.segments)?;
-        let moved = new.ring.ring().next_slot() as usize;
+        let moved = new.ring.next_slot() as usize;
         // From the oldest request to the newest; the newest ones have moved.
-        self.held.resize_with(self.ring.ring().geometry().slots(), Held::default);
-        new.held.resize_with(new.ring.ring().geometry().slots(), Held::default);
-        let next = (self.ring.ring().next_slot() as usize).min(self.held.len());
+        self.held.resize_with(self.ring.slots(), Held::default);
+        new.held.resize_with(new.ring.slots(), Held::default);
+        let next = (self.ring.next_slot() as usize).min(self.held.len());
         self.held.rotate_left(next);
         let stayed = self.held.len().saturating_sub(moved);
         let rest = new.held.len().saturating_sub(moved).max(1);
@@ -190,6 +195,11 @@ impl ReceiveQueue {
         }
         *self = new;
         Ok(())
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        self.ring.enter(state);
     }
 
     /// Everything that was posted is known to have ended.

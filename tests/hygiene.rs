@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("soft", &["command", "mapping", "provider::ring", "transport"]),
     ("device", &["error", "provider", "soft"]),
     ("context", &["command", "device", "error", "event", "mapping", "provider", "soft", "transport"]),
-    ("object", &["command", "context", "error"]),
+    ("object", &["command", "context", "error", "mapping"]),
     ("pd", &["command", "context", "error", "object"]),
     ("mr", &["command", "error", "mapping", "object", "pd"]),
     ("ah", &["command", "error", "object", "pd"]),

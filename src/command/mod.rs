@@ -172,7 +172,7 @@ impl<'a> Command<'a> {
     }
 
     /// The driver's own request.
-    pub(crate) fn driver_input<T: IntoBytes + Immutable>(&mut self, value: &'a T) -> &mut Self {
+    pub(crate) fn driver_input<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &'a T) -> &mut Self {
         self.input(UHW_IN, value)
     }
 

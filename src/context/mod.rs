@@ -1,6 +1,7 @@
 //! An open device.
 
 mod event;
+mod mlx5;
 mod open;
 mod origin;
 mod query;
@@ -10,11 +11,13 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
+use uverbs_abi::mlx5::AllocUcontextResp;
 use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::write::AsyncEventDesc;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
+use self::mlx5::Mlx5;
 use self::origin::Origin;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
@@ -22,6 +25,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event as event_file;
 use crate::provider::Provider;
+use crate::provider::mlx5::Limits;
 use crate::transport::{Mapping, Transport};
 
 /// An open device: the parent of every object, and the place of its events.
@@ -39,6 +43,7 @@ struct Inner {
     completion_vectors: u32,
     events: OwnedFd,
     origin: Origin,
+    mlx5: Option<Mlx5>,
 }
 
 impl Context {
@@ -52,13 +57,13 @@ impl Context {
         let provider = device.provider();
         let request = provider.context_request();
         let mut vectors = 0_u32;
-        let mut response = [0; 128];
+        let mut response = AllocUcontextResp::new_zeroed();
         let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
         command.output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes());
         let mut core_support = 0_u64;
         command.output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
         if let Some(request) = &request {
-            command.driver_input(request).driver_output(&mut response);
+            command.driver_input(request).driver_output(response.as_mut_bytes());
         }
         invoke(&*transport, driver, &mut command)?;
 
@@ -67,8 +72,9 @@ impl Context {
         invoke(&*transport, driver, &mut command)?;
         let events = command.take_fd()?;
         event_file::set_nonblocking("async_event.create", &events)?;
+        let mlx5 = (provider == Provider::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
         let origin = Origin::new().map_err(|errno| Error::kernel("context.create", errno))?;
-        let inner = Inner { transport, device, provider, completion_vectors: vectors, events, origin };
+        let inner = Inner { transport, device, provider, completion_vectors: vectors, events, origin, mlx5 };
         Ok(Self(Arc::new(inner)))
     }
 

@@ -201,6 +201,13 @@ impl Segment<'_> {
         self.region
     }
 
+    /// Copies the segment's first bytes, as many as there are and fit, and gives back the rest of `bytes`.
+    pub(crate) fn read_into<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8]> {
+        let (now, rest) = bytes.split_at_mut(bytes.len().min(self.length as usize));
+        self.region.read(self.offset as usize, now)?;
+        Ok(rest)
+    }
+
     #[inline]
     pub(crate) fn sge(&self) -> Sge {
         Sge { addr: self.region.address() + self.offset, length: self.length, lkey: self.region.lkey() }

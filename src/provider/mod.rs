@@ -1,7 +1,7 @@
 //! What differs between drivers: the context's payload, the shape of queues, the counters' payload.
 
 pub(crate) mod mlx5;
-mod queues;
+pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod rxe;
 

@@ -1,8 +1,17 @@
 //! The queues of whichever driver: rings that the kernel made, or memory that the device reads itself.
 
+use uverbs_abi::rxe::{SendWr, Sge};
+use uverbs_abi::types::qp_state;
+
 use super::{mlx5, rxe};
 use crate::completion::Completion;
 use crate::error::{Error, Result};
+
+/// What a send request carries: pieces of memory, or the bytes themselves.
+pub(crate) enum Data<'a, P> {
+    Pieces(P),
+    Inline(&'a [u8]),
+}
 
 /// A completion queue.
 #[derive(Debug)]
@@ -20,19 +29,195 @@ impl Completions {
         }
     }
 
-    /// Hands up to `limit` completions to `take`, gives their places back at once, and says how many.
-    pub(crate) fn poll(&mut self, limit: usize, take: impl FnMut(Completion)) -> usize {
+    /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
+    /// many.
+    #[inline]
+    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
         match self {
-            Self::Rings(ring) => ring.poll(limit, take),
-            Self::Mlx5(queue) => queue.poll(limit, take),
+            Self::Rings(ring) => ring.poll(places, Completion::fill),
+            Self::Mlx5(queue) => queue.poll(places),
         }
     }
 
-    /// mlx5's queue, for its queue pairs.
-    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&mlx5::Completions> {
+    /// What the queue pairs of mlx5 must know of it.
+    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&std::sync::Arc<mlx5::CqShared>> {
         match self {
-            Self::Mlx5(queue) => Ok(queue),
+            Self::Mlx5(queue) => Ok(queue.shared()),
             Self::Rings(_) => Err(Error::malformed(op, "a completion queue of another driver")),
+        }
+    }
+}
+
+/// The send queue of a queue pair.
+#[derive(Debug)]
+pub(crate) enum Sends {
+    Rings(rxe::Sends),
+    Mlx5(mlx5::Sends),
+}
+
+impl Sends {
+    /// Number of slots.
+    pub(crate) fn slots(&mut self) -> usize {
+        match self {
+            Self::Rings(sends) => sends.ring().geometry().slots(),
+            Self::Mlx5(sends) => sends.slots(),
+        }
+    }
+
+    /// Requests that can be posted now.
+    #[inline]
+    pub(crate) fn free(&mut self) -> u32 {
+        match self {
+            Self::Rings(sends) => sends.ring().free(),
+            Self::Mlx5(sends) => sends.free(),
+        }
+    }
+
+    /// The slot that is filled next.
+    #[inline]
+    pub(crate) fn next_slot(&mut self) -> u32 {
+        match self {
+            Self::Rings(sends) => sends.ring().next_slot(),
+            Self::Mlx5(sends) => sends.next_slot(),
+        }
+    }
+
+    /// How many bytes at the head of a frame the device must find in the request itself.
+    #[inline]
+    pub(crate) fn inline_header(&self) -> usize {
+        match self {
+            Self::Rings(_) => 0,
+            Self::Mlx5(sends) => sends.inline_header(),
+        }
+    }
+
+    /// Fills the next slot; false when the data does not fit into it. `header` are the first bytes of the data, which
+    /// are in the pieces too: [`Sends::inline_header`] of them.
+    #[inline]
+    #[must_use]
+    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, header: &[u8], data: Data<'_, P>) -> bool
+    where
+        P: Iterator<Item = Sge>,
+    {
+        match self {
+            Self::Rings(sends) => sends.put(wr, iova, data),
+            Self::Mlx5(sends) => sends.put(&wr, header, data),
+        }
+    }
+
+    /// Goes back to what the device has seen: slots filled since are forgotten.
+    pub(crate) fn rewind(&mut self) {
+        match self {
+            Self::Rings(sends) => sends.ring().rewind(),
+            Self::Mlx5(sends) => sends.rewind(),
+        }
+    }
+
+    /// Takes back slots that the kernel has refused to look at.
+    pub(crate) fn retract(&mut self, slot: u32) {
+        if let Self::Rings(sends) = self {
+            sends.ring().retract(slot);
+        }
+    }
+
+    /// Shows the device every slot filled so far; false when the kernel must still be told by a command.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        match self {
+            Self::Rings(sends) => {
+                sends.ring().publish();
+                false
+            }
+            Self::Mlx5(sends) => {
+                sends.publish();
+                true
+            }
+        }
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        if let (Self::Mlx5(sends), qp_state::RESET) = (self, state) {
+            sends.reset();
+        }
+    }
+}
+
+/// The receive queue of a queue pair, or a shared one.
+#[derive(Debug)]
+pub(crate) enum Receives {
+    Rings(rxe::Receives),
+    Mlx5(mlx5::Receives),
+}
+
+impl Receives {
+    /// Number of slots.
+    pub(crate) fn slots(&mut self) -> usize {
+        match self {
+            Self::Rings(receives) => receives.ring().geometry().slots(),
+            Self::Mlx5(receives) => receives.slots(),
+        }
+    }
+
+    /// How many requests it can hold.
+    pub(crate) fn capacity(&mut self) -> u32 {
+        match self {
+            Self::Rings(receives) => receives.ring().geometry().capacity(),
+            Self::Mlx5(receives) => receives.slots() as u32,
+        }
+    }
+
+    /// Requests that can be posted now.
+    #[inline]
+    pub(crate) fn free(&mut self) -> u32 {
+        match self {
+            Self::Rings(receives) => receives.ring().free(),
+            Self::Mlx5(receives) => receives.free(),
+        }
+    }
+
+    /// The slot that is filled next.
+    #[inline]
+    pub(crate) fn next_slot(&mut self) -> u32 {
+        match self {
+            Self::Rings(receives) => receives.ring().next_slot(),
+            Self::Mlx5(receives) => receives.next_slot(),
+        }
+    }
+
+    /// Fills the next slot; false when the pieces do not fit into it.
+    #[inline]
+    #[must_use]
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
+        match self {
+            Self::Rings(receives) => receives.put(wr_id, pieces),
+            Self::Mlx5(receives) => receives.put(wr_id, pieces),
+        }
+    }
+
+    /// Goes back to what the device has seen: slots filled since are forgotten.
+    pub(crate) fn rewind(&mut self) {
+        match self {
+            Self::Rings(receives) => receives.ring().rewind(),
+            Self::Mlx5(receives) => receives.rewind(),
+        }
+    }
+
+    /// Shows the device every slot filled so far.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        match self {
+            Self::Rings(receives) => receives.ring().publish(),
+            Self::Mlx5(receives) => receives.publish(),
+        }
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        match (self, state) {
+            (Self::Mlx5(receives), qp_state::RESET) => receives.reset(),
+            (Self::Mlx5(receives), qp_state::RTR..) => receives.start(),
+            _ => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::queues::Data;
 use super::ring::{Consumer, Geometry, Producer};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
@@ -58,9 +59,6 @@ impl Completions {
 /// A [`Wc`] in a ring.
 pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];
 
-/// One piece of memory of a request, as the ring holds it.
-pub(crate) type Piece = Sge;
-
 /// The send ring of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Sends {
@@ -84,7 +82,7 @@ impl Sends {
     #[must_use]
     pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
     where
-        P: Iterator<Item = Piece>,
+        P: Iterator<Item = Sge>,
     {
         let end = size_of::<SendWqe>();
         let dma = match data {
@@ -100,12 +98,6 @@ impl Sends {
         self.ring.advance();
         true
     }
-}
-
-/// What a send request carries: pieces of memory, or the bytes themselves.
-pub(crate) enum Data<'a, P> {
-    Pieces(P),
-    Inline(&'a [u8]),
 }
 
 /// The receive ring of a queue pair.
@@ -125,7 +117,7 @@ impl Receives {
 
     /// Fills the next slot; false when the pieces do not fit into it.
     #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Piece>) -> bool {
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Sge>) -> bool {
         let Some(dma) = put_pieces(&self.0, size_of::<RecvWqe>(), pieces) else { return false };
         let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
         if !self.0.write(0, wqe.as_bytes()) {
@@ -139,7 +131,7 @@ impl Receives {
 /// Writes pieces of memory behind a request and describes them; none when they do not fit into the slot, or their
 /// lengths add up to 4 GiB or more.
 #[inline]
-fn put_pieces(ring: &Producer, mut offset: usize, pieces: impl Iterator<Item = Piece>) -> Option<DmaInfo> {
+fn put_pieces(ring: &Producer, mut offset: usize, pieces: impl Iterator<Item = Sge>) -> Option<DmaInfo> {
     let (mut length, mut count) = (0_u32, 0);
     for piece in pieces {
         length = length.checked_add(piece.length)?;

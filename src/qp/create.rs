@@ -15,7 +15,9 @@ use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::rxe::Sends;
+use crate::provider::mlx5::QpPlan;
+use crate::provider::queues::{Receives, Sends};
+use crate::provider::rxe;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Kept, ReceiveQueue};
 
@@ -132,7 +134,6 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     pub fn create(self) -> Result<QueuePair<T>> {
         let op = "qp.create";
         let context = self.pd.context();
-        context.provider().needs_rings(op)?;
         let srq = self.srq.map(|srq| srq.shared().clone());
         if srq.as_ref().is_some_and(|srq| !srq.context().is_same(context)) {
             let hint = "the shared receive queue belongs to another open device";
@@ -144,6 +145,17 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             max_send_sge: self.wanted.send_segments,
             max_recv_sge: self.wanted.receive_segments,
             max_inline_data: self.wanted.inline,
+        };
+        let mut plan = match context.mlx5(op)? {
+            Some(_) if T::NUMBER != RawPacket::NUMBER => {
+                let hint = "this version of the crate has raw packet queue pairs only on mlx5";
+                return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+            }
+            Some((limits, registers)) => {
+                let queues = [self.send_cq.ring().mlx5(op)?, self.receive_cq.ring().mlx5(op)?];
+                Some(QpPlan::new(op, &wanted, limits, registers, queues, || context.next_index())?)
+            }
+            None => context.provider().needs_rings(op).map(|()| None)?,
         };
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
@@ -158,8 +170,16 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .input(create::CAP, &wanted)
             .value(create::TYPE, T::NUMBER.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
-            .output(create::RESP_QP_NUM, number.as_mut_bytes())
-            .driver_output(driver.as_mut_bytes());
+            .output(create::RESP_QP_NUM, number.as_mut_bytes());
+        match &mut plan {
+            Some(plan) => {
+                let (request, response) = plan.payload();
+                command.driver_input(request).driver_output(response);
+            }
+            None => {
+                command.driver_output(driver.as_mut_bytes());
+            }
+        }
         if let Some(srq) = &srq {
             command.handle(create::SRQ_HANDLE, srq.id());
         }
@@ -172,16 +192,25 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
             _ => error,
         })?;
-        let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?);
-        let mut sends = Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
-        let held = Vec::with_capacity(sends.ring().geometry().slots());
-        let receives = match srq {
-            Some(_) => None,
+        let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?)
+            .holding(plan.as_ref().map(QpPlan::memory));
+        let (mut sends, receives) = match plan {
+            Some(plan) => {
+                real = plan.cap();
+                let (sends, receives) = plan.open(number);
+                (Sends::Mlx5(sends), Some(Receives::Mlx5(receives)))
+            }
             None => {
-                let map = context.map_ring(op, driver.rq_mi)?;
-                Some(ReceiveQueue::open(op, map, real.max_recv_sge)?)
+                let sends = rxe::Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
+                let receives = match srq {
+                    Some(_) => None,
+                    None => Some(rxe::Receives::open(op, context.map_ring(op, driver.rq_mi)?)?),
+                };
+                (Sends::Rings(sends), receives.map(Receives::Rings))
             }
         };
+        let held = Vec::with_capacity(sends.slots());
+        let receives = receives.map(|receives| ReceiveQueue::new(receives, real.max_recv_sge));
         let capacity = Capacity {
             sends: real.max_send_wr,
             receives: if srq.is_some() { 0 } else { real.max_recv_wr },

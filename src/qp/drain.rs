@@ -13,7 +13,6 @@ use super::{QpType, QueuePair};
 use crate::completion::Completion;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
-use crate::provider::rxe::{Data, Piece};
 use crate::work::Held;
 
 /// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it.
@@ -144,21 +143,24 @@ impl<T: QpType> QueuePair<T> {
 
     /// Posts the last send; false when there is no room yet.
     fn mark_sends(&mut self) -> Result<bool> {
-        if self.sends.ring().free() == 0 {
+        if self.sends.free() == 0 {
             return Ok(false);
         }
-        let slot = self.sends.ring().next_slot();
+        let slot = self.sends.next_slot();
         let send_flags = SendFlags::SIGNALED.bits();
         let wr =
             SendWr { wr_id: self.markers.id(), opcode: wr_opcode::SEND, send_flags, ..SendWr::new_zeroed() };
-        if !self.sends.put(wr, 0, Data::Pieces(std::iter::empty::<Piece>())) {
+        if !self.put_nothing(wr) {
             return Ok(false);
         }
         Held::hold(&mut self.held, slot, &[], None);
-        self.sends.ring().publish();
+        let rung = self.sends.publish();
         self.markers.sends += 1;
+        if rung {
+            return Ok(true);
+        }
         if let Err(error) = self.doorbell("qp.drain") {
-            self.sends.ring().retract(slot);
+            self.sends.retract(slot);
             self.markers.sends -= 1;
             return Err(error);
         }

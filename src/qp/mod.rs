@@ -25,7 +25,7 @@ use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::rxe::Sends;
+use crate::provider::queues::Sends;
 use crate::srq;
 use crate::work::{Held, Kept, ReceiveQueue};
 

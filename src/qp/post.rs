@@ -1,6 +1,8 @@
 //! Posting requests.
 
+use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
 use uverbs_abi::rxe::{SendWqe, SendWr};
 use uverbs_abi::types::SendFlags;
 use uverbs_abi::write::{PostSend, PostSendResp, cmd};
@@ -9,9 +11,9 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::operation::sealed::Encode;
 use super::{Frame, QpType, QueuePair};
 use crate::command::Command;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
-use crate::provider::rxe::Data;
+use crate::provider::queues::Data;
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
 
@@ -37,6 +39,42 @@ enum Local<'a> {
     Segments(&'a [Segment<'a>]),
     /// Copied into the queue when the request is posted.
     Inline(&'a [u8]),
+}
+
+/// Most bytes at the head of a frame that a device must find in the request itself.
+const MAX_HEADER: usize = ETH_L2_INLINE_HEADER_SIZE;
+
+impl Local<'_> {
+    /// The first bytes, as many as `header` has room for.
+    #[inline]
+    fn header<'h>(&self, op: &'static str, header: &'h mut [u8]) -> Result<&'h [u8]> {
+        if !header.is_empty() {
+            self.copy_header(op, header)?;
+        }
+        Ok(header)
+    }
+
+    fn copy_header(&self, op: &'static str, header: &mut [u8]) -> Result<()> {
+        let short = || {
+            let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
+            Error::refused(op, Errno::EINVAL, hint)
+        };
+        match self {
+            Self::Inline(bytes) => {
+                header.copy_from_slice(bytes.get(..header.len()).ok_or_else(short)?);
+            }
+            Self::Segments(segments) => {
+                let mut rest = header;
+                for segment in *segments {
+                    rest = segment.read_into(rest)?;
+                }
+                if !rest.is_empty() {
+                    return Err(short());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<'a> SendRequest<'a> {
@@ -108,7 +146,7 @@ impl<T: QpType> QueuePair<T> {
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         self.shared.object().context().check_origin(op)?;
-        if requests.len() > self.sends.ring().free() as usize {
+        if requests.len() > self.sends.free() as usize {
             return Err(full(op));
         }
         let fits = |request: &SendRequest<'_, T::Operation<'_>>| match request.data {
@@ -118,25 +156,27 @@ impl<T: QpType> QueuePair<T> {
         if !requests.iter().all(fits) {
             return Err(oversized(op));
         }
-        let first = self.sends.ring().next_slot();
+        let first = self.sends.next_slot();
+        let mut header = [0; MAX_HEADER];
         for request in requests {
             let mut wr =
                 SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
             let iova = request.operation.encode(&mut wr);
-            let slot = self.sends.ring().next_slot();
+            let slot = self.sends.next_slot();
             let held = &mut self.held;
+            let header = request.data.header(op, &mut header[..self.sends.inline_header()])?;
             let put = match request.data {
                 Local::Segments(segments) => {
                     Held::hold(held, slot, segments, request.operation.address());
-                    self.sends.put(wr, iova, Data::Pieces(segments.iter().map(Segment::sge)))
+                    self.sends.put(wr, iova, header, Data::Pieces(segments.iter().map(Segment::sge)))
                 }
                 Local::Inline(bytes) => {
                     Held::hold(held, slot, &[], request.operation.address());
-                    self.sends.put(wr, iova, Data::<std::iter::Empty<_>>::Inline(bytes))
+                    self.sends.put(wr, iova, header, Data::<std::iter::Empty<_>>::Inline(bytes))
                 }
             };
             if !put {
-                self.sends.ring().rewind();
+                self.sends.rewind();
                 return Err(oversized(op));
             }
         }
@@ -154,25 +194,33 @@ impl<T: QpType> QueuePair<T> {
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
         self.shared.object().context().check_origin(op)?;
-        if self.sends.ring().free() == 0 {
+        if self.sends.free() == 0 {
             return Err(full(op));
         }
-        let first = self.sends.ring().next_slot();
+        let first = self.sends.next_slot();
         Held::put(&mut self.held, first, regions.collect());
-        if !self.sends.put(wr, 0, Data::Pieces(std::iter::empty())) {
-            self.sends.ring().rewind();
+        if !self.put_nothing(wr) {
+            self.sends.rewind();
             return Err(oversized(op));
         }
         self.publish(op, first)
     }
 
+    /// Fills the next slot with a request without data; false when it does not fit.
+    pub(super) fn put_nothing(&mut self, wr: SendWr) -> bool {
+        let header = &[0; MAX_HEADER][..self.sends.inline_header()];
+        self.sends.put(wr, 0, header, Data::Pieces(std::iter::empty()))
+    }
+
     /// Shows the kernel what was put into the ring from slot `first` on.
     fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
-        self.sends.ring().publish();
+        if self.sends.publish() {
+            return Ok(());
+        }
         self.doorbell(op).map_err(|error| {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
-                self.sends.ring().retract(first);
+                self.sends.retract(first);
             }
             error.hinted_if(ErrorKind::InvalidInput, "the queue pair is not ready to send")
         })

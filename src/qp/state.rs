@@ -171,7 +171,14 @@ impl<T: QpType> QueuePair<T> {
                 Some(hint) => error.hinted(hint),
                 None => error,
             }
-        })
+        })?;
+        if attributes.mask().contains(QpAttrMask::STATE) {
+            self.sends.enter(request.qp_state);
+            if let Some(receives) = &mut self.receives {
+                receives.enter(request.qp_state);
+            }
+        }
+        Ok(())
     }
 
     /// Moves the queue pair to [`QpState::Error`]: everything posted completes as flushed.

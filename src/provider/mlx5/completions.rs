@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::{
+use uverbs_abi::mlx5::wqe::{
     CQE_INVALID, CQE_L3_OK, CQE_L4_OK, CQE_OWNER_MASK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND,
-    CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, Cqe64, ErrCqe,
+    Cqe64, ErrCqe,
 };
+use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp};
 use uverbs_abi::types::{WcFlags, wc_opcode};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -197,17 +198,18 @@ impl Completions {
         self.shared.place.entries - 1
     }
 
-    /// Hands up to `limit` completions to `take`, gives their places back at once, and says how many.
-    pub(crate) fn poll(&mut self, limit: usize, mut take: impl FnMut(Completion)) -> usize {
+    /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
+    /// many.
+    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
         let first = self.shared.next.load(Ordering::Relaxed);
         let (mut position, mut count) = (first, 0);
-        while count < limit {
+        while let Some(place) = places.get_mut(count) {
             let Some(entry) = self.shared.place.entry(position) else { break };
             if position == first {
                 self.look_for_changes();
             }
             if let Some(completion) = self.completion(&entry, position) {
-                take(completion);
+                *place = completion;
                 count += 1;
             }
             self.event_made(&entry);
@@ -215,12 +217,8 @@ impl Completions {
         }
         if position != first {
             self.shared.next.store(position, Ordering::Release);
-            let consumed = (position as u32 & 0xff_ffff).to_be();
-            self.shared.place.memory.store(
-                self.shared.place.record + CONSUMER,
-                consumed,
-                Ordering::Release,
-            );
+            let Place { memory, record, .. } = &self.shared.place;
+            memory.store(record + CONSUMER, (position as u32 & 0xff_ffff).to_be(), Ordering::Release);
         }
         count
     }
@@ -303,7 +301,7 @@ fn is_ipv4(cqe: &Cqe64) -> bool {
 
 /// `mlx5_handle_error_cqe`, cq.c, Linux 6.1.
 fn status(syndrome: u8) -> Status {
-    use uverbs_abi::mlx5 as abi;
+    use uverbs_abi::mlx5::wqe as abi;
     match syndrome {
         abi::SYNDROME_LOCAL_LENGTH_ERR => Status::LocalLength,
         abi::SYNDROME_LOCAL_QP_OP_ERR => Status::LocalQpOperation,

@@ -8,6 +8,8 @@ mod completions;
 mod receives;
 mod sends;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod track;
 
 use std::sync::atomic::{Ordering, fence};
@@ -16,7 +18,7 @@ use uverbs_abi::mlx5::{
     AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR, USER_INLINE_MODE_NONE,
 };
 
-pub(crate) use self::completions::{Completions, CqPlan};
+pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::shape::QpPlan;
@@ -58,7 +60,7 @@ impl Limits {
             cqe_size: if answer.cache_line_size == 128 { 128 } else { 64 },
             inline_header: match answer.eth_min_inline {
                 USER_INLINE_MODE_NONE => 0,
-                _ => uverbs_abi::mlx5::ETH_L2_INLINE_HEADER_SIZE,
+                _ => uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE,
             },
         }
     }

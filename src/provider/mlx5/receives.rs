@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use uverbs_abi::mlx5::{INVALID_LKEY, RCV_DBR, WqeDataSeg};
+use uverbs_abi::mlx5::wqe::{INVALID_LKEY, RCV_DBR, WqeDataSeg};
 use uverbs_abi::rxe::Sge;
 use zerocopy::IntoBytes;
 
@@ -28,6 +28,8 @@ pub(crate) struct Receives {
     pub(super) segments: u32,
     /// Counter of the next place.
     pub(super) head: u32,
+    /// Counter of the place behind the last that was published.
+    pub(super) published: u32,
     /// Whether the device may be told.
     pub(super) ready: bool,
     pub(super) track: Arc<Track>,
@@ -36,11 +38,7 @@ pub(crate) struct Receives {
 
 /// A piece of memory, as the device reads it.
 pub(super) fn data_segment(piece: &Sge) -> WqeDataSeg {
-    WqeDataSeg {
-        byte_count: piece.length.into(),
-        lkey: piece.lkey.into(),
-        addr: piece.addr.into(),
-    }
+    WqeDataSeg { byte_count: piece.length.into(), lkey: piece.lkey.into(), addr: piece.addr.into() }
 }
 
 impl Receives {
@@ -68,11 +66,12 @@ impl Receives {
         if self.places == 0 || count > self.segments as usize {
             return false;
         }
-        let written = pieces.enumerate().all(|(i, piece)| {
-            self.memory.write(start + i * size, data_segment(&piece).as_bytes())
-        });
+        let written = pieces
+            .enumerate()
+            .all(|(i, piece)| self.memory.write(start + i * size, data_segment(&piece).as_bytes()));
         let end = WqeDataSeg { byte_count: 0.into(), lkey: INVALID_LKEY.into(), addr: 0.into() };
-        let ended = count == self.segments as usize || self.memory.write(start + count * size, end.as_bytes());
+        let ended =
+            count == self.segments as usize || self.memory.write(start + count * size, end.as_bytes());
         if !written || !ended {
             return false;
         }
@@ -81,8 +80,14 @@ impl Receives {
         true
     }
 
+    /// Goes back to what was published: requests filled since are forgotten.
+    pub(crate) fn rewind(&mut self) {
+        self.head = self.published;
+    }
+
     /// Shows the device every place filled so far, as soon as it may see them.
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&mut self) {
+        self.published = self.head;
         if self.ready {
             let counter = (self.head & 0xffff).to_be();
             self.memory.store(self.record + 4 * RCV_DBR, counter, Ordering::Release);
@@ -98,7 +103,7 @@ impl Receives {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         self.ready = false;
-        self.head = 0;
+        (self.head, self.published) = (0, 0);
         self.track.receives.reset(self.queues.ends()[1]);
         self.memory.store(self.record + 4 * RCV_DBR, 0, Ordering::Release);
     }

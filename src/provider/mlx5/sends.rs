@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use uverbs_abi::mlx5::{
+use uverbs_abi::mlx5::wqe::{
     ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB, SND_DBR, WQE_CTRL_CQ_UPDATE,
     WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
 };
@@ -23,6 +23,7 @@ use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
 use crate::mapping::Mapping;
+use crate::provider::queues::Data;
 
 /// All segments have this size, or a multiple of it.
 const UNIT: usize = 16;
@@ -95,24 +96,35 @@ impl Sends {
         self.inline_header
     }
 
-    /// Fills the next place with a frame: `header`, of which there are none or [`Sends::inline_header`] bytes, and
-    /// then the pieces. False when they do not fit.
+    /// Fills the next place with a frame, whose first bytes are `header`: [`Sends::inline_header`] of them, which stand
+    /// in the request itself, and are left out of the pieces. False when it does not fit.
     #[must_use]
-    pub(crate) fn put(&mut self, wr: &SendWr, header: &[u8], pieces: impl Iterator<Item = Sge>) -> bool {
-        self.fill(wr, header, |writer| {
-            pieces.map(|piece| writer.put(data_segment(&piece).as_bytes())).all(|written| written)
-        })
-    }
-
-    /// Fills the next place with a frame that stands in the request itself. False when it does not fit.
-    #[must_use]
-    pub(crate) fn put_inline(&mut self, wr: &SendWr, frame: &[u8]) -> bool {
-        let Some((header, rest)) = frame.split_at_checked(self.inline_header) else { return false };
-        self.fill(wr, header, |writer| {
-            let head = (rest.len() as u32 | INLINE_SEG).to_be_bytes();
-            const { assert!(size_of::<u32>() == INLINE_HEAD) }
-            rest.is_empty() || (writer.put(&head) && writer.put(rest))
-        })
+    pub(crate) fn put(
+        &mut self,
+        wr: &SendWr,
+        header: &[u8],
+        data: Data<'_, impl Iterator<Item = Sge>>,
+    ) -> bool {
+        match data {
+            Data::Pieces(mut pieces) => {
+                let mut left_out = header.len() as u32;
+                self.fill(wr, header, |writer| {
+                    pieces.all(|piece| {
+                        let cut = left_out.min(piece.length);
+                        left_out -= cut;
+                        let rest =
+                            Sge { addr: piece.addr + u64::from(cut), length: piece.length - cut, ..piece };
+                        rest.length == 0 || writer.put(data_segment(&rest).as_bytes())
+                    })
+                })
+            }
+            Data::Inline(frame) => self.fill(wr, header, |writer| {
+                let rest = frame.get(header.len()..).unwrap_or_default();
+                let head = (rest.len() as u32 | INLINE_SEG).to_be_bytes();
+                const { assert!(size_of::<u32>() == INLINE_HEAD) }
+                rest.is_empty() || (writer.put(&head) && writer.put(rest))
+            }),
+        }
     }
 
     fn fill(&mut self, wr: &SendWr, header: &[u8], data: impl FnOnce(&mut Writer<'_>) -> bool) -> bool {

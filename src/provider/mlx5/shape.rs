@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::{
-    CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX, SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
-};
+use uverbs_abi::mlx5::wqe::{SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg};
+use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -163,6 +162,7 @@ impl QpPlan {
             places: self.request.rq_wqe_count,
             segments: self.cap.max_recv_sge,
             head: 0,
+            published: 0,
             ready: false,
             track: self.track,
             queues,

@@ -1,0 +1,67 @@
+//! What the queues of mlx5 need from their context.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
+use zerocopy::IntoBytes;
+
+use super::Context;
+use crate::command::Command;
+use crate::error::{Error, Result};
+use crate::provider::mlx5::{Limits, Registers};
+
+/// The state that all queues of a context share.
+#[derive(Debug)]
+pub(super) struct Mlx5 {
+    limits: Limits,
+    /// The page to which doorbells are written: made with the first queue, and the kernel's again when the device file
+    /// is closed. A doorbell is one store of eight bytes, so one page does for all threads.
+    registers: Mutex<Option<Registers>>,
+    /// The next number by which completions name a queue pair.
+    next_index: AtomicU32,
+}
+
+impl Mlx5 {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, registers: Mutex::default(), next_index: AtomicU32::new(0) }
+    }
+}
+
+impl Context {
+    /// Limits and registers, if the device is one of mlx5's.
+    pub(crate) fn mlx5(&self, op: &'static str) -> Result<Option<(&Limits, Registers)>> {
+        let Some(mlx5) = &self.0.mlx5 else { return Ok(None) };
+        let mut registers = mlx5.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        let registers = match &*registers {
+            Some(registers) => registers.clone(),
+            None => registers.insert(self.map_registers(op)?).clone(),
+        };
+        Ok(Some((&mlx5.limits, registers)))
+    }
+
+    /// A number for a queue pair of mlx5: 24 bits, not all ones; they come round.
+    pub(crate) fn next_index(&self) -> u32 {
+        let next = |mlx5: &Mlx5| mlx5.next_index.fetch_add(1, Ordering::Relaxed) % 0xff_ffff;
+        self.0.mlx5.as_ref().map_or(0, next)
+    }
+
+    /// `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`, main.c, Linux 6.1. Not cached, not write-combining: doorbells are
+    /// single stores.
+    fn map_registers(&self, op: &'static str) -> Result<Registers> {
+        let (mut offset, mut length, mut id) = (0_u64, 0_u32, 0_u32);
+        let mut command = Command::new("uar.alloc", uar::OBJECT, uar::method::ALLOC);
+        command
+            .new_handle(uar::alloc::HANDLE)
+            .value(uar::alloc::TYPE, uar_alloc_type::NC)
+            .output(uar::alloc::MMAP_OFFSET, offset.as_mut_bytes())
+            .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
+            .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
+        self.invoke(&mut command)?;
+        let page = self.0.transport.map(offset, length as usize).map_err(|errno| Error::kernel(op, errno))?;
+        if page.len() < 4096 {
+            return Err(Error::malformed(op, "a page of registers that is none"));
+        }
+        Ok(Registers { page, id })
+    }
+}

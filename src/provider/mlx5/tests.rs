@@ -1,0 +1,310 @@
+//! The queues against a device that the tests play.
+
+use std::sync::atomic::Ordering;
+
+use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_SEND, Cqe64, WqeCtrlSeg};
+use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq, CreateQp};
+use uverbs_abi::rxe::{SendWr, Sge};
+use uverbs_abi::types::{SendFlags, wc_opcode};
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{Completions, CqPlan, Limits, QpPlan, Receives, Registers, Sends};
+use crate::completion::{Completion, Status};
+use crate::mapping::Mapping;
+use crate::provider::queues::Data;
+
+/// A queue pair with one completion queue, and what the device sees of them.
+struct Bench {
+    sends: Sends,
+    receives: Receives,
+    queue: Completions,
+    registers: Mapping,
+    cq_memory: Mapping,
+    qp_memory: Mapping,
+    request: CreateQp,
+    cq_request: CreateCq,
+    /// Position of the next completion.
+    next: u32,
+}
+
+fn limits(eth_min_inline: u8) -> Limits {
+    Limits::new(&AllocUcontextResp {
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 32768,
+        max_recv_wr: 32768,
+        cache_line_size: 64,
+        eth_min_inline,
+        ..AllocUcontextResp::new_zeroed()
+    })
+}
+
+fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCap {
+    QpCap {
+        max_send_wr: sends,
+        max_recv_wr: receives,
+        max_send_sge: segments,
+        max_recv_sge: segments,
+        max_inline_data: inline,
+    }
+}
+
+impl Bench {
+    fn new(eth_min_inline: u8, wanted: &QpCap) -> Self {
+        let limits = limits(eth_min_inline);
+        let registers = Mapping::block(4096).unwrap();
+        let page = Registers { page: registers.clone(), id: 9 };
+        let mut plan = CqPlan::new("test", 7, &limits, page.clone()).unwrap();
+        let cq_request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
+        let cq_memory = plan.memory().clone();
+        let queue = plan.open();
+        let mut index = 40;
+        let mut plan = QpPlan::new("test", wanted, &limits, page, [queue.shared(); 2], || {
+            index += 1;
+            index
+        })
+        .unwrap();
+        let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
+        let qp_memory = plan.memory().clone();
+        let (sends, receives) = plan.open(0x1234);
+        Self { sends, receives, queue, registers, cq_memory, qp_memory, request, cq_request, next: 0 }
+    }
+
+    fn send(&mut self, wr_id: u64, pieces: &[Sge]) -> bool {
+        let wr = SendWr { wr_id, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
+        self.sends.put(&wr, &[], Data::Pieces(pieces.iter().copied()))
+    }
+
+    /// The device completes something.
+    fn complete(&mut self, opcode: u8, counter: u16, change: impl FnOnce(&mut Cqe64)) {
+        let mut cqe =
+            Cqe64 { srqn_uidx: self.request.uidx.into(), wqe_counter: counter.into(), ..Cqe64::new_zeroed() };
+        change(&mut cqe);
+        cqe.op_own = opcode << 4 | (self.next / 8 % 2) as u8 | cqe.op_own & 2;
+        let slot = self.next as usize % 8 * 64;
+        assert!(self.cq_memory.write(slot, cqe.as_bytes()));
+        self.next += 1;
+    }
+
+    fn poll(&mut self) -> Vec<(u64, Status)> {
+        let mut batch = Completion::batch::<16>();
+        let count = self.queue.poll(&mut batch);
+        batch[..count].iter().map(|completion| (completion.wr_id, completion.status)).collect()
+    }
+
+    /// The word of the queue pair's doorbell record: 0 receives, 1 sends.
+    fn counter(&self, word: usize) -> u32 {
+        let record = (self.request.db_addr - self.request.buf_addr) as usize;
+        u32::from_be(self.qp_memory.load(record + 4 * word, Ordering::Relaxed))
+    }
+
+    fn ring(&self, block: usize, len: usize) -> Vec<u8> {
+        let start = (self.request.sq_buf_addr - self.request.buf_addr) as usize;
+        let mut bytes = vec![0; len];
+        assert!(self.qp_memory.read(start + 64 * block, &mut bytes));
+        bytes
+    }
+
+    fn doorbell(&self, at: usize) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        assert!(self.registers.read(at, &mut bytes));
+        bytes
+    }
+}
+
+const PIECE: Sge = Sge { addr: 0x1122_3344_5566_7788, length: 0x99, lkey: 0xaabb_ccdd };
+
+#[test]
+fn a_send_is_laid_out_as_the_device_reads_it() {
+    let mut bench = Bench::new(1, &cap(4, 4, 2, 0));
+    assert!(bench.send(7, &[PIECE]));
+    assert_eq!(bench.counter(1), 0, "nothing is told before the doorbell");
+    bench.sends.publish();
+    assert_eq!(bench.counter(1), 1);
+    let wqe = bench.ring(0, 48);
+    assert_eq!(wqe[..16], *b"\x00\x00\x00\x0a\x00\x12\x34\x03\0\0\0\x08\0\0\0\0");
+    assert_eq!(wqe[16..32], [0; 16]);
+    assert_eq!(wqe[32..], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
+    assert_eq!(bench.doorbell(0x800), wqe[..8]);
+}
+
+#[test]
+fn the_first_bytes_of_a_frame_stand_in_the_request_where_the_device_wants_them() {
+    let mut bench = Bench::new(2, &cap(4, 4, 3, 64));
+    let header: [u8; 18] = std::array::from_fn(|i| i as u8 + 1);
+    let pieces = [Sge { length: 10, ..PIECE }, Sge { length: 100, ..PIECE }];
+    let wr = SendWr { wr_id: 1, ..SendWr::new_zeroed() };
+    assert!(bench.sends.put(&wr, &header, Data::Pieces(pieces.into_iter())));
+    let wqe = bench.ring(0, 64);
+    assert_eq!(wqe[7], 4, "sixteen bytes each: control, two for Ethernet, one piece");
+    assert_eq!(wqe[11], 0, "not signaled");
+    assert_eq!((&wqe[28..30], &wqe[30..48]), (&[0, 18][..], &header[..]));
+    assert_eq!(wqe[48..], *b"\x00\x00\x00\x5c\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x90");
+    let frame: [u8; 40] = std::array::from_fn(|i| i as u8 + 1);
+    let data = Data::<std::iter::Empty<_>>::Inline(&frame);
+    assert!(bench.sends.put(&wr, &frame[..18], data));
+    let wqe = bench.ring(1, 128);
+    assert_eq!(wqe[48..52], [0x80, 0, 0, 22]);
+    assert_eq!(wqe[52..74], frame[18..]);
+    assert_eq!(wqe[7], 5, "74 bytes are five times sixteen");
+    assert_eq!(bench.sends.next_slot(), 3, "it took two blocks");
+}
+
+#[test]
+fn a_request_goes_round_the_end_of_the_ring() {
+    // Requests of up to two blocks in a ring of four.
+    let mut bench = Bench::new(1, &cap(2, 1, 5, 0));
+    assert_eq!((bench.request.sq_wqe_count, bench.sends.free()), (4, 2));
+    let pieces: Vec<_> = (0..5).map(|lkey| Sge { lkey, ..PIECE }).collect();
+    // One block and two, and then two that begin in the last one.
+    assert!(bench.send(1, &pieces[..1]) && bench.send(2, &pieces));
+    bench.sends.publish();
+    assert_eq!(bench.sends.free(), 0);
+    bench.complete(CQE_REQ, 1, |_| {});
+    assert_eq!(bench.poll(), [(2, Status::Success)]);
+    assert_eq!(bench.sends.free(), 2);
+    assert!(bench.send(3, &pieces));
+    bench.sends.publish();
+    assert_eq!(bench.counter(1), 5);
+    let control = WqeCtrlSeg::read_from_bytes(&bench.ring(3, 16)).unwrap();
+    assert_eq!((control.opmod_idx_opcode.get(), control.qpn_ds.get() & 0xff), (3 << 8 | 0x0a, 7));
+    // The third piece is the first thing in the ring.
+    assert_eq!(bench.ring(0, 8), *b"\x00\x00\x00\x99\x00\x00\x00\x02");
+}
+
+#[test]
+fn receives_are_told_when_the_queue_pair_is_ready() {
+    let mut bench = Bench::new(1, &cap(1, 4, 2, 0));
+    assert_eq!((bench.request.rq_wqe_count, bench.request.rq_wqe_shift), (4, 5));
+    assert!(bench.receives.put(70, [PIECE].into_iter()));
+    bench.receives.publish();
+    assert_eq!(bench.counter(0), 0);
+    bench.receives.start();
+    assert_eq!(bench.counter(0), 1);
+    let mut wqe = [0; 32];
+    assert!(bench.qp_memory.read(0, &mut wqe));
+    assert_eq!(wqe[..16], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
+    assert_eq!(wqe[16..], *b"\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00");
+    assert!((71..74).all(|wr_id| bench.receives.put(wr_id, [PIECE; 2].into_iter())));
+    assert_eq!(bench.receives.free(), 0);
+    bench.receives.publish();
+    bench.complete(CQE_RESP_SEND, 0, |cqe| {
+        cqe.byte_cnt = 60.into();
+        cqe.sop_drop_qpn = 0x0055_6677.into();
+        cqe.timestamp = 99.into();
+    });
+    let mut batch = Completion::batch::<2>();
+    assert_eq!(bench.queue.poll(&mut batch), 1);
+    let got = batch[0];
+    assert_eq!((got.wr_id, got.len, got.immediate, got.timestamp), (70, 60, 0x55_6677, 99));
+    assert_eq!((got.opcode, got.qp_num, got.status), (wc_opcode::RECV, 0x1234, Status::Success));
+    assert_eq!(bench.receives.free(), 1);
+}
+
+#[test]
+fn a_queue_goes_round_and_tells_how_far_it_was_read() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let record = (bench.cq_request.db_addr - bench.cq_request.buf_addr) as usize;
+    for round in 0..10_u32 {
+        for i in 0..3 {
+            let counter = (round * 3 + i) as u16;
+            assert!(bench.send(counter.into(), &[PIECE]));
+            bench.complete(CQE_REQ, counter, |_| {});
+        }
+        let first = u64::from(round * 3);
+        assert_eq!(bench.poll(), [first, first + 1, first + 2].map(|wr_id| (wr_id, Status::Success)));
+        assert_eq!(bench.poll(), []);
+        let read = u32::from_be(bench.cq_memory.load(record, Ordering::Relaxed));
+        assert_eq!(read, round * 3 + 3);
+        assert_eq!(bench.sends.free(), 8);
+    }
+}
+
+#[test]
+fn errors_have_their_status() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    for (counter, (syndrome, status)) in
+        [(0x04, Status::LocalProtection), (0x05, Status::Flushed), (0x77, Status::General)]
+            .into_iter()
+            .enumerate()
+    {
+        assert!(bench.send(counter as u64, &[PIECE]));
+        // The syndrome of an error stands where the last byte of the timestamp is.
+        bench.complete(CQE_REQ_ERR, counter as u16, |cqe| cqe.timestamp = syndrome.into());
+        assert_eq!(bench.poll(), [(counter as u64, status)]);
+    }
+}
+
+#[test]
+fn what_was_posted_before_a_reset_is_forgotten() {
+    let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
+    assert!(bench.send(1, &[PIECE]) && bench.send(2, &[PIECE]));
+    bench.sends.publish();
+    bench.complete(CQE_REQ, 0, |_| {});
+    bench.complete(CQE_REQ, 1, |_| {});
+    bench.sends.reset();
+    assert_eq!((bench.counter(1), bench.sends.free()), (0, 4));
+    assert!(bench.send(3, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!(bench.poll(), [(3, Status::Success)]);
+}
+
+#[test]
+fn completions_of_a_queue_pair_that_is_gone_are_left_out() {
+    let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
+    assert!(bench.send(1, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    let Bench { sends, receives, mut queue, .. } = bench;
+    drop((sends, receives));
+    assert_eq!(queue.poll(&mut Completion::batch::<4>()), 0);
+}
+
+#[test]
+fn a_queue_is_armed_with_a_new_number_after_each_event() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let record = (bench.cq_request.db_addr - bench.cq_request.buf_addr) as usize;
+    let mut counter = 0;
+    let mut complete = |bench: &mut Bench, solicited: bool| {
+        assert!(bench.send(counter.into(), &[PIECE]));
+        bench.complete(CQE_REQ, counter, |cqe| cqe.op_own = u8::from(solicited) * 2);
+        assert_eq!(bench.poll().len(), 1);
+        counter += 1;
+    };
+    let armed = |bench: &Bench| u32::from_be(bench.cq_memory.load(record + 4, Ordering::Relaxed));
+    bench.queue.arm(false);
+    assert_eq!(armed(&bench), 0);
+    assert_eq!(bench.doorbell(0x20), [0; 8]);
+    bench.queue.arm(false);
+    assert_eq!(armed(&bench), 0, "no event yet");
+    complete(&mut bench, false);
+    bench.queue.arm(true);
+    assert_eq!(armed(&bench), 1 << 28 | 1 << 24 | 1);
+    assert_eq!(bench.doorbell(0x20), [0x11, 0, 0, 1, 0, 0, 0, 0]);
+    complete(&mut bench, false);
+    bench.queue.arm(true);
+    assert_eq!(armed(&bench), 1 << 28 | 1 << 24 | 2, "not a solicited one");
+    complete(&mut bench, true);
+    bench.queue.arm(false);
+    assert_eq!(armed(&bench), 2 << 28 | 3);
+}
+
+#[test]
+fn what_the_device_does_not_have_is_refused() {
+    let limits = limits(1);
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: 0 };
+    assert!(CqPlan::new("test", 0, &limits, page.clone()).is_err());
+    assert!(CqPlan::new("test", u32::MAX, &limits, page.clone()).is_err());
+    let queue = CqPlan::new("test", 1, &limits, page.clone()).unwrap().open();
+    for wanted in [
+        cap(32769, 1, 1, 0),
+        cap(1, 32769, 1, 0),
+        cap(1, 1, 62, 0),
+        cap(1, 1, 1, 1000),
+        cap(1, 1, u32::MAX, 0),
+        cap(u32::MAX, 1, 1, u32::MAX),
+    ] {
+        let plan = QpPlan::new("test", &wanted, &limits, page.clone(), [queue.shared(); 2], || 0);
+        assert!(plan.is_err(), "{wanted:?}");
+    }
+}
