@@ -216,7 +216,9 @@ impl<T: QpType> QueuePair<T> {
         }
         let first = self.sends.ring().next_slot();
         if let Some(held) = self.in_flight.sends.get_mut(first as usize) {
-            *held = Held { regions: regions.collect(), address: None };
+            held.regions.clear();
+            held.regions.extend(regions);
+            held.address = None;
         }
         if !self.sends.put(wr, 0, Data::Pieces(std::iter::empty())) {
             self.sends.ring().rewind();
