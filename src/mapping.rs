@@ -171,17 +171,12 @@ impl Mapping {
 /// # Safety
 /// `from` is valid for atomic reads of `to.len()` bytes, and so are the whole words that these are in.
 #[inline]
-unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
-    if !from.addr().get().is_multiple_of(4) || !to.len().is_multiple_of(4) {
+unsafe fn copy_out(from: NonNull<u8>, to: &mut [u8]) {
+    match to.as_chunks_mut::<4>() {
+        // SAFETY: by the caller's promise; `from` is aligned.
+        (words, []) if from.addr().get().is_multiple_of(4) => unsafe { copy_words_out(from, words) },
         // SAFETY: by the caller's promise.
-        return unsafe { copy_out_at_any(from, to) };
-    }
-    for word in to.as_chunks_mut::<4>().0 {
-        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
-        unsafe {
-            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
-            from = from.add(4);
-        }
+        _ => unsafe { copy_out_at_any(from, to) },
     }
 }
 
@@ -190,12 +185,37 @@ unsafe fn copy_out(mut from: NonNull<u8>, to: &mut [u8]) {
 /// # Safety
 /// `to` is valid for atomic reads and writes of `from.len()` bytes, and so are the whole words that these are in.
 #[inline]
-unsafe fn copy_in(mut to: NonNull<u8>, from: &[u8]) {
-    if !to.addr().get().is_multiple_of(4) || !from.len().is_multiple_of(4) {
+unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
+    match from.as_chunks::<4>() {
+        // SAFETY: by the caller's promise; `to` is aligned.
+        (words, []) if to.addr().get().is_multiple_of(4) => unsafe { copy_words_in(to, words) },
         // SAFETY: by the caller's promise.
-        return unsafe { copy_in_at_any(to, from) };
+        _ => unsafe { copy_in_at_any(to, from) },
     }
-    for word in from.as_chunks::<4>().0 {
+}
+
+/// Copies whole words out.
+///
+/// # Safety
+/// As [`copy_out`]; `from` is aligned if there is any word.
+#[inline]
+unsafe fn copy_words_out(mut from: NonNull<u8>, to: &mut [[u8; 4]]) {
+    for word in to {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            *word = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
+            from = from.add(4);
+        }
+    }
+}
+
+/// Copies whole words in.
+///
+/// # Safety
+/// As [`copy_in`]; `to` is aligned if there is any word.
+#[inline]
+unsafe fn copy_words_in(mut to: NonNull<u8>, from: &[[u8; 4]]) {
+    for word in from {
         // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
         unsafe {
             AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*word), Ordering::Relaxed);
@@ -204,10 +224,9 @@ unsafe fn copy_in(mut to: NonNull<u8>, from: &[u8]) {
     }
 }
 
-/// How many of `len` bytes at `place` come before the first whole word, and how many are in whole words.
-fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
-    let head = (place.addr().get().wrapping_neg() % 4).min(len);
-    (head, (len - head) / 4 * 4)
+/// How many of `len` bytes at `place` come before the first whole word.
+fn before_words(place: NonNull<u8>, len: usize) -> usize {
+    (place.addr().get().wrapping_neg() % 4).min(len)
 }
 
 /// [`copy_out`] of any alignment: a part of a word, whole words, a part of a word.
@@ -216,14 +235,14 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 /// As [`copy_out`].
 #[inline(never)]
 unsafe fn copy_out_at_any(from: NonNull<u8>, to: &mut [u8]) {
-    let (head, words) = parts(from, to.len());
-    let (first, rest) = to.split_at_mut(head);
-    let (middle, last) = rest.split_at_mut(words);
+    let (first, rest) = to.split_at_mut(before_words(from, to.len()));
+    let (words, last) = rest.as_chunks_mut();
     // SAFETY: the three are one behind the other, as long as `from` is valid; the second begins with a word.
     unsafe {
         copy_part_out(from, first);
-        copy_out(from.add(head), middle);
-        copy_part_out(from.add(head + words), last);
+        let from = from.add(first.len());
+        copy_words_out(from, words);
+        copy_part_out(from.add(4 * words.len()), last);
     }
 }
 
@@ -233,14 +252,14 @@ unsafe fn copy_out_at_any(from: NonNull<u8>, to: &mut [u8]) {
 /// As [`copy_in`].
 #[inline(never)]
 unsafe fn copy_in_at_any(to: NonNull<u8>, from: &[u8]) {
-    let (head, words) = parts(to, from.len());
-    let (first, rest) = from.split_at(head);
-    let (middle, last) = rest.split_at(words);
+    let (first, rest) = from.split_at(before_words(to, from.len()));
+    let (words, last) = rest.as_chunks();
     // SAFETY: the three are one behind the other, as long as `to` is valid; the second begins with a word.
     unsafe {
         copy_part_in(to, first);
-        copy_in(to.add(head), middle);
-        copy_part_in(to.add(head + words), last);
+        let to = to.add(first.len());
+        copy_words_in(to, words);
+        copy_part_in(to.add(4 * words.len()), last);
     }
 }
 
