@@ -21,7 +21,7 @@ pub struct Completion {
     pub len: u32,
     /// Number of the own queue pair.
     pub qp_num: u32,
-    /// Immediate data as it was on the wire, if `flags` has `WITH_IMM`: `u32::from_be` gives the sender's number; on the soft device, of a raw
+    /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has `WITH_IMM`: `u32::from_be` gives the sender's number; on the soft device, of a raw
     /// packet, the flow tag.
     pub immediate: u32,
     /// What else is valid.

@@ -44,6 +44,10 @@ impl Shared {
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.object.context()
+    }
 }
 
 impl Context {

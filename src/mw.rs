@@ -92,8 +92,8 @@ struct Bound {
     /// to end when the queue pair is destroyed, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c;
     /// __rxe_cleanup, rxe_pool.c, Linux 6.1).
     via: Option<Arc<qp::Shared>>,
-    /// Of the first byte, as a peer names it.
-    address: u64,
+    /// What the peer was or will be told.
+    remote: Remote,
 }
 
 /// What a window is to be bound to.
@@ -207,20 +207,22 @@ impl MemoryWindow {
     /// the peer may be posted right away.
     pub fn remote(&self) -> Option<Remote> {
         match &self.state {
-            State::Bound(bound) => Some(Remote { address: bound.address, rkey: self.key }),
+            State::Bound(bound) => Some(bound.remote),
             State::Free | State::Ending(_) => None,
         }
     }
 
-    /// Says that a key has been invalidated: by the peer, as a completion with the flag
+    /// Says that a key, as the peer was told it, has been invalidated: by the peer, as a completion with the flag
     /// [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE) tells, or by [`QueuePair::unbind`], which has completed. If
     /// it was that of this window, the window is free, lets go of its region, and answers true.
     pub fn invalidated(&mut self, key: u32) -> bool {
-        let is_mine = self.key == key && !matches!(self.state, State::Free);
-        if is_mine {
-            self.state = State::Free;
+        match &self.state {
+            State::Bound(bound) | State::Ending(bound) if bound.remote.rkey == key => {
+                self.state = State::Free;
+                true
+            }
+            _ => false,
         }
-        is_mine
     }
 
     /// Destroys the window, bound or not, and says how that went. A request that would bind it and that is still
@@ -296,7 +298,7 @@ impl<T: Binds> QueuePair<T> {
         window.state = State::Bound(Bound {
             region: bind.region.clone(),
             via: (window.kind == WindowType::Two).then(|| self.shared().clone()),
-            address: if is_zero_based { 0 } else { request.addr },
+            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: key },
         });
         Ok(())
     }

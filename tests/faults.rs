@@ -196,7 +196,11 @@ fn a_link_that_is_down_ends_traffic_and_one_that_is_up_again_carries_it() {
         assert_eq!(pair.events(), [EventKind::PortError]);
         pair.receive(3);
         pair.send(4).unwrap();
-        assert_eq!(pair.ends(1), [(4, Status::RetryExceeded)]);
+        Answers::of(target).is(
+            "a request on a link that is down",
+            pair.ends(1)[0],
+            (4, Status::RetryExceeded),
+        );
         assert_eq!(pair.one.state().unwrap(), QpState::Error);
         assert!(run("UVERBS_TEST_LINK", "up"));
         until("a port that is active", || state(&pair) == port_state::ACTIVE);

@@ -263,6 +263,10 @@ fn a_queue_of_another_open_device_is_refused() {
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
         let made = pd.rc(&cq).srq(&srq).create();
         refuses(made, ErrorKind::InvalidInput, EINVAL, "another open device");
+        let foreign = other.create_cq(4).unwrap();
+        for builder in [pd.rc(&foreign), pd.rc(&cq).receive_cq(&foreign)] {
+            refuses(builder.create(), ErrorKind::InvalidInput, EINVAL, "another open device");
+        }
     });
 }
 

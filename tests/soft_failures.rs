@@ -10,6 +10,7 @@ mod soft;
 mod verbs;
 
 use soft::*;
+use uverbs::soft::{Profile, SoftDevice};
 use uverbs_abi::types::{AccessFlags, SendFlags, qp_state, qp_type, wc_status, wr_opcode};
 use uverbs_abi::write::{ModifyQp, ReregMr, cmd};
 use verbs::*;

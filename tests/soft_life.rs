@@ -84,8 +84,8 @@ fn closing_cleans_up_whatever_depends_on_what() {
     done(&other, get_context());
     // Newer than the queue pair it is used by: cleaning up takes a second pass.
     done(&world.file, create_flow(world.qp, &[eth([2, 0, 0, 0, 0, 8]), count(world.bound)]));
-    let World { device, file, .. } = world;
-    drop(file);
+    let World { device, base, .. } = world;
+    drop(base);
     let left = device.resources();
     assert_eq!(left.contexts, 1);
     drop(other);
@@ -253,12 +253,12 @@ fn an_unplugged_device_lets_go_and_answers_nothing_else() {
     }
 
     let mut record = AsyncEventDesc::new_zeroed();
-    let mut events = std::fs::File::from(world.events.unwrap());
+    let mut events = std::fs::File::from(world.base.events.unwrap());
     events.read_exact(record.as_mut_bytes()).unwrap();
     assert_eq!((record.event_type, record.element), (event_type::DEVICE_FATAL, 0));
     // A completion channel has come to its end.
     assert_eq!(std::fs::File::from(channel_fd).read(&mut [0; 8]).unwrap(), 0);
-    drop((world.file, late));
+    drop((world.base.file, late));
     drop(events);
     assert!(world.device.resources().is_empty());
 }

@@ -129,8 +129,8 @@ proptest! {
             }
             world.device.inject(&frame);
         }
-        let World { device, file, .. } = world;
-        drop(file);
+        let World { device, base, .. } = world;
+        drop(base);
         prop_assert!(device.resources().is_empty());
     }
 }

@@ -74,6 +74,8 @@ fn bring(side: &Side, kind: u8, qp: &ring::Qp, state: u8) {
             ModifyQp { attr_mask: (mask | QpAttrMask::STATE).bits(), ..change(kind, qp.handle, 0x77, state) };
         assert_eq!(side.modify(&request), Ok(()), "to {state}");
     };
+    // One that was just told to drain is not to be told anything else.
+    until_drained(side, qp);
     go(qp_state::RESET, QpAttrMask::empty());
     match state {
         qp_state::RESET => {}
@@ -85,11 +87,15 @@ fn bring(side: &Side, kind: u8, qp: &ring::Qp, state: u8) {
     }
     if state == qp_state::SQD {
         go(qp_state::SQD, QpAttrMask::empty());
-        let start = Instant::now();
-        while side.query(qp).sq_draining != 0 {
-            assert!(start.elapsed() < Duration::from_secs(20), "still draining");
-            std::thread::yield_now();
-        }
+        until_drained(side, qp);
+    }
+}
+
+fn until_drained(side: &Side, qp: &ring::Qp) {
+    let start = Instant::now();
+    while side.query(qp).sq_draining != 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "still draining");
+        std::thread::yield_now();
     }
 }
 

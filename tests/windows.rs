@@ -182,6 +182,7 @@ fn the_key_of_an_unbound_window_opens_nothing_and_the_next_one_does() {
             assert_eq!(scene.window.remote(), None);
             let done = scene.two.completion();
             assert_eq!((done.wr_id, done.status), (8, Status::Success));
+            assert!(scene.window.invalidated(first.rkey) && !scene.window.invalidated(first.rkey));
             scene.bind(0..64, WRITE);
             let second = scene.remote();
             assert_ne!(first.rkey, second.rkey);

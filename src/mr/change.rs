@@ -35,7 +35,7 @@ const ACCESS: u32 = 1 << 2;
 impl MemoryRegion {
     /// Allows other accesses.
     ///
-    /// rxe has this since Linux 6.3.
+    /// rxe of Linux 6.1 does not have this, that of 6.12 does.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a combination of flags that the kernel refuses; and those
@@ -52,7 +52,7 @@ impl MemoryRegion {
 
     /// Moves the region to another protection domain of the same device file.
     ///
-    /// rxe has this since Linux 6.3.
+    /// rxe of Linux 6.1 does not have this, that of 6.12 does.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) or [`InvalidInput`](ErrorKind::InvalidInput) for a domain of another
@@ -83,7 +83,7 @@ impl MemoryRegion {
     /// Puts the region on another range of memory, seen by the device at `iova`, or at its address in this
     /// process. The old memory is let go.
     ///
-    /// rxe does not have this.
+    /// rxe does not have this, up to Linux 7.2.
     ///
     /// # Errors
     /// Those of [`register`](super::MemoryRegionBuilder::register), and those of every change.

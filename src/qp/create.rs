@@ -11,6 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
+use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
@@ -126,7 +127,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     /// # Errors
     /// [`PermissionDenied`](ErrorKind::PermissionDenied) for raw packets without `CAP_NET_RAW`;
     /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not have, such as raw packets on
-    /// rxe; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits.
+    /// rxe; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits, or queues of another open
+    /// device.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
@@ -135,8 +137,12 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let op = "qp.create";
         let context = self.pd.context();
         let srq = self.srq.map(|srq| srq.shared().clone());
-        if srq.as_ref().is_some_and(|srq| !srq.context().is_same(context)) {
-            let hint = "the shared receive queue belongs to another open device";
+        let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
+        let foreign = |other: &Context| !other.is_same(context);
+        if cqs.iter().any(|cq| foreign(cq.context()))
+            || srq.as_ref().is_some_and(|srq| foreign(srq.context()))
+        {
+            let hint = "a completion queue or the shared receive queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         let wanted = QpCap {
@@ -218,7 +224,6 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             receive_segments: if srq.is_some() { 0 } else { real.max_recv_sge },
             inline: real.max_inline_data,
         };
-        let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
         let shared = Shared {
             object,
             kept: Kept::default(),

@@ -61,7 +61,8 @@ impl RawConnection {
     /// The errno, a positive number.
     ///
     /// # Safety
-    /// The kernel believes what a command says. So of every command that is sent through this connection:
+    /// The kernel believes what a command says. So of every command that is sent through this connection, unless the
+    /// kernel refuses it before it reads or writes anything that is not there:
     /// - its header counts no more attributes than it has, and these are 16 at most;
     /// - no attribute is said to be longer than its memory;
     /// - where the kernel takes an address from (the data of an attribute for output or for more than eight bytes, and

@@ -50,6 +50,9 @@ const ON_RXE: &[Row] = &[
     // The event of a responder that breaks without a completion; 7.2 has one for a key or a right.
     ("the event of a remote access error", ALWAYS, (7, 2), "None"),
     ("the event of an invalid request", ALWAYS, NEVER, "None"),
+    // It finds no way out (`rxe_requester`, rxe_req.c): a local error.
+    ("a request on a link that is down", ALWAYS, (6, 12), "(4, LocalQpOperation)"),
+    ("a request on a link that is down", (6, 12), NEVER, "(4, Flushed)"),
     // It loses the completion and goes on; a card's queue is dead, and with it what completes to it.
     ("a full completion queue: a second event", ALWAYS, NEVER, "None"),
     ("a full completion queue: the sender", ALWAYS, NEVER, "\"RTS\""),

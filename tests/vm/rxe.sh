@@ -79,10 +79,9 @@ for transport in rc ud; do
     step "ping-$transport-both" ping_pair "$transport" ours ours
 done
 step ping-loopback ping_loopback
-for transport in rc ud; do
-    step "kill-$transport-client" kill_in_traffic "$transport" client
-    step "kill-$transport-server" kill_in_traffic "$transport" server
-done
+step kill-rc-client kill_in_traffic rc client
+step kill-rc-server kill_in_traffic rc server
+step kill-ud-client kill_in_traffic ud client
 step kill-loopback kill_both rc
 for binary in $UVERBS_TEST_BINS; do
     tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash

@@ -199,8 +199,8 @@ pub(crate) fn run(data: &[u8]) {
     };
     let everything = data.u8() & 1 != 0 && profile.counters && profile.flows;
     let (device, file) = if everything {
-        let World { device, file, .. } = World::with(profile);
-        (device, file)
+        let World { device, base, .. } = World::with(profile);
+        (device, base.file)
     } else {
         let device = SoftDevice::new(profile);
         let file = device.raw();

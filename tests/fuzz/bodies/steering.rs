@@ -91,7 +91,7 @@ pub(crate) fn run(data: &[u8]) {
             done(&world.file, destroy_flow(flow));
         }
     }
-    let World { device, file, .. } = world;
-    drop(file);
+    let World { device, base, .. } = world;
+    drop(base);
     assert!(device.resources().is_empty());
 }
