@@ -69,7 +69,7 @@ pub(crate) struct Object {
     live: bool,
     /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
     /// memory is leaked on purpose.
-    memory: Option<Mapping>,
+    memory: Option<Box<Mapping>>,
 }
 
 impl Object {
@@ -80,7 +80,7 @@ impl Object {
 
     /// The same, and keeps the memory that the device may write to as long as the object exists.
     pub(crate) fn holding(mut self, memory: Option<&Mapping>) -> Self {
-        self.memory = memory.cloned();
+        self.memory = memory.cloned().map(Box::new);
         self
     }
 
