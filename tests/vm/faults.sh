@@ -3,6 +3,7 @@
 #
 # Each survives if nothing hangs, nothing is left behind, and a new run works. Those that one process can test are in
 # tests/faults.rs, which finds the commands for it here.
+# shellcheck disable=SC2154,SC3045  # the variables are rxe.sh's and guest.sh's; dash and bash have `ulimit -l`
 
 # How the tests take the device and its link away and bring them back.
 export UVERBS_TEST_REMOVE="rdma link del $device"
