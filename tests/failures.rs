@@ -223,9 +223,7 @@ fn ends_of(side: &Side, count: usize) -> Vec<(u64, Status)> {
     }
     let mut ends: Vec<_> = all.iter().map(|wc| (wc.wr_id, Status::from(wc.status))).collect();
     // Sends and receives are flushed side by side.
-    if let Some(rest) = ends.get_mut(1..) {
-        rest.sort_by_key(|(wr_id, _)| *wr_id);
-    }
+    ends.sort_by_key(|(wr_id, status)| (*status == Status::Flushed, *wr_id));
     ends
 }
 

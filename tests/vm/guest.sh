@@ -6,6 +6,9 @@
 
 set -u
 OUT=$1
+# What the runner has to say.
+# shellcheck source=/dev/null
+. "$OUT/environment"
 export TMPDIR=/tmp RUST_BACKTRACE=1
 
 record() { # record NAME RESULT [DETAIL]
