@@ -53,7 +53,7 @@ const FLOW_TABLE_VALUES: &[(Field, u64)] = {
     use flow_table_prop_layout::*;
     &[
         (ft_support, 1), (flow_counter, 1), (flow_modify_en, 1), (modify_root, 1), (identified_miss_table_mode, 1), (flow_table_modify, 1),
-        (log_max_ft_size, LOG_TABLE_SIZE as u64), (max_ft_level, 64), (log_max_ft_num, 16), (log_max_flow, LOG_TABLE_SIZE as u64),
+        (log_max_ft_size, LOG_TABLE_SIZE as u64), (max_ft_level, 255), (log_max_ft_num, 16), (log_max_flow, LOG_TABLE_SIZE as u64),
         (log_max_flow_counter, 0), (log_max_destination, 8),
     ]
 };

@@ -245,7 +245,7 @@ pub(super) fn set_entry(device: &mut Device, input: &[u8], _: &mut [u8]) -> Resu
         _ => return Err(Status::BadParameter),
     };
     let is_new = before.is_none();
-    let entry = entry(input.part(set_fte_in::flow_context), before)?;
+    let entry = entry(input.rest(set_fte_in::flow_context), before)?;
     if !table.groups.get(&entry.group).ok_or(Status::BadResource)?.range.contains(&index) {
         return Err(Status::BadIndex);
     }

@@ -102,7 +102,7 @@ impl Table {
     /// # Errors
     /// `BadParameter` for a table that is too large.
     pub(crate) fn new(domain: Domain, level: u32, log_size: u32, miss: Miss) -> Result<Self, Status> {
-        if log_size > LOG_TABLE_SIZE || level > 64 {
+        if log_size > LOG_TABLE_SIZE {
             return Err(Status::BadParameter);
         }
         Ok(Self { domain, level, log_size, miss, groups: BTreeMap::new(), entries: BTreeMap::new() })
