@@ -216,3 +216,79 @@ fn in_pages(pages: &[u64], shift: u32, start: u64, offset: u64, len: u64) -> Res
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::BitsMut;
+    use crate::ifc::context::mkc;
+    use crate::memory::tests::memory;
+
+    const PD: u32 = 3;
+    const START: u64 = 0x7000_0800;
+
+    /// Keys 0x10 to 0x12: two pages that are apart, with an address of the process; the same read-only; a key of keys.
+    fn keys() -> Mkeys {
+        let mut keys = Mkeys::default();
+        let mut add = |index: u32, mode: u32, writes: bool, start: u64, len: u64, list: &[u8]| {
+            let mut input = vec![0; 272];
+            input.set(create_mkey_in::translations_octword_actual_size, list.len() as u32 / 16);
+            input.extend(list);
+            let context = input.part_mut(create_mkey_in::memory_key_mkey_entry);
+            let values = [(mkc::pd, PD), (mkc::lr, 1), (mkc::lw, writes.into()), (mkc::mkey_7_0, 0x55)];
+            values.into_iter().for_each(|(field, value)| context.set(field, value));
+            context.set(mkc::access_mode_1_0, mode);
+            context.set(mkc::log_page_size, 12_u32);
+            context.set(mkc::start_addr, start);
+            context.set(mkc::len, len);
+            keys.insert(index, &input)
+        };
+        let pages = [0x9000_u64.to_be_bytes(), 0x1003_u64.to_be_bytes()].concat();
+        add(0x10, 1, true, START, 0x1000, &pages).unwrap();
+        add(0x11, 1, false, START, 0x1000, &pages).unwrap();
+        let piece = |len: u32, key: u32, address: u64| {
+            [&len.to_be_bytes()[..], &key.to_be_bytes(), &address.to_be_bytes()].concat()
+        };
+        let pieces = [piece(8, 0x1055, START + 0x7fc), piece(4, 0x1055, START)].concat();
+        add(0x12, 2, true, 0, 12, &pieces).unwrap();
+        assert_eq!(add(0x13, 3, true, 0, 0, &[]), Err(Status::BadParameter));
+        keys
+    }
+
+    fn read(keys: &Mkeys, pd: u32, key: u32, address: u64, len: usize) -> Result<Vec<u8>, Denied> {
+        let memory = memory(&[(0x1000, 4096), (0x9000, 4096)]);
+        memory.write(0x9800, &[1, 2, 3, 4]).unwrap();
+        memory.write(0x9ffc, &[5, 6, 7, 8]).unwrap();
+        memory.write(0x1000, &[9, 10, 11, 12]).unwrap();
+        let mut bytes = vec![0; len];
+        let segment = Segment { len: len as u32, key, address };
+        keys.read(&memory, pd, segment, &mut bytes, Access::LocalRead).map(|()| bytes)
+    }
+
+    #[test]
+    fn addresses_go_through_pages_and_keys_of_keys() {
+        let keys = keys();
+        assert_eq!(read(&keys, PD, 0x1055, START, 4), Ok(vec![1, 2, 3, 4]));
+        assert_eq!(read(&keys, PD, 0x1055, START + 0x7fc, 8), Ok(vec![5, 6, 7, 8, 9, 10, 11, 12]));
+        assert_eq!(read(&keys, PD, 0x1255, 2, 8), Ok(vec![7, 8, 9, 10, 11, 12, 1, 2]));
+        assert_eq!(read(&keys, PD, keys.reserved(), 0x9ffc, 4), Ok(vec![5, 6, 7, 8]));
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_denied() {
+        let keys = keys();
+        assert_eq!(read(&keys, PD, 0x1056, START, 4), Err(Denied::NoKey));
+        assert_eq!(read(&keys, PD, 0x2055, START, 4), Err(Denied::NoKey));
+        assert_eq!(read(&keys, PD + 1, 0x1055, START, 4), Err(Denied::Domain));
+        assert_eq!(read(&keys, PD, 0x1055, START - 1, 4), Err(Denied::Range));
+        assert_eq!(read(&keys, PD, 0x1055, START + 0xffd, 4), Err(Denied::Range));
+        assert_eq!(read(&keys, PD, 0x1055, u64::MAX, 4), Err(Denied::Range));
+        assert_eq!(read(&keys, PD, 0x1255, 10, 4), Err(Denied::Range));
+        assert_eq!(read(&keys, PD, keys.reserved(), 0x5000, 4), Err(Denied::Memory));
+        let memory = memory(&[(0x9000, 4096)]);
+        let segment = Segment { len: 4, key: 0x1155, address: START };
+        assert_eq!(keys.write(&memory, PD, segment, &[0; 4], Access::LocalWrite), Err(Denied::Access));
+        let segment = Segment { key: 0x1055, ..segment };
+        assert_eq!(keys.write(&memory, PD, segment, &[0; 4], Access::LocalWrite), Ok(()));
+    }
+}

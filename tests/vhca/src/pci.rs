@@ -73,8 +73,10 @@ impl Config {
 
     /// Writes the command register, the addresses and the interrupt control; all else is read-only.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
-        for (at, byte) in (offset..).zip(data) {
-            let at = at as usize;
+        for (i, byte) in data.iter().enumerate() {
+            let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i)) else {
+                return;
+            };
             if matches!(at, 0x04 | 0x05 | 0x0c | 0x14..=0x17 | 0x3c | 0x83) {
                 self.bytes[at] = *byte;
             } else if at == 0x13 {

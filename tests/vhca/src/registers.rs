@@ -31,7 +31,8 @@ const SEND_STEP: u64 = 0x100;
 impl Device {
     /// Reads registers, which are big-endian words.
     pub(crate) fn read_bar(&mut self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data.iter_mut()) {
+        for (i, byte) in data.iter_mut().enumerate() {
+            let at = offset.wrapping_add(i as u64);
             // A counter that moves while it is read in parts would be read wrongly; drivers read whole words.
             let word = self.register(at & !3);
             *byte = word.to_be_bytes()[(at & 3) as usize];
@@ -60,7 +61,8 @@ impl Device {
     pub(crate) fn write_bar(&mut self, offset: u64, data: &[u8]) -> Option<u32> {
         let (words, _) = data.as_chunks::<4>();
         let mut rung = None;
-        for (at, word) in (offset..).step_by(4).zip(words) {
+        for (i, word) in words.iter().enumerate() {
+            let at = offset.wrapping_add(i as u64 * 4);
             let word = u32::from_be_bytes(*word);
             match at {
                 RING_ADDRESS_HIGH => {
@@ -79,7 +81,8 @@ impl Device {
 
     /// One word of a doorbell: those of two words come as one write of eight bytes, or as two of four.
     fn doorbell(&mut self, at: u64, word: u32) {
-        let before = self.half_doorbell.take().filter(|(first, _)| first + 4 == at).map(|(_, word)| word);
+        let before =
+            self.half_doorbell.take().filter(|(first, _)| first.wrapping_add(4) == at).map(|(_, word)| word);
         match at % PAGE {
             ARM_CQ => self.half_doorbell = Some((at, word)),
             inside if inside == ARM_CQ + 4 => {

@@ -125,11 +125,6 @@ impl Capabilities {
         }
     }
 
-    /// A general capability, as it is set.
-    pub(crate) fn general(&self, field: Field) -> u64 {
-        self.general[1].wide(field)
-    }
-
     fn find(&self, kind: u32, current: bool) -> Option<&[u8]> {
         match kind {
             GENERAL => Some(&self.general[usize::from(current)]),

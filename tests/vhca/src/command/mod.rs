@@ -31,7 +31,6 @@ use crate::ifc::command::{alloc_pd_in, alloc_pd_out};
 pub(crate) enum Status {
     BadOpcode = 0x02,
     BadParameter = 0x03,
-    BadSystemState = 0x04,
     BadResource = 0x05,
     Limit = 0x08,
     BadResourceState = 0x09,

@@ -12,11 +12,11 @@ use crate::ifc::context::{cqc, eqc, rqc, sqc, wq};
 use crate::object::{Handle, Kind};
 use crate::queue::{Cq, Eq, Rq, Sq, state};
 
-/// What a ring of work requests uses: its protection domain and, if it has one, its doorbell page.
+/// What a ring of work requests uses: its protection domain and its doorbell page, where it has them. The driver tests
+/// the doorbells with a queue that names no memory.
 pub(super) fn ring_uses(context: &[u8]) -> Vec<Handle> {
-    let uar = context.wide(wq::uar_page);
-    let uar = (uar != 0).then_some(Handle(Kind::Uar, uar));
-    [Handle(Kind::Pd, context.wide(wq::pd))].into_iter().chain(uar).collect()
+    let all = [Handle(Kind::Pd, context.wide(wq::pd)), Handle(Kind::Uar, context.wide(wq::uar_page))];
+    all.into_iter().filter(|handle| handle.1 != 0).collect()
 }
 
 pub(super) fn create_eq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {

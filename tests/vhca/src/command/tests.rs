@@ -4,8 +4,8 @@ use super::ring::{carry_out, xor};
 use super::*;
 use crate::bits::Field;
 use crate::ifc::command::{
-    alloc_flow_counter_in, create_cq_in, create_eq_in, create_mkey_in, query_flow_counter_in, query_flow_counter_out,
-    traffic_counter,
+    alloc_flow_counter_in, create_cq_in, create_eq_in, create_mkey_in, query_flow_counter_in,
+    query_flow_counter_out, traffic_counter,
 };
 use crate::ifc::context::{cqc, eqc, mkc};
 use crate::memory::tests::memory;

@@ -12,14 +12,20 @@ const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
 type Layout = BTreeMap<(String, String), (usize, usize)>;
 
 fn ours() -> Layout {
-    let rows = tables().flat_map(|(structure, fields)| fields.iter().map(move |(name, field)| (structure, name, field)));
-    rows.map(|(structure, name, field)| ((structure.to_string(), name.to_string()), (field.offset, field.width))).collect()
+    let rows = tables()
+        .flat_map(|(structure, fields)| fields.iter().map(move |(name, field)| (structure, name, field)));
+    rows.map(|(structure, name, field)| {
+        ((structure.to_string(), name.to_string()), (field.offset, field.width))
+    })
+    .collect()
 }
 
 fn golden() -> Layout {
     let lines = GOLDEN.lines().filter(|line| !line.starts_with('#'));
     let row = |line: &str| {
-        let [structure, name, offset, width] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let [structure, name, offset, width] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         let offset = usize::from_str_radix(offset.trim_start_matches("0x"), 16).expect("an offset");
         ((structure.to_owned(), name.to_owned()), (offset, width.parse().expect("a width")))
     };
@@ -33,7 +39,8 @@ fn the_tables_are_the_golden_list() {
 
 #[test]
 fn the_tables_are_those_of_the_kernels_header() {
-    let roots = std::env::var("UVERBS_LINUX_SOURCE").into_iter().chain(["/usr/src/linux-source-6.1".to_owned()]);
+    let roots =
+        std::env::var("UVERBS_LINUX_SOURCE").into_iter().chain(["/usr/src/linux-source-6.1".to_owned()]);
     let headers = roots.map(|root| PathBuf::from(root).join(HEADER));
     let Some(text) = headers.filter_map(|path| std::fs::read_to_string(path).ok()).next() else {
         eprintln!("skip: no {HEADER} in UVERBS_LINUX_SOURCE or /usr/src/linux-source-6.1");
@@ -90,7 +97,10 @@ impl Header {
         let mut at = 0;
         while at + 2 < words.len() {
             let is_union = words[at] == "union";
-            if (is_union || words[at] == "struct") && words[at + 1].starts_with("mlx5_ifc_") && words[at + 2] == "{" {
+            if (is_union || words[at] == "struct")
+                && words[at + 1].starts_with("mlx5_ifc_")
+                && words[at + 2] == "{"
+            {
                 let name = words[at + 1].clone();
                 at += 3;
                 let members = members(&words, &mut at);

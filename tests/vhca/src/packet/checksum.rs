@@ -74,7 +74,8 @@ pub(crate) fn complete(bytes: &mut [u8], headers: &Headers, l3: bool, l4: bool) 
         bytes[at..at + 2].fill(0);
         let checksum = transport_sum(bytes, headers).map_or(0, |(sum, _)| !fold(sum));
         // UDP has a zero for no checksum, and says zero by all ones.
-        let checksum = if checksum == 0 { 0xffff } else { checksum };
+        let is_udp = headers.outer.transport.is_some_and(|transport| !transport.is_tcp);
+        let checksum = if checksum == 0 && is_udp { 0xffff } else { checksum };
         bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 }

@@ -8,6 +8,8 @@ mod pcap;
 pub(crate) mod tests;
 
 pub(crate) use self::checksum::{complete, fcs, header_flags};
-pub(crate) use self::headers::{Address, Headers, Layer, Transport, VXLAN_PORT};
+#[cfg(test)]
+pub(crate) use self::headers::{Address, Transport};
+pub(crate) use self::headers::{Headers, Layer, VXLAN_PORT};
 pub(crate) use self::matching::{MATCH_SIZE, match_value, supported};
 pub(crate) use self::pcap::packets as pcap_packets;

@@ -5,13 +5,15 @@ mod eq;
 mod pages;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub(crate) use self::cq::{CompletionEntry, Cq, Opcode, Posted, Syndrome};
 pub(crate) use self::eq::{Eq, event};
 pub(crate) use self::pages::Pages;
 pub(crate) use self::receive::{Receive, ReceiveRing, Rq};
-pub(crate) use self::send::{Send, Sq, Work};
+pub(crate) use self::send::{Send, Sq};
 pub(crate) use self::work::{Segment, WorkRing};
 
 /// States of send and receive queues.
