@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Lane mlx5 of tests/vm/run: the kernel's mlx5 drivers on a virtual ConnectX.
 
 The device is tests/vhca, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
@@ -65,7 +66,8 @@ def prepare_qemu(runner):
             raise
         runner.say(f"{error}\nthe mirror does not answer: taking {cached[-1].parent.name} from the cache")
         return cached[-1]
-    root = home / version.removesuffix(".deb").replace("%3a", ":")
+    # A colon would end the directory in a library path.
+    root = home / version.removesuffix(".deb").replace("%3a", "-")
     if not root.exists():
         runner.say(f"downloading {root.name} with {len(archives) - 1} packages it needs")
         part = root.with_name(root.name + ".part")
