@@ -1,0 +1,158 @@
+//! Capabilities: what the driver is told the device can do.
+
+use super::Status;
+use crate::bits::{Bits, BitsMut, Field};
+use crate::device::Device;
+use crate::ifc::capability::{
+    cmd_hca_cap, flow_table_nic_cap, flow_table_prop_layout, per_protocol_networking_offload_caps,
+};
+use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
+use crate::steering::LOG_TABLE_SIZE;
+
+const GENERAL: u32 = 0;
+const ETHERNET: u32 = 1;
+const FLOW_TABLE: u32 = 7;
+
+/// Bytes of one kind of capability.
+const SIZE: usize = 4096;
+
+/// What a ConnectX-5 function without RoCE, without an embedded switch and without paging says. What is not listed is
+/// zero: each such field would bring a part of the driver that is not of interest here.
+#[rustfmt::skip]
+const GENERAL_VALUES: &[(Field, u64)] = {
+    use cmd_hca_cap::*;
+    &[
+        (port_type, 1), (num_ports, 1), (cqe_version, 1), (nic_flow_table, 1), (eth_net_offloads, 1),
+        // Without it a memory region is registered by a work request on a queue pair.
+        (umr_modify_entity_size_disabled, 1),
+        (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_moderation, 1), (end_pad, 1),
+        (log_max_qp_sz, 15), (log_max_qp, 16), (log_max_ra_req_qp, 4), (log_max_ra_res_qp, 4), (log_max_msg, 30),
+        (log_max_srq_sz, 14), (log_max_srq, 16), (log_max_cq_sz, 22), (log_max_cq, 16), (log_max_eq_sz, 22), (log_max_eq, 7),
+        (max_num_eqs, 64), (log_max_mkey, 16), (log_max_mrw_sz, 40), (log_max_klm_list_size, 16), (max_indirection, 4),
+        (log_max_pd, 16), (log_max_xrcd, 16), (log_max_transport_domain, 16), (log_max_mcg, 12),
+        (log_max_rq, 16), (log_max_sq, 16), (log_max_tir, 16), (log_max_tis, 16), (log_max_rmp, 16), (log_max_rqt, 16),
+        (log_max_rqt_size, 11), (log_max_tis_per_sq, 3), (log_max_wq_sz, 15),
+        (log_max_stride_sz_rq, 13), (log_min_stride_sz_rq, 4), (log_max_stride_sz_sq, 6), (log_min_stride_sz_sq, 6),
+        (max_wqe_sz_sq, 1024), (max_wqe_sz_rq, 512),
+        (uar_sz, 5), (log_pg_sz, 12), (num_of_uars_per_page, 1), (bf, 1), (log_bf_reg_size, 9),
+        (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff),
+        (log_max_vlan_list, 8), (log_max_current_uc_list, 5), (log_max_current_mc_list, 5), (log_max_l2_table, 10),
+        (device_frequency_mhz, 156), (device_frequency_khz, 156_250),
+    ]
+};
+
+#[rustfmt::skip]
+const ETHERNET_VALUES: &[(Field, u64)] = {
+    use per_protocol_networking_offload_caps::*;
+    // No large sends: that alone keeps the network interface, and with it a part of the driver, away.
+    &[(csum_cap, 1), (vlan_cap, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
+};
+
+#[rustfmt::skip]
+const FLOW_TABLE_VALUES: &[(Field, u64)] = {
+    use flow_table_prop_layout::*;
+    &[
+        (ft_support, 1), (flow_counter, 1), (flow_modify_en, 1), (modify_root, 1), (identified_miss_table_mode, 1), (flow_table_modify, 1),
+        (log_max_ft_size, LOG_TABLE_SIZE as u64), (max_ft_level, 255), (log_max_ft_num, 16), (log_max_flow, LOG_TABLE_SIZE as u64),
+        (log_max_flow_counter, 0), (log_max_destination, 8),
+    ]
+};
+
+/// The capabilities: what there is at most, and what is set.
+#[derive(Debug)]
+pub(crate) struct Capabilities {
+    general: [Vec<u8>; 2],
+    ethernet: Vec<u8>,
+    flow_table: Vec<u8>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        let filled = |values: &[(Field, u64)]| {
+            let mut bytes = vec![0; SIZE];
+            values.iter().for_each(|(field, value)| bytes.set(*field, *value));
+            bytes
+        };
+        let mut flow_table = vec![0; SIZE];
+        flow_table.set(flow_table_nic_cap::nic_rx_multi_path_tirs, 1_u32);
+        for domain in [
+            flow_table_nic_cap::flow_table_properties_nic_receive,
+            flow_table_nic_cap::flow_table_properties_nic_transmit,
+        ] {
+            for (field, value) in FLOW_TABLE_VALUES {
+                flow_table.set(field.within(domain), *value);
+            }
+            flow_table.part_mut(flow_table_prop_layout::ft_field_support.within(domain)).fill(0xff);
+        }
+        let general = filled(GENERAL_VALUES);
+        Self { general: [general.clone(), general], ethernet: filled(ETHERNET_VALUES), flow_table }
+    }
+}
+
+impl Capabilities {
+    /// Sets a field by the names of its structure and itself; the flow tables' fields for both directions.
+    ///
+    /// # Errors
+    /// A text that says which names there are.
+    pub(crate) fn set_by_name(&mut self, structure: &str, name: &str, value: u64) -> Result<(), String> {
+        let field =
+            crate::ifc::find(structure, name).ok_or_else(|| format!("no field {structure}.{name}"))?;
+        if field.width > 64 || field.width < 64 && value >> field.width != 0 {
+            return Err(format!("{structure}.{name} has {} bits", field.width));
+        }
+        match structure {
+            "cmd_hca_cap" => self.general.iter_mut().for_each(|bytes| bytes.set(field, value)),
+            "per_protocol_networking_offload_caps" => self.ethernet.set(field, value),
+            "flow_table_nic_cap" => self.flow_table.set(field, value),
+            "flow_table_prop_layout" => {
+                use flow_table_nic_cap::{
+                    flow_table_properties_nic_receive as rx, flow_table_properties_nic_transmit as tx,
+                };
+                [rx, tx].into_iter().for_each(|domain| self.flow_table.set(field.within(domain), value));
+            }
+            _ => return Err(format!("{structure} is no capability")),
+        }
+        Ok(())
+    }
+
+    /// Clears every bit of the fields that flows can match, or sets them.
+    pub(crate) fn set_match_fields(&mut self, byte: u8) {
+        use flow_table_nic_cap::{
+            flow_table_properties_nic_receive as rx, flow_table_properties_nic_transmit as tx,
+        };
+        for domain in [rx, tx] {
+            self.flow_table.part_mut(flow_table_prop_layout::ft_field_support.within(domain)).fill(byte);
+        }
+    }
+
+    fn find(&self, kind: u32, current: bool) -> Option<&[u8]> {
+        match kind {
+            GENERAL => Some(&self.general[usize::from(current)]),
+            ETHERNET => Some(&self.ethernet),
+            FLOW_TABLE => Some(&self.flow_table),
+            _ => None,
+        }
+    }
+}
+
+/// The low bit of the modifier tells what is set from what there is at most.
+pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let modifier = input.num(alloc_pd_in::op_mod);
+    if input.is(query_hca_cap_in::other_function) {
+        return Err(Status::BadParameter);
+    }
+    let found = device.capabilities.find(modifier >> 1, modifier & 1 == 1).ok_or(Status::BadParameter)?;
+    output.put(query_hca_cap_out::capability, found);
+    Ok(())
+}
+
+/// The driver may set the general capabilities; it sends back what it has read, with small changes.
+pub(super) fn set(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    if input.num(alloc_pd_in::op_mod) >> 1 != GENERAL {
+        return Err(Status::BadParameter);
+    }
+    let wanted = input.part(set_hca_cap_in::capability);
+    let len = wanted.len().min(SIZE);
+    device.capabilities.general[1][..len].copy_from_slice(&wanted[..len]);
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Commands about the function as a whole: its start and end, its ports and registers.
+
+use super::Status;
+use crate::bits::{Bits, BitsMut, Field};
+use crate::device::Device;
+use crate::ifc::command::{
+    access_register_in, access_register_out, alloc_pd_in, nic_vport_context, paos_reg, pmtu_reg, ptys_reg,
+    query_adapter_out, query_adapter_param_block, query_hca_vport_pkey_out, query_issi_out,
+    query_nic_vport_context_out, query_special_contexts_out, query_vport_state_out, set_issi_in,
+};
+
+/// Nothing to do: the device needs no pages of the host, and forgets the driver's version.
+pub(super) fn accept(_: &mut Device, _: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    Ok(())
+}
+
+pub(super) fn disable(device: &mut Device, _: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    device.drop_objects();
+    Ok(())
+}
+
+pub(super) fn query_issi(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    output.set(query_issi_out::current_issi, device.issi);
+    output.set(query_issi_out::supported_issi_dw0, 0b11_u32);
+    Ok(())
+}
+
+pub(super) fn set_issi(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let wanted = input.num(set_issi_in::current_issi);
+    if wanted > 1 {
+        return Err(Status::BadParameter);
+    }
+    device.issi = wanted;
+    Ok(())
+}
+
+pub(super) fn query_adapter(_: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let block = output.part_mut(query_adapter_out::query_adapter_struct);
+    block.set(query_adapter_param_block::ieee_vendor_id, 0x2c9_u32);
+    block.put(query_adapter_param_block::vsd_contd_psid, b"UVERBS_VHCA\0\0\0\0\0");
+    Ok(())
+}
+
+pub(super) fn query_vport_state(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    output.set(query_vport_state_out::admin_state, 1_u32);
+    output.set(query_vport_state_out::state, device.port_is_up);
+    Ok(())
+}
+
+pub(super) fn query_nic_vport(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = output.part_mut(query_nic_vport_context_out::nic_vport_context);
+    // Senders need not put headers into the work request.
+    context.set(nic_vport_context::min_wqe_inline_mode, 0_u32);
+    context.set(nic_vport_context::mtu, 1500_u32);
+    let [a, b, c, d, e, f] = device.mac;
+    let guid = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    context.set(nic_vport_context::node_guid, guid);
+    context.set(nic_vport_context::port_guid, guid);
+    context.set(nic_vport_context::system_image_guid, guid);
+    context.set(nic_vport_context::permanent_address, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+    Ok(())
+}
+
+pub(super) fn query_pkey(_: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    output.put(query_hca_vport_pkey_out::pkey, &[0, 0, 0xff, 0xff]);
+    Ok(())
+}
+
+pub(super) fn query_special_contexts(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    output.set(query_special_contexts_out::resd_lkey, device.mkeys.reserved());
+    output.set(query_special_contexts_out::null_mkey, 0_u32);
+    Ok(())
+}
+
+const PMTU: u32 = 0x5003;
+const PTYS: u32 = 0x5004;
+const PAOS: u32 = 0x5006;
+const NODE_DESCRIPTION: u32 = 0x6001;
+
+/// 25 Gb/s on one lane, by the bits of the register PTYS.
+const LINK_25G: u32 = 1 << 27;
+
+/// Registers can be read; what is written to one is accepted and has no effect.
+pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let id = input.num(access_register_in::register_id);
+    let wanted = input.part(access_register_in::register_data);
+    let is_read = input.num(alloc_pd_in::op_mod) == 1;
+    output.put(access_register_out::register_data, wanted);
+    let register = output.part_mut(access_register_out::register_data);
+    match id {
+        PMTU => {
+            for field in [pmtu_reg::max_mtu, pmtu_reg::admin_mtu, pmtu_reg::oper_mtu] {
+                register.set(field, 9978_u32);
+            }
+        }
+        PTYS if is_read => {
+            for field in [ptys_reg::eth_proto_capability, ptys_reg::eth_proto_admin, ptys_reg::eth_proto_oper]
+            {
+                register.set(field, LINK_25G);
+            }
+        }
+        PAOS => {
+            register.set(paos_reg::admin_status, 1_u32);
+            register.set(paos_reg::oper_status, if device.port_is_up { 1_u32 } else { 2 });
+        }
+        NODE_DESCRIPTION if is_read => {
+            let name = b"virtual ConnectX";
+            register.put(Field::new(0, 0), name);
+        }
+        PTYS | NODE_DESCRIPTION => {}
+        _ => return Err(Status::BadParameter),
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Commands through the ring, as a driver sends them: mailboxes, tokens, signatures, lengths, references.
+
+use super::ring::{carry_out, xor};
+use super::*;
+use crate::bits::Field;
+use crate::ifc::command::{
+    alloc_flow_counter_in, create_cq_in, create_eq_in, create_mkey_in, query_flow_counter_in,
+    query_flow_counter_out, traffic_counter,
+};
+use crate::ifc::context::{cqc, eqc, mkc};
+use crate::memory::tests::memory;
+
+const RING: u64 = 0x10_000;
+const INPUT: u64 = 0x20_000;
+const OUTPUT: u64 = 0x30_000;
+
+/// A driver with a device: it writes commands as the kernel does.
+struct Driver {
+    device: Device,
+    token: u8,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let mut device = Device::new(Capabilities::default());
+        device.memory = memory(&[(RING, 0x10_000), (INPUT, 0x10_000), (OUTPUT, 0x10_000)]);
+        device.commands.address = RING;
+        Self { device, token: 0x5a }
+    }
+
+    /// Writes a chain of mailboxes of this many bytes, with a distance of 1024 between them.
+    fn chain(&self, base: u64, bytes: &[u8]) {
+        for (number, part) in bytes.chunks(512).enumerate() {
+            let address = base + number as u64 * 1024;
+            let mut block = [0; 576];
+            block[..part.len()].copy_from_slice(part);
+            block[560..568].copy_from_slice(&(address + 1024).to_be_bytes());
+            block[568..572].copy_from_slice(&(number as u32).to_be_bytes());
+            block[573] = self.token;
+            self.device.memory.write(address, &block).unwrap();
+        }
+    }
+
+    /// The entry of a command, with everything but its signature.
+    fn entry(&self, input: &[u8], output: usize) -> [u8; 64] {
+        let mut entry = [0; 64];
+        entry[0] = 7;
+        entry[4..8].copy_from_slice(&(input.len() as u32).to_be_bytes());
+        entry[8..16].copy_from_slice(&INPUT.to_be_bytes());
+        let inline = input.len().min(16);
+        entry[16..16 + inline].copy_from_slice(&input[..inline]);
+        entry[48..56].copy_from_slice(&OUTPUT.to_be_bytes());
+        entry[56..60].copy_from_slice(&(output as u32).to_be_bytes());
+        entry[60] = self.token;
+        entry[63] = 1;
+        entry
+    }
+
+    /// Sends an entry and answers how it was delivered, and the output.
+    fn send(&mut self, mut entry: [u8; 64], output: usize) -> (u8, Vec<u8>) {
+        entry[61] = !xor(&entry);
+        self.device.memory.write(RING, &entry).unwrap();
+        carry_out(&mut self.device, 0).unwrap();
+        self.device.memory.read(RING, &mut entry).unwrap();
+        assert_eq!(entry[63] & 1, 0, "the command is the driver's again");
+        assert_eq!(xor(&entry), 0xff, "it is signed");
+        let mut answer = entry[32..48].to_vec();
+        answer.truncate(output);
+        for number in 0..output.saturating_sub(16).div_ceil(512) {
+            let mut block = [0; 576];
+            self.device.memory.read(OUTPUT + number as u64 * 1024, &mut block).unwrap();
+            if entry[63] == 0 {
+                assert_eq!((xor(&block), xor(&block[512..575])), (0xff, 0xff), "the mailbox is signed");
+            }
+            answer.extend(&block[..(output - answer.len()).min(512)]);
+        }
+        (entry[63] >> 1, answer)
+    }
+
+    /// Carries out a command and answers its output.
+    fn run(&mut self, input: &[u8], output: usize) -> Vec<u8> {
+        self.chain(INPUT, input.get(16..).unwrap_or_default());
+        self.chain(OUTPUT, &vec![0xee; output.saturating_sub(16)]);
+        let (delivery, answer) = self.send(self.entry(input, output), output);
+        assert_eq!(delivery, 0);
+        answer
+    }
+
+    /// Carries out a command of the shortest kind on an object, and answers its status and number.
+    fn short(&mut self, opcode: u32, number: u32) -> (u32, u32) {
+        let mut input = [0; 16];
+        input.set(alloc_pd_in::opcode, opcode);
+        input.set(object::NUMBER, number);
+        let output = self.run(&input, 16);
+        (output.num(alloc_pd_out::status), output.num(object::NUMBER))
+    }
+
+    fn long(&mut self, input: &[u8]) -> (u32, u32) {
+        let output = self.run(input, 16);
+        (output.num(alloc_pd_out::status), output.num(object::NUMBER))
+    }
+}
+
+fn input(opcode: u32, len: usize) -> Vec<u8> {
+    let mut input = vec![0; len];
+    input.set(alloc_pd_in::opcode, opcode);
+    input
+}
+
+const OK: u32 = 0;
+const ALLOC_PD: u32 = 0x800;
+const DEALLOC_PD: u32 = 0x801;
+
+#[test]
+fn a_command_goes_through_mailboxes_both_ways() {
+    let mut driver = Driver::new();
+    // General capabilities, current: 4112 bytes of answer in nine mailboxes.
+    let mut query = input(0x100, 16);
+    query.set(alloc_pd_in::op_mod, 1_u32);
+    let answer = driver.run(&query, 4112);
+    let field = crate::ifc::capability::cmd_hca_cap::cqe_version;
+    assert_eq!(answer[16..].num(field), 1);
+    let mut set = input(0x109, 4112);
+    set[16..].copy_from_slice(&answer[16..]);
+    set[16..].set(field, 0_u32);
+    assert_eq!(driver.long(&set).0, OK);
+    assert_eq!(driver.run(&query, 4112)[16..].num(field), 0);
+    // What there is at most does not change.
+    query.set(alloc_pd_in::op_mod, 0_u32);
+    assert_eq!(driver.run(&query, 4112)[16..].num(field), 1);
+}
+
+#[test]
+fn what_is_wrong_with_an_entry_is_said() {
+    let mut driver = Driver::new();
+    let set = input(0x109, 1100);
+    let whole = driver.entry(&set, 600);
+    let with = |change: &dyn Fn(&mut [u8; 64])| {
+        let mut entry = whole;
+        change(&mut entry);
+        entry
+    };
+    let mut try_entry = |entry: [u8; 64]| {
+        driver.chain(INPUT, &set[16..]);
+        driver.chain(OUTPUT, &[0; 584]);
+        driver.send(entry, 600).0
+    };
+    assert_eq!(try_entry(whole), 0);
+    assert_eq!(try_entry(with(&|entry| entry[0] = 6)), 0x10);
+    assert_eq!(try_entry(with(&|entry| entry[60] ^= 1)), 0x2, "the token of a mailbox is another");
+    assert_eq!(try_entry(with(&|entry| entry[8..16].fill(0xff))), 0x5);
+    assert_eq!(try_entry(with(&|entry| entry[8..16].copy_from_slice(&0x9_0000_u64.to_be_bytes()))), 0x5);
+    assert_eq!(try_entry(with(&|entry| entry[48..56].fill(0))), 0x4);
+    assert_eq!(try_entry(with(&|entry| entry[4..8].fill(0xff))), 0x7);
+    assert_eq!(try_entry(with(&|entry| entry[56..60].fill(0))), 0x8);
+    // The second mailbox of a chain has to have number 1.
+    let second = INPUT + 1024;
+    assert_eq!(try_entry(with(&|entry| entry[8..16].copy_from_slice(&second.to_be_bytes()))), 0x3);
+}
+
+#[test]
+fn a_signature_is_checked() {
+    let mut driver = Driver::new();
+    let mut entry = driver.entry(&input(ALLOC_PD, 16), 16);
+    entry[61] = !xor(&entry) ^ 1;
+    driver.device.memory.write(RING, &entry).unwrap();
+    carry_out(&mut driver.device, 0).unwrap();
+    driver.device.memory.read(RING, &mut entry).unwrap();
+    assert_eq!(entry[63], 0x1 << 1);
+}
+
+#[test]
+fn lengths_and_opcodes_are_checked() {
+    let mut driver = Driver::new();
+    assert_eq!(driver.short(0xfff, 0).0, Status::BadOpcode as u32);
+    assert_eq!(driver.long(&input(0x400, 64)).0, Status::BadInputLength as u32);
+    let output = driver.run(&input(0x10a, 16), 16);
+    assert_eq!(output.num(alloc_pd_out::status), Status::BadOutputLength as u32);
+    for command in COMMANDS {
+        // Every command is refused when it is shorter than it has to be, and none breaks on zeros.
+        let short = input(command.opcode.into(), command.input - 1);
+        assert_eq!(driver.long(&short).0, Status::BadInputLength as u32, "{}", command.name);
+        driver.run(&input(command.opcode.into(), command.input), command.output);
+    }
+}
+
+#[test]
+fn objects_in_use_are_not_destroyed() {
+    let mut driver = Driver::new();
+    let (_, pd) = driver.short(ALLOC_PD, 0);
+    let mut mkey = input(0x200, 272);
+    mkey.part_mut(create_mkey_in::memory_key_mkey_entry).set(mkc::pd, pd);
+    let (status, key) = driver.long(&mkey);
+    assert_eq!(status, OK);
+    assert_eq!(driver.short(DEALLOC_PD, pd).0, Status::BadResourceState as u32);
+    assert_eq!(driver.short(0x202, key).0, OK);
+    assert_eq!(driver.short(0x202, key).0, Status::BadResource as u32);
+    assert_eq!(driver.short(DEALLOC_PD, pd).0, OK);
+    assert_eq!(driver.long(&mkey).0, Status::BadResource as u32);
+}
+
+#[test]
+fn a_queue_of_completions_needs_its_events_and_its_doorbell_page() {
+    let mut driver = Driver::new();
+    let (_, uar) = driver.short(0x802, 0);
+    let mut eq = input(0x301, 280);
+    eq.part_mut(create_eq_in::eq_context_entry).set(eqc::uar_page, uar);
+    let output = driver.run(&eq, 16);
+    assert_eq!(output.num(alloc_pd_out::status), OK);
+    let eqn = output.num(crate::ifc::command::create_eq_out::eq_number);
+    let mut cq = input(0x400, 280);
+    let context = cq.part_mut(create_cq_in::cq_context);
+    context.set(cqc::uar_page, uar);
+    context.set(cqc::c_eqn_or_apu_element, eqn);
+    let (status, cqn) = driver.long(&cq);
+    assert_eq!(status, OK);
+    assert_eq!(driver.short(0x803, uar).0, Status::BadResourceState as u32);
+    assert_eq!(driver.short(0x401, cqn).0, OK);
+    // A list of pages that is too short for the size.
+    cq.part_mut(create_cq_in::cq_context).set(cqc::log_cq_size, 8_u32);
+    assert_eq!(driver.long(&cq).0, Status::BadInputLength as u32);
+}
+
+#[test]
+fn counters_come_one_by_one_and_in_bulk() {
+    let mut driver = Driver::new();
+    let id = |output: &[u8]| output.num(crate::ifc::command::alloc_flow_counter_out::flow_counter_id);
+    let one = id(&driver.run(&input(0x939, 16), 16));
+    let mut alloc = input(0x939, 16);
+    alloc.set(alloc_flow_counter_in::flow_counter_bulk, 1_u32);
+    let bulk = id(&driver.run(&alloc, 16));
+    assert_eq!(bulk % 128, 0);
+    driver.device.counters.count(one, 60);
+    driver.device.counters.count(bulk + 127, 100);
+    let mut query = input(0x93b, 32);
+    query.set(query_flow_counter_in::flow_counter_id, bulk);
+    query.set(query_flow_counter_in::num_of_counters, 128_u32);
+    let output = driver.run(&query, 16 + 128 * 16);
+    let Field { offset, .. } = query_flow_counter_out::flow_statistics;
+    let last = Field::new(offset + 127 * 128, 0);
+    assert_eq!(output.num(traffic_counter::packets.within(last)), 1);
+    assert_eq!(output.num(traffic_counter::octets.within(last)), 100);
+    assert_eq!(driver.run(&query, 1024).num(alloc_pd_out::status), Status::BadOutputLength as u32);
+    query.set(query_flow_counter_in::num_of_counters, 129_u32);
+    assert_eq!(driver.run(&query, 4096).num(alloc_pd_out::status), Status::BadResource as u32);
+    let mut dealloc = input(0x93a, 16);
+    dealloc.set(crate::ifc::command::alloc_flow_counter_out::flow_counter_id, bulk);
+    assert_eq!(driver.run(&dealloc, 16).num(alloc_pd_out::status), OK);
+    assert_eq!(driver.device.counters.list().count(), 1);
+}
+
+#[test]
+fn commands_fail_as_often_as_asked() {
+    let mut driver = Driver::new();
+    driver.device.faults.fail(ALLOC_PD as u16, Fault { status: 8, syndrome: 0x77, times: 2 });
+    let output = driver.run(&input(ALLOC_PD, 16), 16);
+    assert_eq!((output.num(alloc_pd_out::status), output.num(alloc_pd_out::syndrome)), (8, 0x77));
+    assert_eq!(driver.short(ALLOC_PD, 0).0, 8);
+    assert_eq!(driver.short(ALLOC_PD, 0).0, OK);
+    assert_eq!(driver.device.trace.counts().collect::<Vec<_>>(), [(ALLOC_PD as u16, 3)]);
+    assert_eq!(driver.device.trace.lines().count(), 3);
+}

@@ -1,0 +1,252 @@
+//! Commands about pools of receive requests, transport interfaces, tables of queues, and queue pairs.
+
+use super::Status;
+use super::object::{NUMBER, named};
+use super::queue::ring_uses;
+use crate::bits::{Bits, BitsMut, Field};
+use crate::device::Device;
+use crate::ifc::command::{
+    alloc_pd_in, create_qp_in, create_rmp_in, create_rqt_in, create_srq_in, create_tir_in, create_tis_in,
+    create_xrc_srq_in, modify_rqt_in, modify_tir_in, query_qp_out, query_rmp_out, query_rqt_out,
+    query_srq_out, query_tir_out, query_tis_out, query_xrc_srq_out, rst2init_qp_in,
+};
+use crate::ifc::context::{qpc, rmpc, srqc, tirc, tisc, xrc_srqc};
+use crate::object::{Handle, Kind};
+use crate::queue::{ReceiveRing, WorkRing};
+use crate::rss::{Rqt, Target, Tir};
+
+/// An object that may be none: number 0.
+fn optional(kind: Kind, number: u64) -> Option<Handle> {
+    (number != 0).then_some(Handle(kind, number))
+}
+
+/// Makes an object of which the context is kept for queries.
+fn remember(
+    device: &mut Device,
+    kind: Kind,
+    uses: Vec<Handle>,
+    context: &[u8],
+    output: &mut [u8],
+) -> Result<u32, Status> {
+    let number = device.objects.create(kind, uses)?;
+    device.contexts.insert(Handle(kind, number.into()), context.to_vec());
+    output.set(NUMBER, number);
+    Ok(number)
+}
+
+fn recall(device: &Device, kind: Kind, input: &[u8], field: Field, output: &mut [u8]) -> Result<(), Status> {
+    let context = device.contexts.get(&named(kind, input)).ok_or(Status::BadResource)?;
+    output.put(field, context);
+    Ok(())
+}
+
+fn forget(device: &mut Device, kind: Kind, input: &[u8]) -> Result<u32, Status> {
+    device.objects.destroy(named(kind, input))?;
+    device.contexts.remove(&named(kind, input));
+    Ok(input.num(NUMBER))
+}
+
+pub(super) fn create_rmp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = input.rest(create_rmp_in::ctx);
+    let ring = WorkRing::new(context.rest(rmpc::wq))?;
+    let number = remember(device, Kind::Rmp, ring_uses(context.rest(rmpc::wq)), context, output)?;
+    device.pools.insert(number, ReceiveRing::new(ring));
+    Ok(())
+}
+
+pub(super) fn query_rmp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::Rmp, input, query_rmp_out::rmp_context, output)
+}
+
+pub(super) fn destroy_rmp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let number = forget(device, Kind::Rmp, input)?;
+    device.pools.remove(&number);
+    Ok(())
+}
+
+pub(super) fn create_srq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = input.part(create_srq_in::srq_context_entry);
+    let ring = WorkRing::shared(context, input.part(create_srq_in::pas))?;
+    let number =
+        remember(device, Kind::Srq, vec![Handle(Kind::Pd, context.wide(srqc::pd))], context, output)?;
+    device.pools.insert(number, ReceiveRing::new(ring));
+    Ok(())
+}
+
+pub(super) fn query_srq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::Srq, input, query_srq_out::srq_context_entry, output)
+}
+
+pub(super) fn destroy_srq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let number = forget(device, Kind::Srq, input)?;
+    device.pools.remove(&number);
+    Ok(())
+}
+
+pub(super) fn create_xrc_srq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = input.part(create_xrc_srq_in::xrc_srq_context_entry);
+    let ring = WorkRing::shared_xrc(context, input.part(create_xrc_srq_in::pas))?;
+    let mut uses = vec![Handle(Kind::Pd, context.wide(xrc_srqc::pd))];
+    uses.extend(optional(Kind::Cq, context.wide(xrc_srqc::cqn)));
+    uses.extend(optional(Kind::Xrcd, context.wide(xrc_srqc::xrcd)));
+    let number = remember(device, Kind::XrcSrq, uses, context, output)?;
+    device.pools.insert(number, ReceiveRing::new(ring));
+    Ok(())
+}
+
+pub(super) fn query_xrc_srq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::XrcSrq, input, query_xrc_srq_out::xrc_srq_context_entry, output)
+}
+
+pub(super) fn destroy_xrc_srq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let number = forget(device, Kind::XrcSrq, input)?;
+    device.pools.remove(&number);
+    Ok(())
+}
+
+pub(super) fn create_tis(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = input.part(create_tis_in::ctx);
+    let uses = vec![Handle(Kind::TransportDomain, context.wide(tisc::transport_domain))];
+    remember(device, Kind::Tis, uses, context, output).map(drop)
+}
+
+/// Nothing that can be changed has an effect here.
+pub(super) fn modify_tis(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    device.objects.expect(named(Kind::Tis, input))
+}
+
+pub(super) fn query_tis(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::Tis, input, query_tis_out::tis_context, output)
+}
+
+pub(super) fn destroy_tis(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    forget(device, Kind::Tis, input).map(drop)
+}
+
+fn tir_uses(tir: &Tir) -> Vec<Handle> {
+    let target = match &tir.target {
+        Target::Queue(queue) => Handle(Kind::Rq, (*queue).into()),
+        Target::Table { number, .. } => Handle(Kind::Rqt, (*number).into()),
+    };
+    vec![Handle(Kind::TransportDomain, tir.context.wide(tirc::transport_domain)), target]
+}
+
+pub(super) fn create_tir(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let tir = Tir::new(input.part(create_tir_in::ctx))?;
+    let number = device.objects.create(Kind::Tir, tir_uses(&tir))?;
+    device.tirs.insert(number, tir);
+    output.set(NUMBER, number);
+    Ok(())
+}
+
+/// Bits say which parts change: 2 the hash, 3 the self-loopback block.
+pub(super) fn modify_tir(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    const HASH: u64 = 1 << 2;
+    let tir = device.tirs.get_mut(&input.num(NUMBER)).ok_or(Status::BadResource)?;
+    if input.wide(modify_tir_in::bitmask) & HASH != 0 {
+        let wanted = Tir::new(input.part(modify_tir_in::ctx))?;
+        let (Target::Table { hash, .. }, Target::Table { hash: new, .. }) = (&mut tir.target, wanted.target)
+        else {
+            return Err(Status::BadParameter);
+        };
+        *hash = new;
+    }
+    Ok(())
+}
+
+pub(super) fn query_tir(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let tir = device.tirs.get(&input.num(NUMBER)).ok_or(Status::BadResource)?;
+    output.put(query_tir_out::tir_context, &tir.context);
+    Ok(())
+}
+
+pub(super) fn destroy_tir(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    device.objects.destroy(named(Kind::Tir, input))?;
+    device.tirs.remove(&input.num(NUMBER));
+    Ok(())
+}
+
+fn rqt_uses(table: &Rqt) -> Vec<Handle> {
+    table.queues.iter().map(|queue| Handle(Kind::Rq, (*queue).into())).collect()
+}
+
+pub(super) fn create_rqt(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = input.rest(create_rqt_in::rqt_context);
+    let table = Rqt::new(context)?;
+    let number = remember(device, Kind::Rqt, rqt_uses(&table), context, output)?;
+    device.rqts.insert(number, table);
+    Ok(())
+}
+
+pub(super) fn modify_rqt(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let context = input.rest(modify_rqt_in::ctx);
+    let table = Rqt::new(context)?;
+    device.objects.rebind(named(Kind::Rqt, input), rqt_uses(&table))?;
+    device.contexts.insert(named(Kind::Rqt, input), context.to_vec());
+    device.rqts.insert(input.num(NUMBER), table);
+    Ok(())
+}
+
+pub(super) fn query_rqt(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::Rqt, input, query_rqt_out::rqt_context, output)
+}
+
+pub(super) fn destroy_rqt(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let number = forget(device, Kind::Rqt, input)?;
+    device.rqts.remove(&number);
+    Ok(())
+}
+
+/// A queue pair. The driver makes one for itself; none of them carries anything here.
+pub(super) fn create_qp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let mut context = input.part(create_qp_in::qpc).to_vec();
+    // The driver's own for registrations has no protection domain.
+    let mut uses: Vec<_> = optional(Kind::Pd, context.wide(qpc::pd)).into_iter().collect();
+    uses.extend(optional(Kind::Cq, context.wide(qpc::cqn_snd)));
+    uses.extend(optional(Kind::Cq, context.wide(qpc::cqn_rcv)));
+    uses.extend(optional(Kind::Uar, context.wide(qpc::uar_page)));
+    context.set(qpc::state, 0_u32);
+    remember(device, Kind::Qp, uses, &context, output).map(drop)
+}
+
+/// The states from which a command moves a queue pair, by their bits, and the state it then has.
+fn transition(opcode: u32) -> Option<(u32, u32)> {
+    const ANY: u32 = 0x7f;
+    Some(match opcode {
+        0x502 => (1 << 0, 1),
+        0x503 => (1 << 1, 2),
+        0x504 => (1 << 2, 3),
+        0x505 => (1 << 3, 3),
+        0x50e => (1 << 1, 1),
+        0x507 => (ANY, 6),
+        0x50a => (ANY, 0),
+        _ => return None,
+    })
+}
+
+pub(super) fn modify_qp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let context = device.contexts.get_mut(&named(Kind::Qp, input)).ok_or(Status::BadResource)?;
+    let (from, to) = transition(input.num(alloc_pd_in::opcode)).ok_or(Status::BadOpcode)?;
+    if from >> context.num(qpc::state) & 1 == 0 {
+        return Err(Status::BadQpState);
+    }
+    let wanted = input.part(rst2init_qp_in::qpc);
+    if wanted.len() == context.len() {
+        // What a step brings is remembered; domain and queues stay those it was made with.
+        for field in [qpc::user_index, qpc::dbr_addr] {
+            if wanted.is(field) {
+                context.set(field, wanted.wide(field));
+            }
+        }
+    }
+    context.set(qpc::state, to);
+    Ok(())
+}
+
+pub(super) fn query_qp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    recall(device, Kind::Qp, input, query_qp_out::qpc, output)
+}
+
+pub(super) fn destroy_qp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    forget(device, Kind::Qp, input).map(drop)
+}

@@ -1,0 +1,25 @@
+//! The thread that carries out commands, one after the other, as they are rung.
+
+use std::sync::mpsc::Receiver;
+use std::thread;
+
+use super::ring::{LOG_COMMANDS, carry_out, opcode_of};
+use crate::server::{Shared, lock};
+
+/// Carries out commands until nobody can ring for more.
+pub(crate) fn work(device: &Shared, rung: &Receiver<u32>) {
+    while let Ok(slots) = rung.recv() {
+        for slot in (0..1 << LOG_COMMANDS).filter(|slot| slots >> slot & 1 == 1) {
+            let delay = {
+                let device = lock(device);
+                opcode_of(&device, slot).map(|opcode| device.faults.delay_of(opcode)).unwrap_or_default()
+            };
+            // Not under the lock: packets and doorbells go on meanwhile.
+            thread::sleep(delay);
+            let mut device = lock(device);
+            if carry_out(&mut device, slot).is_err() {
+                device.statistics.faults += 1;
+            }
+        }
+    }
+}

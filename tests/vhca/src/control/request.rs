@@ -1,0 +1,177 @@
+//! What can be asked for on the control line.
+
+use std::time::Duration;
+
+use super::show;
+use crate::command::{COMMANDS, Fault};
+use crate::device::Device;
+use crate::object::Kind;
+
+const HELP: &[&str] = &[
+    "send HEX [TIMES]                 a packet comes from the wire",
+    "pcap PATH [TIMES]                all packets of a capture file come from the wire",
+    "sent [clear]                     packets that were sent",
+    "loop on|off                      whether packets that are sent come back",
+    "port up|down                     the state of the port",
+    "fail COMMAND STATUS [TIMES [SYNDROME]]   the next commands fail",
+    "delay MILLISECONDS [COMMAND]     commands take that long",
+    "limit counters NUMBER            no more counters than that",
+    "heal                             nothing fails and nothing is delayed any more",
+    "commands                         how many commands there were, by opcode",
+    "trace [clear]                    the last commands in full",
+    "counters                         flow counters",
+    "tables                           flow tables, groups and entries",
+    "objects                          all objects",
+    "statistics                       what became of packets",
+];
+
+/// A decimal number, or a hexadecimal one behind `0x`.
+pub(crate) fn number(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x") {
+        Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn small<T: TryFrom<u64>>(word: &str) -> Result<T, String> {
+    number(word)
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("{word} is no number of use here"))
+}
+
+/// A command by its name or its opcode in hexadecimal.
+fn opcode(word: &str) -> Result<u16, String> {
+    let named = COMMANDS.iter().find(|command| command.name.eq_ignore_ascii_case(word));
+    named
+        .map(|command| command.opcode)
+        .or_else(|| u16::from_str_radix(word.trim_start_matches("0x"), 16).ok())
+        .ok_or_else(|| format!("{word} is no command"))
+}
+
+fn bytes(word: &str) -> Result<Vec<u8>, String> {
+    let digit = |c: u8| (c as char).to_digit(16).map(|digit| digit as u8);
+    let (pairs, rest) = word.as_bytes().as_chunks::<2>();
+    let bytes: Option<Vec<_>> = pairs.iter().map(|[a, b]| Some(digit(*a)? << 4 | digit(*b)?)).collect();
+    bytes
+        .filter(|_| rest.is_empty())
+        .ok_or_else(|| "an even number of hexadecimal digits is wanted".to_owned())
+}
+
+fn times(words: &[&str]) -> Result<u32, String> {
+    words.first().map_or(Ok(1), |word| small(word))
+}
+
+/// Obeys one request.
+///
+/// # Errors
+/// The reason why not, for whoever asked.
+pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>, String> {
+    match words {
+        ["help"] => return Ok(HELP.iter().map(ToString::to_string).collect()),
+        ["send", packet, rest @ ..] if rest.len() <= 1 => {
+            let packet = bytes(packet)?;
+            for _ in 0..times(rest)? {
+                device.receive(&packet);
+            }
+        }
+        ["pcap", path, rest @ ..] if rest.len() <= 1 => {
+            let file = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+            let packets = crate::packet::pcap_packets(&file).map_err(|error| format!("{path}: {error}"))?;
+            for _ in 0..times(rest)? {
+                packets.iter().for_each(|packet| device.receive(packet));
+            }
+            return Ok(vec![format!("{} packets", packets.len())]);
+        }
+        ["sent"] => return Ok(show::sent(device)),
+        ["sent", "clear"] => device.wire.sent.clear(),
+        ["loop", state @ ("on" | "off")] => device.wire.is_loop = *state == "on",
+        ["port", state @ ("up" | "down")] => device.set_port(*state == "up"),
+        ["fail", command, status, rest @ ..] if rest.len() <= 2 => {
+            let syndrome = rest.get(1).map_or(Ok(0), |word| small(word))?;
+            let fault = Fault { status: small(status)?, syndrome, times: times(rest)? };
+            if fault.status == 0 || fault.times == 0 {
+                return Err("a status and a number of times above zero are wanted".to_owned());
+            }
+            device.faults.fail(opcode(command)?, fault);
+        }
+        ["delay", time, rest @ ..] if rest.len() <= 1 => {
+            let opcode = rest.first().map(|word| opcode(word)).transpose()?;
+            device.faults.delay(opcode, Duration::from_millis(small::<u32>(time)?.into()));
+        }
+        ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
+        ["heal"] => device.faults.clear(),
+        ["commands"] => return Ok(show::commands(device)),
+        ["trace"] => return Ok(device.trace.lines().map(ToString::to_string).collect()),
+        ["trace", "clear"] => device.trace.clear(),
+        ["counters"] => return Ok(show::counters(device)),
+        ["tables"] => return Ok(show::tables(device)),
+        ["objects"] => return Ok(show::objects(device)),
+        ["statistics"] => return Ok(show::statistics(device)),
+        _ => return Err("no such request; help lists them".to_owned()),
+    }
+    Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Capabilities;
+
+    fn ask(device: &mut Device, line: &str) -> Result<Vec<String>, String> {
+        answer(device, &line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_request_of_the_help_is_understood() {
+        let mut device = Device::new(Capabilities::default());
+        for line in [
+            "help",
+            "send 00112233445566778899aabb0800 3",
+            "sent",
+            "sent clear",
+            "loop on",
+            "port down",
+            "port up",
+            "fail QUERY_FLOW_COUNTER 5",
+            "fail 93b 0x8 2 0x1234",
+            "delay 10",
+            "delay 0 CREATE_CQ",
+            "limit counters 7",
+            "heal",
+            "commands",
+            "trace",
+            "trace clear",
+            "counters",
+            "tables",
+            "objects",
+            "statistics",
+        ] {
+            assert!(ask(&mut device, line).is_ok(), "{line}");
+        }
+        assert_eq!(device.statistics.received, 3);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        let mut device = Device::new(Capabilities::default());
+        for line in [
+            "bogus",
+            "send",
+            "send xy",
+            "send 001",
+            "send 00 many",
+            "send 00 1 1",
+            "loop maybe",
+            "fail NOTHING 5",
+            "fail 93b",
+            "fail 93b 0",
+            "fail 93b 5 0",
+            "fail 93b 256",
+            "delay soon",
+            "limit counters -1",
+            "pcap /nowhere",
+        ] {
+            assert!(ask(&mut device, line).is_err(), "{line}");
+        }
+    }
+}

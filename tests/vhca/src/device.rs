@@ -1,0 +1,315 @@
+//! The device: its state, its registers and doorbells, and the way of packets through it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use crate::command::{Capabilities, CommandRing, Faults, Trace};
+use crate::counter::Counters;
+use crate::memory::Memory;
+use crate::mkey::Mkeys;
+use crate::object::Objects;
+use crate::packet::{Headers, VXLAN_PORT, header_flags, match_value};
+use crate::pci::Interrupts;
+use crate::queue::{CompletionEntry, Cq, Eq, Posted, Receive, ReceiveRing, Rq, Send, Sq, event, state};
+use crate::rss::{Rqt, Target, Tir};
+use crate::steering::{Domain, Steering};
+
+/// Packets that were sent and are kept for the control line.
+const SENT_KEPT: usize = 4096;
+
+/// What became of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Statistics {
+    pub(crate) received: u64,
+    /// No flow took it.
+    pub(crate) unclaimed: u64,
+    pub(crate) delivered: u64,
+    /// The queue had no request for it, or was not ready.
+    pub(crate) no_request: u64,
+    pub(crate) sent: u64,
+    /// Accesses to addresses that are not the guest's memory.
+    pub(crate) faults: u64,
+}
+
+/// The wire behind the port.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    /// Packets come back that were sent.
+    pub(crate) is_loop: bool,
+    pub(crate) sent: VecDeque<Vec<u8>>,
+}
+
+/// A virtual ConnectX.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) memory: Memory,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) commands: CommandRing,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) objects: Objects,
+    pub(crate) eqs: BTreeMap<u32, Eq>,
+    pub(crate) cqs: BTreeMap<u32, Cq>,
+    pub(crate) sqs: BTreeMap<u32, Sq>,
+    pub(crate) rqs: BTreeMap<u32, Rq>,
+    /// Requests shared by receive queues, and the contexts they were made with.
+    pub(crate) pools: BTreeMap<u32, ReceiveRing>,
+    pub(crate) tirs: BTreeMap<u32, Tir>,
+    pub(crate) rqts: BTreeMap<u32, Rqt>,
+    /// Contexts of objects that are only remembered.
+    pub(crate) contexts: BTreeMap<crate::object::Handle, Vec<u8>>,
+    pub(crate) mkeys: Mkeys,
+    pub(crate) steering: Steering,
+    pub(crate) counters: Counters,
+    pub(crate) vxlan_ports: Vec<u16>,
+    pub(crate) faults: Faults,
+    pub(crate) trace: Trace,
+    pub(crate) statistics: Statistics,
+    pub(crate) wire: Wire,
+    pub(crate) issi: u32,
+    pub(crate) mac: [u8; 6],
+    pub(crate) port_is_up: bool,
+    pub(crate) health: u32,
+    pub(crate) started: Instant,
+    /// The first half of a doorbell that is written in two, with its offset.
+    pub(crate) half_doorbell: Option<(u64, u32)>,
+}
+
+impl Device {
+    pub(crate) fn new(capabilities: Capabilities) -> Self {
+        Self {
+            memory: Memory::default(),
+            interrupts: Interrupts::default(),
+            commands: CommandRing::default(),
+            capabilities,
+            objects: Objects::default(),
+            eqs: BTreeMap::new(),
+            cqs: BTreeMap::new(),
+            sqs: BTreeMap::new(),
+            rqs: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            tirs: BTreeMap::new(),
+            rqts: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            mkeys: Mkeys::default(),
+            steering: Steering::default(),
+            counters: Counters::default(),
+            vxlan_ports: vec![VXLAN_PORT],
+            faults: Faults::default(),
+            trace: Trace::default(),
+            statistics: Statistics::default(),
+            wire: Wire::default(),
+            issi: 0,
+            mac: [0x52, 0x54, 0x00, 0xca, 0xfe, 0x01],
+            port_is_up: true,
+            health: 0,
+            started: Instant::now(),
+            half_doorbell: None,
+        }
+    }
+
+    /// Forgets every object, as when the driver goes away. What the control line has set stays.
+    pub(crate) fn drop_objects(&mut self) {
+        self.objects.clear();
+        self.eqs.clear();
+        self.cqs.clear();
+        self.sqs.clear();
+        self.rqs.clear();
+        self.pools.clear();
+        self.tirs.clear();
+        self.rqts.clear();
+        self.contexts.clear();
+        self.mkeys = Mkeys::default();
+        self.steering = Steering::default();
+        self.counters = Counters::default();
+        self.vxlan_ports = vec![VXLAN_PORT];
+        self.issi = 0;
+    }
+
+    /// A reset by the bus.
+    pub(crate) fn reset(&mut self) {
+        self.drop_objects();
+        self.commands = CommandRing::default();
+        self.half_doorbell = None;
+    }
+
+    /// Whether anybody is told by an event when a command is done.
+    pub(crate) fn command_events(&self) -> bool {
+        self.eqs.values().any(|eq| eq.gets(event::COMMAND))
+    }
+
+    pub(crate) fn command_done(&mut self, slot: u32) {
+        self.event(event::COMMAND, 0, &(1_u32 << slot).to_be_bytes());
+    }
+
+    /// Tells every queue that gets events of a kind.
+    pub(crate) fn event(&mut self, kind: u8, subkind: u8, data: &[u8]) {
+        let numbers: Vec<_> =
+            self.eqs.iter().filter(|(_, eq)| eq.gets(kind)).map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.event_to(number, kind, subkind, data));
+    }
+
+    fn event_to(&mut self, number: u32, kind: u8, subkind: u8, data: &[u8]) {
+        let Some(eq) = self.eqs.get_mut(&number) else { return };
+        match eq.post(&self.memory, kind, subkind, data) {
+            Ok(()) => self.interrupts.raise(eq.vector),
+            Err(_) => self.statistics.faults += 1,
+        }
+    }
+
+    /// Sets the port's state, and tells the driver.
+    pub(crate) fn set_port(&mut self, up: bool) {
+        if std::mem::replace(&mut self.port_is_up, up) != up {
+            let mut data = [0; 12];
+            data[8] = 1 << 4; // port 1
+            self.event(event::PORT_CHANGE, if up { 4 } else { 1 }, &data);
+        }
+    }
+
+    /// Completes a request.
+    fn complete(&mut self, cqn: u32, completion: CompletionEntry) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        match cq.post(&self.memory, completion) {
+            Ok(posted) => self.completion_event(cqn, posted),
+            Err(_) => self.statistics.faults += 1,
+        }
+    }
+
+    fn completion_event(&mut self, cqn: u32, posted: Posted) {
+        match posted {
+            Posted::Silently => {}
+            Posted::Event => {
+                let mut data = [0; 28];
+                data[24..].copy_from_slice(&cqn.to_be_bytes());
+                if let Some(eqn) = self.cqs.get(&cqn).map(|cq| cq.eqn) {
+                    self.event_to(eqn, event::COMPLETION, 0, &data);
+                }
+            }
+            Posted::Overrun => {
+                let mut data = [0; 12];
+                data[..4].copy_from_slice(&cqn.to_be_bytes());
+                data[11] = 1; // overrun
+                self.event(event::CQ_ERROR, 0, &data);
+            }
+        }
+    }
+
+    /// Arms a completion queue.
+    pub(crate) fn arm(&mut self, cqn: u32, doorbell: u32) {
+        if let Some(cq) = self.cqs.get_mut(&cqn) {
+            let posted = cq.arm(doorbell);
+            self.completion_event(cqn, posted);
+        }
+    }
+
+    /// A packet comes from the wire.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.statistics.received += 1;
+        let headers = Headers::parse(bytes, &self.vxlan_ports);
+        let value = match_value(&headers, 0);
+        let verdict = self.steering.run(Domain::Receive, &value, bytes.len(), &mut self.counters);
+        if verdict.receivers.is_empty() {
+            self.statistics.unclaimed += 1;
+        }
+        for (receiver, tag) in verdict.receivers {
+            let Some(tir) = self.tirs.get(&receiver) else { continue };
+            let (queue, hash) = match &tir.target {
+                Target::Queue(queue) => (Some(*queue), 0),
+                Target::Table { number, hash } => {
+                    let hash = hash.of(&headers);
+                    (self.rqts.get(number).and_then(|table| table.queue(hash)), hash)
+                }
+            };
+            let packet = Receive { bytes, tag, hash, headers: header_flags(bytes, &headers) };
+            if let Some(queue) = queue {
+                self.deliver(queue, &packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
+        let Some(rq) = self.rqs.get_mut(&number) else { return };
+        if rq.state() != state::READY {
+            self.statistics.no_request += 1;
+            return;
+        }
+        let ring = match rq.pool {
+            Some(pool) => self.pools.get_mut(&pool),
+            None => rq.ring.as_mut(),
+        };
+        let Some(ring) = ring else { return };
+        match ring.take(&self.memory) {
+            Ok(Some(request)) => {
+                let pd = ring.work.pd;
+                let completion = rq.fill(&self.memory, &self.mkeys, pd, request, packet);
+                let (cqn, failed) = (rq.cqn, completion.is_error());
+                self.statistics.delivered += 1;
+                self.complete(cqn, completion);
+                if failed {
+                    self.set_rq_state(number, state::ERROR);
+                }
+            }
+            Ok(None) => self.statistics.no_request += 1,
+            Err(_) => self.statistics.faults += 1,
+        }
+    }
+
+    /// Changes the state of a receive queue. What is still in it ends with it when it goes into error.
+    pub(crate) fn set_rq_state(&mut self, number: u32, to: u32) {
+        let Some(rq) = self.rqs.get_mut(&number) else { return };
+        rq.set_state(to);
+        if to != state::ERROR {
+            return;
+        }
+        let mut flushed = Vec::new();
+        if let Some(mut ring) = rq.ring.take() {
+            while let Ok(Some((counter, _))) = ring.take(&self.memory) {
+                flushed.push(rq.flushed(counter));
+            }
+            rq.ring = Some(ring);
+        }
+        let cqn = rq.cqn;
+        flushed.into_iter().for_each(|completion| self.complete(cqn, completion));
+    }
+
+    /// Carries out what is in a send queue.
+    pub(crate) fn send_all(&mut self, number: u32) {
+        while let Some(sq) = self.sqs.get_mut(&number).filter(|sq| sq.state() != state::RESET) {
+            let work = match sq.take(&self.memory, &self.mkeys) {
+                Ok(Some(work)) => work,
+                Ok(None) => return,
+                Err(_) => {
+                    self.statistics.faults += 1;
+                    return;
+                }
+            };
+            if work.result.is_err() {
+                sq.set_state(state::ERROR);
+            }
+            let (cqn, completion) = (sq.cqn, sq.completion(number, &work));
+            if let Ok(Some(packet)) = work.result {
+                self.transmit(number, packet);
+            }
+            if let Some(completion) = completion {
+                self.complete(cqn, completion);
+            }
+        }
+    }
+
+    fn transmit(&mut self, number: u32, mut packet: Send) {
+        let headers = Headers::parse(&packet.bytes, &self.vxlan_ports);
+        crate::packet::complete(&mut packet.bytes, &headers, packet.l3_checksum, packet.l4_checksum);
+        let value = match_value(&headers, number);
+        let verdict = self.steering.run(Domain::Transmit, &value, packet.bytes.len(), &mut self.counters);
+        if !verdict.passes {
+            return;
+        }
+        self.statistics.sent += 1;
+        if self.wire.sent.len() == SENT_KEPT {
+            self.wire.sent.pop_front();
+        }
+        if self.wire.is_loop {
+            self.receive(&packet.bytes);
+        }
+        self.wire.sent.push_back(packet.bytes);
+    }
+}

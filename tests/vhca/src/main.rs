@@ -1,0 +1,93 @@
+//! A virtual ConnectX: a PCI device over vfio-user that the kernel's unmodified mlx5 drivers take for real.
+//!
+//! It exists so that `uverbs`, and libibverbs beside it, can be tested on the drivers' own code without hardware. See
+//! README.md for what it does and what it does not prove.
+
+mod bits;
+mod command;
+mod control;
+mod counter;
+mod device;
+mod ifc;
+mod memory;
+mod mkey;
+mod object;
+mod packet;
+mod pci;
+mod queue;
+mod registers;
+mod rss;
+mod server;
+mod steering;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use clap::Parser;
+
+use crate::command::Capabilities;
+use crate::device::Device;
+use crate::pci::PciId;
+use crate::server::Backend;
+
+/// A virtual ConnectX over vfio-user.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The socket that QEMU's vfio-user-pci connects to.
+    #[arg(long)]
+    socket: PathBuf,
+    /// The socket of the control line.
+    #[arg(long)]
+    control: PathBuf,
+    /// Vendor and device: 15b3:1018 is a virtual function of a ConnectX-5, 15b3:1017 a physical one.
+    #[arg(long, default_value = "15b3:1018")]
+    pci_id: PciId,
+    /// A file for the last commands in full, written when the machine is gone.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// Sets a capability, as in `cmd_hca_cap.log_max_uctx=20`. May be repeated.
+    #[arg(long, value_name = "STRUCTURE.FIELD=VALUE")]
+    cap: Vec<String>,
+    /// Which fields of packets the driver is told can be matched: all of them, or none.
+    #[arg(long, default_value = "all", value_parser = ["all", "none"])]
+    match_fields: String,
+}
+
+fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
+    let mut capabilities = Capabilities::default();
+    if arguments.match_fields == "none" {
+        capabilities.set_match_fields(0);
+    }
+    for setting in &arguments.cap {
+        let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+        let ((structure, field), value) =
+            parts.ok_or_else(|| format!("{setting}: STRUCTURE.FIELD=VALUE is wanted"))?;
+        let value = control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
+        capabilities.set_by_name(structure, field, value)?;
+    }
+    Ok(capabilities)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    let device = Arc::new(Mutex::new(Device::new(capabilities(&arguments)?)));
+    let (rung, commands) = mpsc::channel();
+
+    let listener = control::listen(&arguments.control)?;
+    let controlled = Arc::clone(&device);
+    thread::spawn(move || control::serve(&listener, &controlled));
+    let worked = Arc::clone(&device);
+    thread::spawn(move || command::work(&worked, &commands));
+
+    let server = vfio_user::Server::new(&arguments.socket, true, pci::irqs(), pci::regions())?;
+    let mut backend = Backend::new(Arc::clone(&device), pci::Config::new(arguments.pci_id), rung);
+    // One machine; it ends with it.
+    let served = server.run(&mut backend);
+    if let Some(path) = arguments.trace {
+        let lines: String = server::lock(&device).trace.lines().map(|line| format!("{line}\n")).collect();
+        std::fs::write(path, lines)?;
+    }
+    Ok(served?)
+}

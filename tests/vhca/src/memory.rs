@@ -1,0 +1,175 @@
+//! The guest's memory, as the device reaches it: by bus addresses.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use memmap2::MmapOptions;
+use uverbs::transport::Mapping;
+
+/// An access to an address that is not the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memory of the guest at {address:#x}")]
+pub(crate) struct Fault {
+    pub(crate) address: u64,
+}
+
+/// What the guest has mapped for the device.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    regions: Vec<Region>,
+}
+
+#[derive(Debug)]
+struct Region {
+    address: u64,
+    len: u64,
+    map: Mapping,
+}
+
+impl Memory {
+    /// Maps `len` bytes of a file at `offset` to a bus address.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped, or the addresses are taken.
+    pub(crate) fn map(&mut self, address: u64, len: u64, file: &File, offset: u64) -> io::Result<()> {
+        let size = usize::try_from(len).map_err(io::Error::other)?;
+        let map = MmapOptions::new().offset(offset).len(size).map_raw(file)?;
+        self.add(address, map.into())
+    }
+
+    /// Adds a mapping at a bus address.
+    pub(crate) fn add(&mut self, address: u64, map: Mapping) -> io::Result<()> {
+        let len = map.len() as u64;
+        let end = address.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+        if self.regions.iter().any(|region| address < region.address + region.len && region.address < end) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.regions.push(Region { address, len, map });
+        Ok(())
+    }
+
+    /// Forgets everything mapped inside a range.
+    pub(crate) fn unmap(&mut self, address: u64, len: u64) {
+        let end = address.saturating_add(len);
+        self.regions.retain(|region| region.address < address || region.address + region.len > end);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn unmap_all(&mut self) {
+        self.regions.clear();
+    }
+
+    /// The region an address is in, the offset of it there, and how many bytes follow.
+    fn find(&self, address: u64) -> Result<(&Mapping, usize, usize), Fault> {
+        let inside =
+            |region: &&Region| address.checked_sub(region.address).is_some_and(|offset| offset < region.len);
+        let region = self.regions.iter().find(inside).ok_or(Fault { address })?;
+        let offset = (address - region.address) as usize;
+        Ok((&region.map, offset, region.len as usize - offset))
+    }
+
+    /// Reads guest memory.
+    ///
+    /// # Errors
+    /// [`Fault`] at the first address that is none.
+    pub(crate) fn read(&self, mut address: u64, mut bytes: &mut [u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let (map, offset, left) = self.find(address)?;
+            let (part, rest) = bytes.split_at_mut(left.min(bytes.len()));
+            if !map.read(offset, part) {
+                return Err(Fault { address });
+            }
+            address = address.wrapping_add(part.len() as u64);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes guest memory.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); bytes before the fault may have been written.
+    pub(crate) fn write(&self, mut address: u64, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let (map, offset, left) = self.find(address)?;
+            let (part, rest) = bytes.split_at(left.min(bytes.len()));
+            if !map.write(offset, part) {
+                return Err(Fault { address });
+            }
+            address = address.wrapping_add(part.len() as u64);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes an entry whose last four bytes, at an aligned address, say that it is there: these come last.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub(crate) fn publish(&self, address: u64, entry: &[u8]) -> Result<(), Fault> {
+        let Some((body, last)) = entry.split_last_chunk::<4>() else { return self.write(address, entry) };
+        self.write(address, body)?;
+        let address = address + body.len() as u64;
+        let (map, offset, left) = self.find(address)?;
+        if left < 4 || !offset.is_multiple_of(4) {
+            return Err(Fault { address });
+        }
+        map.store(offset, u32::from_ne_bytes(*last), Ordering::Release);
+        Ok(())
+    }
+
+    /// Loads a big-endian word at an aligned address, before anything that is read after it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn word(&self, address: u64) -> Result<u32, Fault> {
+        let (map, offset, left) = self.find(address)?;
+        if left < 4 || !offset.is_multiple_of(4) {
+            return Err(Fault { address });
+        }
+        Ok(u32::from_be(map.load(offset, Ordering::Acquire)))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use memmap2::{MmapMut, MmapRaw};
+
+    use super::*;
+
+    /// Zeroed memory of these many bytes at each address.
+    pub(crate) fn memory(regions: &[(u64, usize)]) -> Memory {
+        let mut memory = Memory::default();
+        for &(address, len) in regions {
+            let map = MmapMut::map_anon(len).expect("memory");
+            memory.add(address, MmapRaw::from(map).into()).expect("a free address");
+        }
+        memory
+    }
+
+    #[test]
+    fn accesses_cross_regions_that_touch_and_stop_where_nothing_is() {
+        let memory = memory(&[(0x1000, 4096), (0x2000, 4096), (0x9000, 4096)]);
+        let mut back = [0; 8];
+        memory.write(0x1ffc, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        memory.read(0x1ffc, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(memory.word(0x1ffc), Ok(0x0102_0304));
+        assert_eq!(memory.read(0x2ffc, &mut back), Err(Fault { address: 0x3000 }));
+        assert_eq!(memory.write(0, &back), Err(Fault { address: 0 }));
+        assert_eq!(memory.word(0x1ffe), Err(Fault { address: 0x1ffe }));
+        assert_eq!(memory.read(u64::MAX, &mut back), Err(Fault { address: u64::MAX }));
+    }
+
+    #[test]
+    fn ranges_may_not_overlap_and_can_be_unmapped() {
+        let mut memory = memory(&[(0x1000, 4096), (0x2000, 4096)]);
+        let map = MmapRaw::from(MmapMut::map_anon(8192).unwrap());
+        assert!(memory.add(0x800, map.into()).is_err());
+        memory.unmap(0x1000, 4096);
+        assert!(memory.word(0x1000).is_err() && memory.word(0x2000).is_ok());
+        memory.unmap_all();
+        assert!(memory.word(0x2000).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! Which objects there are, and which need which: an object in use is not destroyed, one that is not there not used.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use crate::command::Status;
+
+/// The kinds of objects that commands make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Pd,
+    Uar,
+    TransportDomain,
+    Xrcd,
+    Mkey,
+    Eq,
+    Cq,
+    Qp,
+    Sq,
+    Rq,
+    Srq,
+    XrcSrq,
+    Rmp,
+    Tis,
+    Tir,
+    Rqt,
+    FlowTable,
+    FlowGroup,
+    FlowEntry,
+    Counter,
+}
+
+impl Kind {
+    /// Kinds that share their numbers: a doorbell names a send queue or a queue pair, a queue pair any shared queue.
+    fn space(self) -> Self {
+        match self {
+            Self::Sq | Self::Rq => Self::Qp,
+            Self::XrcSrq | Self::Rmp => Self::Srq,
+            kind => kind,
+        }
+    }
+
+    /// The first number given out. Doorbell pages begin behind the initialisation segment and the interrupt table.
+    fn first(self) -> u64 {
+        match self.space() {
+            Self::Uar => 0x10,
+            // Key 0x100, the first of index 1, ends a list of segments.
+            Self::Mkey => 0x10,
+            Self::Qp => 0x40,
+            _ => 1,
+        }
+    }
+
+    /// The end of the numbers, above all that are given out.
+    fn end(self) -> u64 {
+        match self.space() {
+            Self::Eq => 1 << 7,
+            Self::Uar => crate::pci::BAR_SIZE >> 12,
+            Self::Counter => 1 << 20,
+            _ => 1 << 16,
+        }
+    }
+}
+
+/// An object by its kind and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Handle(pub(crate) Kind, pub(crate) u64);
+
+impl Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:#x}", self.0, self.1)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    uses: Vec<Handle>,
+    users: usize,
+    /// Of the first of a range: how many more there are.
+    more: u64,
+}
+
+/// All objects, with what they use.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    live: BTreeMap<Handle, Entry>,
+    /// Fewer objects of a kind than there are numbers.
+    limits: BTreeMap<Kind, usize>,
+}
+
+impl Objects {
+    /// Makes an object that uses others, and gives it the lowest free number.
+    ///
+    /// # Errors
+    /// `BadResource` when one of them is not there, `Limit` when there are no more.
+    pub(crate) fn create(&mut self, kind: Kind, uses: Vec<Handle>) -> Result<u32, Status> {
+        self.create_range(kind, 1, uses)
+    }
+
+    /// As [`create`](Self::create), with `count` numbers in a row, the first a multiple of `count`.
+    pub(crate) fn create_range(&mut self, kind: Kind, count: u64, uses: Vec<Handle>) -> Result<u32, Status> {
+        let limit = self.limits.get(&kind).copied().unwrap_or(usize::MAX);
+        if self.count(kind).saturating_add(count as usize) > limit {
+            return Err(Status::Limit);
+        }
+        let first = self.free_numbers(kind, count).ok_or(Status::Limit)?;
+        self.take(&uses)?;
+        for number in first..first + count {
+            self.live.insert(Handle(kind, number), Entry::default());
+        }
+        if let Some(entry) = self.live.get_mut(&Handle(kind, first)) {
+            (entry.uses, entry.more) = (uses, count - 1);
+        }
+        Ok(first as u32)
+    }
+
+    fn free_numbers(&self, kind: Kind, count: u64) -> Option<u64> {
+        const SHARED: [Kind; 6] = [Kind::Qp, Kind::Sq, Kind::Rq, Kind::Srq, Kind::XrcSrq, Kind::Rmp];
+        let taken = |number| {
+            let mut kinds = SHARED.into_iter().filter(|other| other.space() == kind.space()).chain([kind]);
+            kinds.any(|kind| self.live.contains_key(&Handle(kind, number)))
+        };
+        let mut first = kind.first().next_multiple_of(count);
+        while first + count <= kind.end() {
+            match (first..first + count).rev().find(|number| taken(*number)) {
+                None => return Some(first),
+                Some(number) => first = (number + 1).next_multiple_of(count),
+            }
+        }
+        None
+    }
+
+    /// Makes an object whose number the command says.
+    ///
+    /// # Errors
+    /// `BadResourceState` when it is there already, `BadResource` when something it uses is not.
+    pub(crate) fn create_at(&mut self, handle: Handle, uses: Vec<Handle>) -> Result<(), Status> {
+        if self.live.contains_key(&handle) {
+            return Err(Status::BadResourceState);
+        }
+        self.take(&uses)?;
+        self.live.insert(handle, Entry { uses, ..Entry::default() });
+        Ok(())
+    }
+
+    /// Destroys an object.
+    ///
+    /// # Errors
+    /// `BadResource` when it is not there, `BadResourceState` while others use it.
+    pub(crate) fn destroy(&mut self, handle: Handle) -> Result<(), Status> {
+        let entry = self.live.get(&handle).ok_or(Status::BadResource)?;
+        if entry.users > 0 {
+            return Err(Status::BadResourceState);
+        }
+        let uses = self.live.remove(&handle).map(|entry| entry.uses).unwrap_or_default();
+        self.release(&uses);
+        Ok(())
+    }
+
+    /// Destroys an object with all that were made with it, and says how many these are.
+    ///
+    /// # Errors
+    /// As [`destroy`](Self::destroy), with none destroyed.
+    pub(crate) fn destroy_range(&mut self, Handle(kind, first): Handle) -> Result<u64, Status> {
+        let more = self.live.get(&Handle(kind, first)).ok_or(Status::BadResource)?.more;
+        let all = first..=first + more;
+        if all.clone().any(|number| self.live.get(&Handle(kind, number)).is_some_and(|entry| entry.users > 0))
+        {
+            return Err(Status::BadResourceState);
+        }
+        all.into_iter().try_for_each(|number| self.destroy(Handle(kind, number)))?;
+        Ok(more + 1)
+    }
+
+    /// Forgets all objects.
+    pub(crate) fn clear(&mut self) {
+        self.live.clear();
+    }
+
+    /// Changes what an object uses.
+    ///
+    /// # Errors
+    /// `BadResource` when it, or one of what it shall use, is not there; nothing changes then.
+    pub(crate) fn rebind(&mut self, handle: Handle, uses: Vec<Handle>) -> Result<(), Status> {
+        self.expect(handle)?;
+        self.take(&uses)?;
+        let entry = self.live.get_mut(&handle).ok_or(Status::BadResource)?;
+        let before = std::mem::replace(&mut entry.uses, uses);
+        self.release(&before);
+        Ok(())
+    }
+
+    /// # Errors
+    /// `BadResource` when there is no such object.
+    pub(crate) fn expect(&self, handle: Handle) -> Result<(), Status> {
+        self.live.contains_key(&handle).then_some(()).ok_or(Status::BadResource)
+    }
+
+    /// How many objects of a kind there are.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.live.range(Handle(kind, 0)..=Handle(kind, u64::MAX)).count()
+    }
+
+    /// Allows only so many objects of a kind from now on.
+    pub(crate) fn limit(&mut self, kind: Kind, most: usize) {
+        self.limits.insert(kind, most);
+    }
+
+    /// Every object, with what uses it and what it uses.
+    pub(crate) fn list(&self) -> impl Iterator<Item = (Handle, usize, &[Handle])> {
+        self.live.iter().map(|(handle, entry)| (*handle, entry.users, &entry.uses[..]))
+    }
+
+    fn take(&mut self, uses: &[Handle]) -> Result<(), Status> {
+        uses.iter().try_for_each(|handle| self.expect(*handle))?;
+        for handle in uses {
+            self.live.entry(*handle).and_modify(|entry| entry.users += 1);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, uses: &[Handle]) {
+        for handle in uses {
+            self.live.entry(*handle).and_modify(|entry| entry.users = entry.users.saturating_sub(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut objects = Objects::default();
+        let pd = Handle(Kind::Pd, objects.create(Kind::Pd, vec![]).unwrap().into());
+        let mkey = Handle(Kind::Mkey, objects.create(Kind::Mkey, vec![pd]).unwrap().into());
+        assert_eq!(objects.destroy(pd), Err(Status::BadResourceState));
+        assert_eq!(objects.destroy(mkey), Ok(()));
+        assert_eq!(objects.destroy(pd), Ok(()));
+        assert_eq!(objects.destroy(pd), Err(Status::BadResource));
+        assert_eq!(objects.create(Kind::Mkey, vec![pd]), Err(Status::BadResource));
+        assert_eq!(objects.count(Kind::Mkey), 0);
+    }
+
+    #[test]
+    fn a_change_of_what_is_used_is_all_or_nothing() {
+        let mut objects = Objects::default();
+        let counters: Vec<_> = (0..2)
+            .map(|_| Handle(Kind::Counter, objects.create(Kind::Counter, vec![]).unwrap().into()))
+            .collect();
+        let user = Handle(Kind::FlowEntry, 7);
+        objects.create_at(user, vec![counters[0]]).unwrap();
+        assert_eq!(objects.create_at(user, vec![]), Err(Status::BadResourceState));
+        let missing = Handle(Kind::Counter, 99);
+        assert_eq!(objects.rebind(user, vec![counters[1], missing]), Err(Status::BadResource));
+        assert_eq!(objects.destroy(counters[0]), Err(Status::BadResourceState));
+        objects.rebind(user, vec![counters[1]]).unwrap();
+        assert_eq!(objects.destroy(counters[0]), Ok(()));
+        assert_eq!(objects.destroy(counters[1]), Err(Status::BadResourceState));
+    }
+
+    #[test]
+    fn shared_queues_of_all_kinds_have_different_numbers() {
+        let mut objects = Objects::default();
+        let kinds = [Kind::Srq, Kind::Rmp, Kind::XrcSrq, Kind::Srq];
+        assert_eq!(kinds.map(|kind| objects.create(kind, vec![]).unwrap()), [1, 2, 3, 4]);
+        objects.destroy(Handle(Kind::Rmp, 2)).unwrap();
+        assert_eq!(objects.create(Kind::XrcSrq, vec![]), Ok(2));
+        assert_eq!(objects.create(Kind::Sq, vec![]), Ok(0x40));
+        assert_eq!(objects.create(Kind::Rq, vec![]), Ok(0x41));
+    }
+
+    #[test]
+    fn ranges_are_aligned_and_limits_hold() {
+        let mut objects = Objects::default();
+        assert_eq!(objects.create(Kind::Counter, vec![]), Ok(1));
+        assert_eq!(objects.create_range(Kind::Counter, 128, vec![]), Ok(128));
+        assert_eq!(objects.create_range(Kind::Counter, 128, vec![]), Ok(256));
+        objects.limit(Kind::Counter, 257);
+        assert_eq!(objects.create(Kind::Counter, vec![]), Err(Status::Limit));
+    }
+}

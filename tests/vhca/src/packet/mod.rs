@@ -1,0 +1,15 @@
+//! Packets: their headers, what flows match in them, their checksums.
+
+mod checksum;
+mod headers;
+mod matching;
+mod pcap;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use self::checksum::{complete, fcs, header_flags};
+#[cfg(test)]
+pub(crate) use self::headers::{Address, Transport};
+pub(crate) use self::headers::{Headers, Layer, VXLAN_PORT};
+pub(crate) use self::matching::{MATCH_SIZE, match_value, supported};
+pub(crate) use self::pcap::packets as pcap_packets;

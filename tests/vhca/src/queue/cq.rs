@@ -1,0 +1,170 @@
+//! Completion queues.
+
+use super::Pages;
+use crate::bits::{Bits, BitsMut};
+use crate::command::Status;
+use crate::ifc::command::create_cq_in;
+use crate::ifc::context::cqc;
+use crate::memory::{Fault, Memory};
+
+/// What a completion says, by the numbers of `MLX5_CQE_*` in the kernel's `include/linux/mlx5/cq.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Requester = 0,
+    Responder = 2,
+    RequesterError = 13,
+    ResponderError = 14,
+}
+
+/// What went wrong, by the numbers of `MLX5_CQE_SYNDROME_*` there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Syndrome {
+    Length = 0x01,
+    Operation = 0x02,
+    Protection = 0x04,
+    Flushed = 0x05,
+}
+
+/// A completion, of which the queue fills in who owns it.
+#[derive(Clone, Debug)]
+pub(crate) struct CompletionEntry {
+    pub(crate) bytes: [u8; 64],
+    opcode: Opcode,
+}
+
+impl CompletionEntry {
+    /// The completion of the work request with this counter, in a queue with this user index.
+    pub(crate) fn new(opcode: Opcode, user_index: u32, counter: u16) -> Self {
+        let mut bytes = [0; 64];
+        bytes[32..36].copy_from_slice(&(user_index & 0xff_ffff).to_be_bytes());
+        bytes[60..62].copy_from_slice(&counter.to_be_bytes());
+        bytes[63] = (opcode as u8) << 4;
+        Self { bytes, opcode }
+    }
+
+    pub(crate) fn error(mut self, syndrome: Syndrome) -> Self {
+        self.bytes[55] = syndrome as u8;
+        self
+    }
+
+    pub(crate) fn word(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        matches!(self.opcode, Opcode::RequesterError | Opcode::ResponderError)
+    }
+}
+
+/// What follows from a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    Silently,
+    /// The queue was armed: an event is due.
+    Event,
+    /// The queue was full, and is of no use any more.
+    Overrun,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    Not,
+    Any,
+    /// For errors, and for what the sender marked, which packets do not have.
+    Solicited,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) context: Vec<u8>,
+    pages: Pages,
+    log_size: u32,
+    entry: u64,
+    pub(crate) eqn: u32,
+    doorbell: u64,
+    ignores_overrun: bool,
+    overrun: bool,
+    producer: u32,
+    /// Where the last error is, for an armed queue that waits for one.
+    last_error: Option<u32>,
+    armed: Armed,
+}
+
+impl Cq {
+    /// A queue as CREATE_CQ describes it.
+    ///
+    /// # Errors
+    /// `BadParameter` for what the device does not have, and as [`Pages::new`].
+    pub(crate) fn new(input: &[u8]) -> Result<Self, Status> {
+        let context = input.part(create_cq_in::cq_context);
+        let log_size = context.num(cqc::log_cq_size);
+        let entry = match context.num(cqc::cqe_sz) {
+            0 => 64,
+            1 | 2 => 128,
+            _ => return Err(Status::BadParameter),
+        };
+        if log_size > 22 || context.is(cqc::cqe_comp_en) || context.is(cqc::cc) {
+            return Err(Status::BadParameter);
+        }
+        let pages = Pages::new(
+            input.part(create_cq_in::pas),
+            context.num(cqc::log_page_size),
+            context.num(cqc::page_offset),
+            entry << log_size,
+        )?;
+        Ok(Self {
+            pages,
+            log_size,
+            entry,
+            eqn: context.num(cqc::c_eqn_or_apu_element) & 0xff,
+            doorbell: context.wide(cqc::dbr_addr),
+            ignores_overrun: context.is(cqc::oi),
+            overrun: false,
+            producer: 0,
+            last_error: None,
+            armed: Armed::Not,
+            context: context.to_vec(),
+        })
+    }
+
+    /// Writes a completion. Of a 128-byte entry it is the second half. Its last bit turns with each round.
+    ///
+    /// # Errors
+    /// When the queue is not in the guest's memory.
+    pub(crate) fn post(&mut self, memory: &Memory, mut completion: CompletionEntry) -> Result<Posted, Fault> {
+        let size = 1 << self.log_size;
+        let consumer = memory.word(self.doorbell)?;
+        if self.overrun || self.producer.wrapping_sub(consumer) & 0xff_ffff >= size && !self.ignores_overrun {
+            let first = !std::mem::replace(&mut self.overrun, true);
+            self.context.set(cqc::status, 9_u32);
+            return Ok(if first { Posted::Overrun } else { Posted::Silently });
+        }
+        completion.bytes[63] |= (self.producer >> self.log_size) as u8 & 1;
+        let at = u64::from(self.producer & (size - 1)) * self.entry + self.entry - 64;
+        self.pages.publish(memory, at, &completion.bytes)?;
+        if completion.is_error() {
+            self.last_error = Some(self.producer);
+        }
+        self.producer = self.producer.wrapping_add(1) & 0xff_ffff;
+        self.context.set(cqc::producer_counter, self.producer);
+        let due = self.armed == Armed::Any || self.armed == Armed::Solicited && completion.is_error();
+        Ok(if due { self.fire() } else { Posted::Silently })
+    }
+
+    fn fire(&mut self) -> Posted {
+        self.armed = Armed::Not;
+        Posted::Event
+    }
+
+    /// Asks for an event: at the next completion after those that `doorbell` says were seen, which may be there already.
+    pub(crate) fn arm(&mut self, doorbell: u32) -> Posted {
+        let seen = doorbell & 0xff_ffff;
+        let solicited = doorbell >> 24 & 1 == 1;
+        self.armed = if solicited { Armed::Solicited } else { Armed::Any };
+        let unseen = self.producer.wrapping_sub(seen) & 0xff_ffff;
+        let since = |at: u32| at.wrapping_sub(seen) & 0xff_ffff < unseen;
+        let due = if solicited { self.last_error.is_some_and(since) } else { unseen != 0 };
+        if due { self.fire() } else { Posted::Silently }
+    }
+}

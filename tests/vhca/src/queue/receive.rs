@@ -1,0 +1,169 @@
+//! Receive queues, and pools of receive requests that several of them share.
+
+use super::{CompletionEntry, Opcode, Segment, Syndrome, WorkRing, state};
+use crate::bits::{Bits, BitsMut};
+use crate::command::Status;
+use crate::ifc::context::{rqc, wq};
+use crate::memory::{Fault, Memory};
+use crate::mkey::{Access, Mkeys};
+
+/// Receive requests in a ring: of one queue, or of a pool.
+#[derive(Debug)]
+pub(crate) struct ReceiveRing {
+    pub(crate) work: WorkRing,
+    consumer: u16,
+    /// The index of the next request, in a linked ring.
+    next: u16,
+}
+
+impl ReceiveRing {
+    pub(crate) fn new(work: WorkRing) -> Self {
+        Self { work, consumer: 0, next: 0 }
+    }
+
+    /// The next request: its counter, and where to put the packet.
+    ///
+    /// # Errors
+    /// When the ring or its doorbell is not in the guest's memory.
+    pub(crate) fn take(&mut self, memory: &Memory) -> Result<Option<(u16, Vec<Segment>)>, Fault> {
+        if memory.word(self.work.doorbell)? as u16 == self.consumer {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; self.work.stride()];
+        let index = if self.work.is_linked { self.next } else { self.consumer };
+        self.work.read(memory, index, &mut bytes)?;
+        let segments = if self.work.is_linked {
+            self.next = u16::from_be_bytes([bytes[2], bytes[3]]);
+            Segment::list(&bytes[16..])
+        } else {
+            Segment::list(&bytes)
+        };
+        self.consumer = self.consumer.wrapping_add(1);
+        Ok(Some((index, segments)))
+    }
+}
+
+/// A packet on its way to the host, with what the completion says about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Receive<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) tag: u32,
+    pub(crate) hash: u32,
+    /// Headers and checksums, as the bytes 28 and 29 of a completion have them.
+    pub(crate) headers: [u8; 2],
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub(crate) struct Rq {
+    pub(crate) context: Vec<u8>,
+    pub(crate) cqn: u32,
+    /// The pool it takes requests from, if it has no ring of its own.
+    pub(crate) pool: Option<u32>,
+    pub(crate) ring: Option<ReceiveRing>,
+}
+
+impl Rq {
+    /// A queue as CREATE_RQ describes it.
+    ///
+    /// # Errors
+    /// As [`WorkRing::new`].
+    pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
+        let (ring, pool) = match context.num(rqc::mem_rq_type) {
+            0 => (Some(ReceiveRing::new(WorkRing::new(context.rest(rqc::wq))?)), None),
+            1 => (None, Some(context.num(rqc::rmpn))),
+            _ => return Err(Status::BadParameter),
+        };
+        let mut context = context.to_vec();
+        context.set(rqc::state, state::RESET);
+        Ok(Self { cqn: context.num(rqc::cqn), context, pool, ring })
+    }
+
+    pub(crate) fn state(&self) -> u32 {
+        self.context.num(rqc::state)
+    }
+
+    /// Whether a VLAN tag stays in the packet.
+    fn keeps_vlan(&self) -> bool {
+        self.context.is(rqc::vsd)
+    }
+
+    fn entry(&self, opcode: Opcode, counter: u16) -> CompletionEntry {
+        CompletionEntry::new(opcode, self.context.num(rqc::user_index), counter)
+    }
+
+    /// Puts a packet into a request's memory, and says what to complete it with.
+    pub(crate) fn fill(
+        &self,
+        memory: &Memory,
+        mkeys: &Mkeys,
+        pd: u32,
+        (counter, segments): (u16, Vec<Segment>),
+        packet: &Receive<'_>,
+    ) -> CompletionEntry {
+        let vlan = (!self.keeps_vlan()).then(|| stripped(packet.bytes)).flatten();
+        let mut bytes = vlan.as_ref().map_or_else(|| packet.bytes.to_vec(), |(_, bytes)| bytes.clone());
+        if self.context.is(rqc::scatter_fcs) {
+            bytes.extend(crate::packet::fcs(packet.bytes));
+        }
+        if let Err(syndrome) = scatter(memory, mkeys, pd, &segments, &bytes) {
+            return self.entry(Opcode::ResponderError, counter).error(syndrome);
+        }
+        let mut entry = self.entry(Opcode::Responder, counter);
+        entry.word(12, packet.hash);
+        entry.bytes[28..30].copy_from_slice(&packet.headers);
+        if let Some((tag, _)) = vlan {
+            entry.bytes[29] |= 1;
+            entry.bytes[30..32].copy_from_slice(&tag);
+        }
+        entry.word(44, bytes.len() as u32);
+        entry.word(56, packet.tag & 0xff_ffff);
+        entry
+    }
+
+    /// A request that ends because the queue does.
+    pub(crate) fn flushed(&self, counter: u16) -> CompletionEntry {
+        self.entry(Opcode::ResponderError, counter).error(Syndrome::Flushed)
+    }
+
+    /// Changes the state; a queue that goes back to the start takes its ring from the start.
+    pub(crate) fn set_state(&mut self, state: u32) {
+        self.context.set(rqc::state, state);
+        if let Some(ring) = self.ring.as_mut().filter(|_| state == state::RESET) {
+            (ring.consumer, ring.next) = (0, 0);
+        }
+    }
+
+    /// The context as a query shows it.
+    pub(crate) fn shown(&self) -> Vec<u8> {
+        let mut context = self.context.clone();
+        if let Some(ring) = &self.ring {
+            context.part_mut(rqc::wq).set(wq::hw_counter, ring.consumer);
+        }
+        context
+    }
+}
+
+/// The tag of a packet's first VLAN, and the packet without it.
+fn stripped(bytes: &[u8]) -> Option<([u8; 2], Vec<u8>)> {
+    let (addresses, rest) = bytes.split_at_checked(12)?;
+    let ([0x81, 0x00, a, b], rest) = rest.split_first_chunk()? else { return None };
+    Some(([*a, *b], [addresses, rest].concat()))
+}
+
+/// Writes bytes to the pieces of memory of a request.
+fn scatter(
+    memory: &Memory,
+    mkeys: &Mkeys,
+    pd: u32,
+    segments: &[Segment],
+    bytes: &[u8],
+) -> Result<(), Syndrome> {
+    let mut left = bytes;
+    for segment in segments {
+        let (part, rest) = left.split_at(left.len().min(segment.len as usize));
+        mkeys.write(memory, pd, *segment, part, Access::LocalWrite).map_err(|_| Syndrome::Protection)?;
+        left = rest;
+    }
+    if left.is_empty() { Ok(()) } else { Err(Syndrome::Length) }
+}

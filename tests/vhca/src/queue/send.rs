@@ -1,0 +1,160 @@
+//! Send queues.
+
+use super::{CompletionEntry, Opcode, Segment, Syndrome, WorkRing, state};
+use crate::bits::{Bits, BitsMut};
+use crate::command::Status;
+use crate::ifc::context::{sqc, wq};
+use crate::memory::{Fault, Memory};
+use crate::mkey::{Access, Mkeys};
+
+const OPCODE_NOP: u8 = 0x00;
+const OPCODE_SEND: u8 = 0x0a;
+
+/// Longest packet the device sends.
+const LONGEST: usize = 9978 + 22;
+
+/// A send queue.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    pub(crate) context: Vec<u8>,
+    pub(crate) cqn: u32,
+    ring: WorkRing,
+    consumer: u16,
+}
+
+/// A packet to send, with what the device is asked to do to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Send {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) l3_checksum: bool,
+    pub(crate) l4_checksum: bool,
+}
+
+/// A work request that was taken from the queue.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) result: Result<Option<Send>, Syndrome>,
+    counter: u16,
+    opcode: u8,
+    wants_completion: bool,
+}
+
+impl Sq {
+    /// A queue as CREATE_SQ describes it.
+    ///
+    /// # Errors
+    /// As [`WorkRing::new`].
+    pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
+        let ring = WorkRing::new(context.rest(sqc::wq))?;
+        if ring.stride() != 64 {
+            return Err(Status::BadParameter);
+        }
+        let mut context = context.to_vec();
+        context.set(sqc::state, state::RESET);
+        Ok(Self { cqn: context.num(sqc::cqn), context, ring, consumer: 0 })
+    }
+
+    pub(crate) fn state(&self) -> u32 {
+        self.context.num(sqc::state)
+    }
+
+    pub(crate) fn set_state(&mut self, state: u32) {
+        self.context.set(sqc::state, state);
+        if state == state::RESET {
+            self.consumer = 0;
+        }
+    }
+
+    /// Takes the next work request, if the doorbell says that there is one.
+    ///
+    /// # Errors
+    /// When the ring or its doorbell is not in the guest's memory.
+    pub(crate) fn take(&mut self, memory: &Memory, mkeys: &Mkeys) -> Result<Option<Work>, Fault> {
+        // The second word of the doorbell record is the sender's.
+        if memory.word(self.ring.doorbell + 4)? as u16 == self.consumer {
+            return Ok(None);
+        }
+        let counter = self.consumer;
+        let mut control = [0; 16];
+        self.ring.read(memory, counter, &mut control)?;
+        let sixteenths = usize::from(control[7] & 0x3f);
+        let mut bytes = vec![0; sixteenths * 16];
+        self.ring.read(memory, counter, &mut bytes)?;
+        self.consumer = counter.wrapping_add(sixteenths.div_ceil(4).max(1) as u16);
+        let opcode = control[3];
+        let result = match opcode {
+            _ if self.state() == state::ERROR => Err(Syndrome::Flushed),
+            OPCODE_NOP => Ok(None),
+            OPCODE_SEND => gather(memory, mkeys, self.ring.pd, bytes.get(16..).unwrap_or_default()).map(Some),
+            _ => Err(Syndrome::Operation),
+        };
+        // Two bits: 2 and 3 ask for a completion always, 0 and 1 only when something is wrong.
+        let wants_completion = control[11] & 0x08 != 0 || result.is_err();
+        Ok(Some(Work { result, counter, opcode, wants_completion }))
+    }
+
+    /// The completion of a work request, if there is to be one.
+    pub(crate) fn completion(&self, number: u32, work: &Work) -> Option<CompletionEntry> {
+        let user_index = self.context.num(sqc::user_index);
+        let mut entry = match work.result {
+            Ok(_) => CompletionEntry::new(Opcode::Requester, user_index, work.counter),
+            Err(syndrome) => {
+                CompletionEntry::new(Opcode::RequesterError, user_index, work.counter).error(syndrome)
+            }
+        };
+        entry.word(56, u32::from(work.opcode) << 24 | number);
+        work.wants_completion.then_some(entry)
+    }
+
+    /// The context as a query shows it.
+    pub(crate) fn shown(&self) -> Vec<u8> {
+        let mut context = self.context.clone();
+        context.part_mut(sqc::wq).set(wq::hw_counter, self.consumer);
+        context
+    }
+}
+
+/// The packet of a work request, behind its control segment: an Ethernet segment, with the first headers or a VLAN tag
+/// in it, and pieces of memory.
+fn gather(memory: &Memory, mkeys: &Mkeys, pd: u32, request: &[u8]) -> Result<Send, Syndrome> {
+    let (ethernet, mut rest) = request.split_at_checked(16).ok_or(Syndrome::Operation)?;
+    let word = u16::from_be_bytes([ethernet[12], ethernet[13]]);
+    let mut bytes = Vec::new();
+    let mut vlan = None;
+    if word & 0x8000 != 0 {
+        vlan = Some([ethernet[14], ethernet[15]]);
+    } else if word > 0 {
+        // Two of the bytes are in the segment, the others in as many more segments as they need.
+        let len = usize::from(word);
+        let behind = len.saturating_sub(2);
+        let header = rest.get(..behind).ok_or(Syndrome::Operation)?;
+        bytes.extend(&ethernet[14..14 + len.min(2)]);
+        bytes.extend(header);
+        rest = rest.get(behind.next_multiple_of(16)..).unwrap_or_default();
+    }
+    while let Some((segment, behind)) = rest.split_first_chunk() {
+        let segment = Segment::parse(segment);
+        if segment.len & 0x8000_0000 != 0 {
+            let len = (segment.len & 0x3ff) as usize;
+            bytes.extend(rest.get(4..4 + len).ok_or(Syndrome::Operation)?);
+            rest = rest.get((4 + len).next_multiple_of(16)..).unwrap_or_default();
+            continue;
+        }
+        if bytes.len() + segment.len as usize > LONGEST {
+            return Err(Syndrome::Length);
+        }
+        let from = bytes.len();
+        bytes.resize(from + segment.len as usize, 0);
+        mkeys
+            .read(memory, pd, segment, &mut bytes[from..], Access::LocalRead)
+            .map_err(|_| Syndrome::Protection)?;
+        rest = behind;
+    }
+    if bytes.len() < 14 {
+        return Err(Syndrome::Operation);
+    }
+    if let Some([a, b]) = vlan {
+        bytes.splice(12..12, [0x81, 0x00, a, b]);
+    }
+    Ok(Send { bytes, l3_checksum: ethernet[4] & 0x40 != 0, l4_checksum: ethernet[4] & 0x80 != 0 })
+}

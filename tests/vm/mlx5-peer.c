@@ -1,0 +1,572 @@
+/*
+ * The stock libraries on the virtual ConnectX: libibverbs and libmlx5 make queues, flows and counters, packets are sent
+ * over the control line, and everything that was counted and received is compared with what was sent.
+ *
+ * usage: mlx5-peer DEVICE CONTROL
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
+			exit(1); \
+		} \
+	} while (0)
+
+static int control;
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+
+/* The control line. */
+
+static char *ask(const char *format, const char *argument, int times)
+{
+	static char answer[1 << 16];
+	char line[8192];
+	size_t len = 0;
+	int n = snprintf(line, sizeof(line), format, argument, times);
+
+	line[n++] = '\n';
+	CHECK(write(control, line, n) == n);
+	for (;;) {
+		ssize_t got = read(control, answer + len, sizeof(answer) - 1 - len);
+		CHECK(got > 0);
+		len += got;
+		answer[len] = 0;
+		char *last = len > 1 ? memrchr(answer, '\n', len - 1) : NULL;
+		last = last ? last + 1 : answer;
+		if (answer[len - 1] == '\n' && (!strcmp(last, "ok\n") || !strncmp(last, "error", 5))) {
+			if (strcmp(last, "ok\n"))
+				fprintf(stderr, "%.60s: %s", line, last);
+			CHECK(!strcmp(last, "ok\n"));
+			return answer;
+		}
+	}
+}
+
+/* Packets. */
+
+struct packet {
+	uint8_t bytes[256];
+	int len;
+};
+
+static struct packet packet(const char *hex)
+{
+	struct packet p = { .len = 0 };
+	for (; *hex; hex++) {
+		if (*hex == ' ')
+			continue;
+		sscanf(hex, "%2hhx", &p.bytes[p.len++]);
+		hex++;
+	}
+	while (p.len < 60)
+		p.bytes[p.len++] = 0;
+	return p;
+}
+
+static void inject(const struct packet *p, int times)
+{
+	char hex[513];
+	for (int i = 0; i < p->len; i++)
+		sprintf(hex + 2 * i, "%02x", p->bytes[i]);
+	ask("send %s %d", hex, times);
+}
+
+#define MACS "020000000001 020000000002 "
+#define IP4(protocol) "0800 4500002e00000000 40" protocol "0000 0a000001 0a000002 "
+#define IP6(next) "86dd 60012345001a" next "40 20010db8000000000000000000000001 20010db8000000000000000000000002 "
+#define UDP "1388 1389 001a 0000 "
+
+/* Queues. */
+
+struct queue {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *memory;
+};
+
+enum { SLOT = 2048, SLOTS = 64 };
+
+static void post_receive(struct queue *q, int slot)
+{
+	struct ibv_sge sge = { (uintptr_t)q->memory + slot * SLOT, SLOT, q->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
+	CHECK(!ibv_post_recv(q->qp, &wr, &bad));
+}
+
+static struct queue make_queue(void)
+{
+	struct queue q = { .cq = ibv_create_cq(context, 256, NULL, NULL, 0) };
+	CHECK(q.cq);
+	struct ibv_qp_init_attr init = {
+		.send_cq = q.cq, .recv_cq = q.cq, .qp_type = IBV_QPT_RAW_PACKET,
+		.cap = { .max_send_wr = 16, .max_recv_wr = SLOTS, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	CHECK(q.qp = ibv_create_qp(pd, &init));
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE));
+	CHECK(q.memory = aligned_alloc(4096, SLOT * SLOTS));
+	CHECK(q.mr = ibv_reg_mr(pd, q.memory, SLOT * SLOTS, IBV_ACCESS_LOCAL_WRITE));
+	for (int slot = 0; slot < SLOTS; slot++)
+		post_receive(&q, slot);
+	return q;
+}
+
+/* Takes one completion and compares it with the packet. */
+static void expect_packet(struct queue *q, const struct packet *p)
+{
+	struct ibv_wc wc;
+	CHECK(ibv_poll_cq(q->cq, 1, &wc) == 1);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
+	CHECK((int)wc.byte_len == p->len);
+	CHECK(!memcmp(q->memory + wc.wr_id * SLOT, p->bytes, p->len));
+	post_receive(q, wc.wr_id);
+}
+
+static void expect_nothing(struct queue *q)
+{
+	struct ibv_wc wc;
+	CHECK(ibv_poll_cq(q->cq, 1, &wc) == 0);
+}
+
+static void destroy_queue(struct queue *q)
+{
+	CHECK(!ibv_destroy_qp(q->qp));
+	CHECK(!ibv_dereg_mr(q->mr));
+	CHECK(!ibv_destroy_cq(q->cq));
+	free(q->memory);
+}
+
+/* Flows. */
+
+struct rule {
+	struct ibv_flow_attr attr;
+	uint8_t specs[512];
+} __attribute__((packed));
+
+static struct rule rule(int priority)
+{
+	struct rule r = { .attr = { .type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(r.attr), .priority = priority, .port = 1 } };
+	return r;
+}
+
+static void add(struct rule *r, const void *spec, int size)
+{
+	memcpy((uint8_t *)r + r->attr.size, spec, size);
+	r->attr.size += size;
+	r->attr.num_of_specs++;
+}
+
+#define ADD(rule, kind, spec_type, ...) \
+	do { \
+		struct kind spec_ = { .type = (spec_type), .size = sizeof(spec_), __VA_ARGS__ }; \
+		add(rule, &spec_, sizeof(spec_)); \
+	} while (0)
+
+static struct ibv_counters *make_counters(void)
+{
+	struct ibv_counters_init_attr init = { 0 };
+	struct ibv_counters *counters = ibv_create_counters(context, &init);
+	CHECK(counters);
+	struct ibv_counter_attach_attr packets = { .counter_desc = IBV_COUNTER_PACKETS, .index = 0 };
+	struct ibv_counter_attach_attr bytes = { .counter_desc = IBV_COUNTER_BYTES, .index = 1 };
+	CHECK(!ibv_attach_counters_point_flow(counters, &packets, NULL));
+	CHECK(!ibv_attach_counters_point_flow(counters, &bytes, NULL));
+	return counters;
+}
+
+static void expect_count(struct ibv_counters *counters, uint64_t packets, uint64_t bytes)
+{
+	uint64_t values[2] = { 0, 0 };
+	CHECK(!ibv_read_counters(counters, values, 2, IBV_READ_COUNTERS_ATTR_PREFER_CACHED));
+	if (values[0] != packets || values[1] != bytes)
+		fprintf(stderr, "%ju packets, %ju bytes\n", (uintmax_t)values[0], (uintmax_t)values[1]);
+	CHECK(values[0] == packets && values[1] == bytes);
+}
+
+static void add_count(struct rule *r, struct ibv_counters *counters)
+{
+	ADD(r, ibv_flow_spec_counter_action, IBV_FLOW_SPEC_ACTION_COUNT, .counters = counters);
+}
+
+static void add_mac(struct rule *r)
+{
+	struct ibv_flow_spec_eth spec = { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(spec) };
+	memcpy(spec.val.dst_mac, "\x02\0\0\0\0\x01", 6);
+	memset(spec.mask.dst_mac, 0xff, 6);
+	add(r, &spec, sizeof(spec));
+}
+
+/* A flow with its counter: what it matches, and what it does not. */
+static void match(struct queue *q, const char *name, struct rule *r, const char *hit, const char *miss)
+{
+	struct packet right = packet(hit), wrong = packet(miss);
+	struct ibv_counters *counters = make_counters();
+	add_count(r, counters);
+	struct ibv_flow *flow = ibv_create_flow(q->qp, &r->attr);
+	if (!flow)
+		fprintf(stderr, "%s: %s\n", name, strerror(errno));
+	CHECK(flow);
+	inject(&right, 3);
+	if (*miss)
+		inject(&wrong, 2);
+	for (int i = 0; i < 3; i++)
+		expect_packet(q, &right);
+	expect_nothing(q);
+	expect_count(counters, 3, 3 * right.len);
+	CHECK(!ibv_destroy_flow(flow));
+	inject(&right, 1);
+	expect_nothing(q);
+	CHECK(!ibv_destroy_counters(counters));
+	printf("pass match %s\n", name);
+}
+
+static void matches(struct queue *q)
+{
+	struct rule r;
+
+	r = rule(0), add_mac(&r);
+	match(q, "destination", &r, MACS "0800", "020000000009 020000000002 0800");
+
+	r = rule(1);
+	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH, .val.vlan_tag = htons(0x0123), .mask.vlan_tag = htons(0x0fff));
+	/* The tag is stripped unless the queue keeps it; so only what is counted is looked at here. */
+	{
+		struct packet tagged = packet(MACS "8100 e123 0800"), other = packet(MACS "8100 e124 0800");
+		struct ibv_counters *counters = make_counters();
+		add_count(&r, counters);
+		struct ibv_flow *flow = ibv_create_flow(q->qp, &r.attr);
+		CHECK(flow);
+		inject(&tagged, 2), inject(&other, 1);
+		expect_count(counters, 2, 120);
+		struct ibv_wc wc;
+		while (ibv_poll_cq(q->cq, 1, &wc) == 1)
+			post_receive(q, wc.wr_id);
+		CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters));
+		printf("pass match vlan\n");
+	}
+
+	r = rule(2), add_mac(&r);
+	ADD(&r, ibv_flow_spec_ipv4, IBV_FLOW_SPEC_IPV4, .val.dst_ip = htonl(0x0a000002), .mask.dst_ip = 0xffffffff);
+	match(q, "ipv4", &r, MACS IP4("11") UDP, MACS IP6("11") UDP);
+
+	r = rule(3), add_mac(&r);
+	struct ibv_flow_spec_ipv6 six = { .type = IBV_FLOW_SPEC_IPV6, .size = sizeof(six) };
+	memcpy(six.val.dst_ip, "\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x02", 16);
+	memset(six.mask.dst_ip, 0xff, 16);
+	six.val.flow_label = htonl(0x12345), six.mask.flow_label = htonl(0xfffff);
+	add(&r, &six, sizeof(six));
+	match(q, "ipv6", &r, MACS IP6("11") UDP, MACS IP4("11") UDP);
+
+	r = rule(4), add_mac(&r);
+	ADD(&r, ibv_flow_spec_ipv4, IBV_FLOW_SPEC_IPV4, .mask.dst_ip = 0);
+	ADD(&r, ibv_flow_spec_tcp_udp, IBV_FLOW_SPEC_UDP, .val.dst_port = htons(5001), .mask.dst_port = 0xffff);
+	match(q, "udp", &r, MACS IP4("11") UDP, MACS IP4("06") UDP);
+
+	r = rule(5), add_mac(&r);
+	ADD(&r, ibv_flow_spec_ipv6, IBV_FLOW_SPEC_IPV6, .mask.next_hdr = 0);
+	ADD(&r, ibv_flow_spec_tcp_udp, IBV_FLOW_SPEC_TCP, .val.src_port = htons(5000), .mask.src_port = 0xffff);
+	match(q, "tcp", &r, MACS IP6("06") UDP "00000000 50020000 00000000", MACS IP6("11") UDP);
+
+	r = rule(6), add_mac(&r);
+	ADD(&r, ibv_flow_spec_ipv4, IBV_FLOW_SPEC_IPV4, .mask.dst_ip = 0);
+	ADD(&r, ibv_flow_spec_tcp_udp, IBV_FLOW_SPEC_UDP, .val.dst_port = htons(4789), .mask.dst_port = 0xffff);
+	ADD(&r, ibv_flow_spec_tunnel, IBV_FLOW_SPEC_VXLAN_TUNNEL, .val.tunnel_id = htonl(0x123), .mask.tunnel_id = htonl(0xffffff));
+	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH | IBV_FLOW_SPEC_INNER, .val.dst_mac[5] = 9, .mask.dst_mac[5] = 0xff);
+	match(q, "vxlan", &r, MACS IP4("11") "1388 12b5 0030 0000 08000000 00012300 020000000009 020000000008 0800",
+	      MACS IP4("11") "1388 12b5 0030 0000 08000000 00012300 020000000007 020000000008 0800");
+
+	r = rule(7), add_mac(&r);
+	ADD(&r, ibv_flow_spec_ipv4, IBV_FLOW_SPEC_IPV4, .mask.dst_ip = 0);
+	ADD(&r, ibv_flow_spec_gre, IBV_FLOW_SPEC_GRE, .val.key = htonl(7), .mask.key = 0xffffffff);
+	match(q, "gre", &r, MACS IP4("2f") "2000 0800 00000007", MACS IP4("2f") "2000 0800 00000008");
+
+	r = rule(8), add_mac(&r);
+	ADD(&r, ibv_flow_spec_mpls, IBV_FLOW_SPEC_MPLS, .val.label = htonl(0x12345 << 12), .mask.label = htonl(0xfffff000));
+	match(q, "mpls", &r, MACS "8847 12345140", MACS "8847 12346140");
+
+	r = rule(15);
+	match(q, "everything", &r, MACS "88b5", "");
+}
+
+static void priorities(struct queue *a, struct queue *b)
+{
+	struct packet p = packet(MACS IP4("11") UDP);
+	struct ibv_counters *first = make_counters(), *second = make_counters(), *dropped = make_counters();
+	struct rule low = rule(5), high = rule(1), drop = rule(0), pass = rule(1);
+
+	add_mac(&low), add_count(&low, second);
+	struct ibv_flow *flow = ibv_create_flow(b->qp, &low.attr);
+	CHECK(flow);
+	inject(&p, 1);
+	expect_packet(b, &p);
+	add_mac(&high), add_count(&high, first);
+	struct ibv_flow *over = ibv_create_flow(a->qp, &high.attr);
+	CHECK(over);
+	inject(&p, 2);
+	expect_packet(a, &p), expect_packet(a, &p), expect_nothing(a), expect_nothing(b);
+	expect_count(first, 2, 2 * p.len), expect_count(second, 1, p.len);
+
+	add_mac(&drop), add_count(&drop, dropped);
+	ADD(&drop, ibv_flow_spec_action_drop, IBV_FLOW_SPEC_ACTION_DROP, );
+	struct ibv_flow *none = ibv_create_flow(a->qp, &drop.attr);
+	CHECK(none);
+	inject(&p, 4);
+	expect_nothing(a), expect_nothing(b);
+	expect_count(dropped, 4, 4 * p.len), expect_count(first, 2, 2 * p.len);
+	CHECK(!ibv_destroy_flow(none) && !ibv_destroy_flow(over));
+	CHECK(!ibv_destroy_counters(dropped) && !ibv_destroy_counters(first));
+
+	/* With this flag a packet goes on to the next priority as well. */
+	pass.attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	add_mac(&pass);
+	over = ibv_create_flow(a->qp, &pass.attr);
+	if (over) {
+		inject(&p, 1);
+		expect_packet(a, &p), expect_packet(b, &p);
+		expect_count(second, 2, 2 * p.len);
+		CHECK(!ibv_destroy_flow(over));
+		printf("pass both priorities\n");
+	} else {
+		printf("skip both priorities: %s\n", strerror(errno));
+	}
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(second));
+	printf("pass priorities\n");
+}
+
+/* Two queues with the same match: both get the packet. The counters of both count it. */
+static void two_destinations(struct queue *a, struct queue *b)
+{
+	struct packet p = packet(MACS IP4("11") UDP);
+	struct rule r = rule(3);
+	add_mac(&r);
+	struct ibv_flow *one = ibv_create_flow(a->qp, &r.attr), *two = ibv_create_flow(b->qp, &r.attr);
+	CHECK(one && two);
+	inject(&p, 1);
+	expect_packet(a, &p), expect_packet(b, &p);
+	CHECK(!ibv_destroy_flow(one));
+	inject(&p, 1);
+	expect_nothing(a), expect_packet(b, &p);
+	CHECK(!ibv_destroy_flow(two));
+	printf("pass two destinations\n");
+}
+
+static void sends(struct queue *a, struct queue *b)
+{
+	struct packet p = packet(MACS IP4("11") UDP);
+	struct rule r = rule(0);
+	add_mac(&r);
+	struct ibv_flow *flow = ibv_create_flow(b->qp, &r.attr);
+	CHECK(flow);
+	ask("loop %s", "on", 0);
+	struct ibv_mr *mr = ibv_reg_mr(pd, p.bytes, sizeof(p.bytes), 0);
+	CHECK(mr);
+	for (int i = 0; i < 40; i++) {
+		struct ibv_sge sge = { (uintptr_t)p.bytes, p.len, mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_SIGNALED }, *bad;
+		struct ibv_wc wc;
+		p.bytes[p.len - 1] = i;
+		CHECK(!ibv_post_send(a->qp, &wr, &bad));
+		int polled = 0;
+		for (int tries = 0; tries < 1000000 && !(polled = ibv_poll_cq(a->cq, 1, &wc)); tries++)
+			;
+		CHECK(polled == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i && wc.opcode == IBV_WC_SEND);
+		expect_packet(b, &p);
+	}
+	/* A key of nobody: the request fails, and the queue with it. */
+	struct ibv_sge sge = { (uintptr_t)p.bytes, p.len, mr->lkey ^ 0x5a00 };
+	struct ibv_send_wr wr = { .wr_id = 99, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_wc wc;
+	CHECK(!ibv_post_send(a->qp, &wr, &bad));
+	int polled = 0;
+	for (int tries = 0; tries < 1000000 && !(polled = ibv_poll_cq(a->cq, 1, &wc)); tries++)
+		;
+	CHECK(polled == 1 && wc.wr_id == 99 && wc.status == IBV_WC_LOC_PROT_ERR);
+	ask("loop %s", "off", 0);
+	CHECK(!ibv_destroy_flow(flow) && !ibv_dereg_mr(mr));
+	printf("pass sends\n");
+}
+
+/* Completion events come, armed before and after the packet. */
+static void events(void)
+{
+	struct packet p = packet(MACS IP4("11") UDP);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	CHECK(channel);
+	struct queue q = make_queue(), seen = q;
+	seen.cq = ibv_create_cq(context, 16, NULL, channel, 0);
+	CHECK(seen.cq && !ibv_destroy_qp(q.qp));
+	struct ibv_qp_init_attr init = {
+		.send_cq = seen.cq, .recv_cq = seen.cq, .qp_type = IBV_QPT_RAW_PACKET,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	CHECK(seen.qp = ibv_create_qp(pd, &init));
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	CHECK(!ibv_modify_qp(seen.qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(seen.qp, &attr, IBV_QP_STATE));
+	for (int i = 0; i < 4; i++)
+		post_receive(&seen, i);
+	struct rule r = rule(0);
+	add_mac(&r);
+	struct ibv_flow *flow = ibv_create_flow(seen.qp, &r.attr);
+	CHECK(flow);
+	for (int i = 0; i < 4; i++) {
+		struct ibv_cq *cq;
+		void *cookie;
+		if (i % 2)
+			inject(&p, 1);
+		CHECK(!ibv_req_notify_cq(seen.cq, 0));
+		if (i % 2 == 0)
+			inject(&p, 1);
+		CHECK(!ibv_get_cq_event(channel, &cq, &cookie) && cq == seen.cq);
+		expect_packet(&seen, &p);
+	}
+	ibv_ack_cq_events(seen.cq, 4);
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_qp(seen.qp) && !ibv_destroy_cq(seen.cq));
+	CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(q.mr) && !ibv_destroy_cq(q.cq));
+	free(q.memory);
+	printf("pass events\n");
+}
+
+/* Eight known answers of the hash, spread over four queues by its two lowest bits. */
+static void spreading(void)
+{
+	enum { QUEUES = 4 };
+	static const uint8_t key[40] = {
+		0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
+		0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+	};
+	static const struct { const char *addresses, *ports; uint32_t hash; } known[] = {
+		{ "420995bb a18e6450", "0aea06e6", 0x51ccc178 }, { "c75c6f02 41458c53", "37961283", 0xc626b0ea },
+		{ "1813c65f 0c16cfb8", "32629488", 0x5c2b394a }, { "261bcd1e d18ea306", "bc6408a9", 0xafc7327f },
+		{ "9927a3bf cabc7f02", "acdb0517", 0x10e828a2 },
+	};
+	struct ibv_cq *cqs[QUEUES];
+	struct ibv_wq *wqs[QUEUES];
+	uint8_t *memory = aligned_alloc(4096, QUEUES * 8 * SLOT);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, QUEUES * 8 * SLOT, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr);
+	for (int i = 0; i < QUEUES; i++) {
+		CHECK(cqs[i] = ibv_create_cq(context, 16, NULL, NULL, 0));
+		struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cqs[i] };
+		CHECK(wqs[i] = ibv_create_wq(context, &init));
+		struct ibv_wq_attr attr = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY };
+		CHECK(!ibv_modify_wq(wqs[i], &attr));
+		for (int slot = 0; slot < 8; slot++) {
+			struct ibv_sge sge = { (uintptr_t)memory + (i * 8 + slot) * SLOT, SLOT, mr->lkey };
+			struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
+			CHECK(!ibv_post_wq_recv(wqs[i], &wr, &bad));
+		}
+	}
+	struct ibv_rwq_ind_table_init_attr table_init = { .log_ind_tbl_size = 2, .ind_tbl = wqs };
+	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(context, &table_init);
+	CHECK(table);
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_RAW_PACKET, .pd = pd, .rwq_ind_tbl = table,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
+		.rx_hash_conf = {
+			.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ, .rx_hash_key_len = 40, .rx_hash_key = (uint8_t *)key,
+			.rx_hash_fields_mask = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP,
+		},
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
+	CHECK(qp);
+	struct rule r = rule(0);
+	add_mac(&r);
+	struct ibv_flow *flow = ibv_create_flow(qp, &r.attr);
+	CHECK(flow);
+	int wanted[QUEUES] = { 0 };
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		char hex[256];
+		sprintf(hex, MACS "0800 4500002800000000 40060000 %s %s 0000000000000000 50020000 00000000", known[i].addresses, known[i].ports);
+		struct packet p = packet(hex);
+		inject(&p, 1);
+		wanted[known[i].hash % QUEUES]++;
+	}
+	for (int i = 0; i < QUEUES; i++) {
+		struct ibv_wc wc[8];
+		int got = ibv_poll_cq(cqs[i], 8, wc);
+		if (got != wanted[i])
+			fprintf(stderr, "queue %d: %d packets, not %d\n", i, got, wanted[i]);
+		CHECK(got == wanted[i]);
+	}
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_qp(qp) && !ibv_destroy_rwq_ind_table(table));
+	for (int i = 0; i < QUEUES; i++)
+		CHECK(!ibv_destroy_wq(wqs[i]) && !ibv_destroy_cq(cqs[i]));
+	CHECK(!ibv_dereg_mr(mr));
+	free(memory);
+	printf("pass spreading\n");
+}
+
+/* Commands that fail, with the errno of each status. */
+static void failures(struct queue *q)
+{
+	static const struct { const char *status; int error; } known[] = {
+		{ "0x1", EIO }, { "0x3", EINVAL }, { "0x5", EINVAL }, { "0x6", EBUSY }, { "0x8", ENOMEM }, { "0xf", EAGAIN }, { "0x50", EIO },
+	};
+	struct rule r = rule(0);
+	add_mac(&r);
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		ask("fail SET_FLOW_TABLE_ENTRY %s", known[i].status, 0);
+		errno = 0;
+		CHECK(!ibv_create_flow(q->qp, &r.attr));
+		if (errno != known[i].error)
+			fprintf(stderr, "status %s: errno %d\n", known[i].status, errno);
+		CHECK(errno == known[i].error);
+	}
+	struct ibv_flow *flow = ibv_create_flow(q->qp, &r.attr);
+	CHECK(flow && !ibv_destroy_flow(flow));
+	printf("pass failures\n");
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	CHECK((control = open(argv[2], O_RDWR | O_NOCTTY)) >= 0);
+	struct termios raw;
+	if (!tcgetattr(control, &raw)) {
+		cfmakeraw(&raw);
+		CHECK(!tcsetattr(control, TCSANOW, &raw));
+	}
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	CHECK(list);
+	for (int i = 0; list[i] && !context; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
+			context = ibv_open_device(list[i]);
+	CHECK(context);
+	CHECK(pd = ibv_alloc_pd(context));
+	struct queue a = make_queue(), b = make_queue();
+	matches(&a);
+	priorities(&a, &b);
+	two_destinations(&a, &b);
+	spreading();
+	events();
+	failures(&a);
+	sends(&a, &b);
+	destroy_queue(&a);
+	destroy_queue(&b);
+	CHECK(!ibv_dealloc_pd(pd));
+	CHECK(!ibv_close_device(context));
+	ibv_free_device_list(list);
+	printf("pass all\n");
+	return 0;
+}

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
+#
+# usage: mlx5.sh OUTPUT-DIRECTORY    with UVERBS_BIN, MLX5_PEER and MLX5_CONTROL, or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+device=mlx5_0
+
+make_device() {
+    # udev names the device by its place on the bus; the tests call it as the kernel does.
+    modprobe mlx5_ib && until_true 20 device_has_node && rename_device && resources >"$OUT/resources.before"
+}
+
+device_has_node() {
+    name_of_device && ls /dev/infiniband/uverbs*
+}
+
+name_of_device() {
+    found=$(ls /sys/class/infiniband) && [ -n "$found" ]
+}
+
+rename_device() {
+    name_of_device || return
+    [ "$found" = "$device" ] || rdma dev set "$found" name "$device"
+}
+
+list_devices() {
+    "$UVERBS_BIN" devices || return
+    if ! grep -qw "$device" "$OUT/$name.out"; then
+        echo "$device is not in the list" >&2
+        return 1
+    fi
+}
+
+peer() { # every line it prints is a part that passed, or one this kernel does not have
+    timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
+    grep -qx 'pass all' "$OUT/$name.out"
+}
+
+# The driver writes a line for each command that a test has made fail; nothing else is to be said.
+unload() { modprobe -r mlx5_ib && modprobe -r mlx5_core; }
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+step devices list_devices
+step info "$UVERBS_BIN" info "$device"
+step ibv_devinfo ibv_devinfo -v -d "$device"
+step peer peer
+record_skips peer
+step resources resources_are_as_before
+step unload unload
+step kernel-log kernel_log_is_clean
+finish
