@@ -4,27 +4,18 @@
 The device is tests/vhca, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
 not have. It is unpacked into the cache, not installed, and started by its own loader with its own libraries.
 
-`prepare` returns what a guest needs; `Device` is the device of one boot. Until the runner has the lane, this file runs
-it by itself:
-
-    tests/vm/mlx5.py [-c COMMAND] [--vhca ARGUMENT ...] [KERNEL ...]
+`prepare_qemu` returns the QEMU; `Device` is the device of one boot.
 """
 
-import argparse
 import contextlib
-import fcntl
-import importlib.machinery
-import importlib.util
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parent.parent
+# The guest's end of the device's control line.
+CONTROL = "/dev/ttyS1"
 
 # Where QEMU is new enough, and what of it is wanted.
 QEMU_SUITES = ["debian trixie", "debian trixie-backports"]
@@ -48,9 +39,7 @@ def prepare_qemu(runner):
     """Download and unpack QEMU, unless the cache has it, and return the wrapper that starts it."""
     home = runner.CACHE / "qemu"
     home.mkdir(parents=True, exist_ok=True)
-    runner.KERNELS.setdefault("qemu", QEMU_SUITES)  # where `Apt` looks for the suites of a name
-    apt = runner.Apt("qemu")
-    del runner.KERNELS["qemu"]
+    apt = runner.Apt("qemu", QEMU_SUITES)
     # Without a list of installed packages everything it needs is named, down to the C library.
     (runner.CACHE / "apt/qemu/status").touch()
     apt.options.append(f"-oDir::State::Status={runner.CACHE / 'apt/qemu/status'}")
@@ -81,16 +70,6 @@ def prepare_qemu(runner):
         (part / "qemu").chmod(0o755)
         part.rename(root)
     return root / "qemu"
-
-
-def build_peer(runner):
-    """Compile the program that uses the stock libraries."""
-    runner.LOGS.mkdir(parents=True, exist_ok=True)
-    peer = runner.LOGS / "mlx5-peer"
-    source = HERE / "mlx5-peer.c"
-    warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Wno-address-of-packed-member"]
-    runner.run("cc", "-O1", "-g", *warnings, "-o", peer, source, "-libverbs", stderr=subprocess.PIPE)
-    return peer
 
 
 class Device:
@@ -134,82 +113,3 @@ class Device:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
-
-
-# The lane by itself.
-
-
-def load_runner():
-    loader = importlib.machinery.SourceFileLoader("uverbs_vm_run", str(HERE / "run"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
-
-
-def guest_class(runner, qemu, binary, arguments):
-    class Guest(runner.Guest):
-        """As the runner's, with a device of its own and another QEMU."""
-
-        def __init__(self, kernel, lane, env, path):
-            self.out = runner.LOGS / f"{kernel.name}-{lane}"
-            shutil.rmtree(self.out, ignore_errors=True)
-            self.out.mkdir(parents=True)
-            self.device = Device(binary, self.out, arguments)
-            words = [f"{key}={value}" for key, value in env.items()]
-            command = runner.shlex.join(["env", *words, "sh", str(HERE / "mlx5.sh"), str(self.out)])
-            with open(self.out / "console.log", "wb") as console:
-                self.process = subprocess.Popen(
-                    ["vng", "--verbose", "--disable-kvm", "--disable-microvm", "--force-9p", "--qemu", str(qemu)]
-                    + ["--run", str(kernel.image), "--cpus", "1", "--memory", MEMORY, f"--rwdir={self.out}"]
-                    + [f"--qemu-opts={self.device.qemu_options()}", "--", command],
-                    cwd=REPO, env=os.environ | {"PATH": path},
-                    stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
-                )
-
-        def stop(self):
-            super().stop()
-            self.device.stop()
-
-    return Guest
-
-
-def main():
-    runner = load_runner()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", nargs="*", metavar="kernel", choices=[*runner.KERNELS, []], default=[])
-    parser.add_argument("-c", "--command", help="run this shell command beside the device instead of the steps")
-    parser.add_argument("--vhca", action="append", default=[], metavar="ARGUMENT", help="for the device, as --vhca=--cap=...")
-    parser.add_argument("--boot-limit", type=float, default=180)
-    parser.add_argument("--limit", type=float, default=600)
-    options = parser.parse_args()
-    rows = []
-    try:
-        uverbs = os.environ.get("UVERBS_BIN") or runner.build(
-            "bin", ["uverbs"], "cargo", "build", "--release", "--features", "cli", "--bin", "uverbs")[0]
-        vhca = os.environ.get("VHCA_BIN") or runner.build("bin", ["vhca"], "cargo", "build", "--release", "-p", "vhca")[0]
-        runner.CACHE.mkdir(parents=True, exist_ok=True)
-        with open(runner.CACHE / "lock", "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            runner.install_packages()
-            path = runner.install_virtme_ng()
-            qemu = prepare_qemu(runner)
-        env = {"UVERBS_BIN": uverbs, "MLX5_PEER": build_peer(runner), "MLX5_CONTROL": "/dev/ttyS1"}
-        if options.command:
-            env["UVERBS_VM_COMMAND"] = options.command
-    except runner.Failed as error:
-        sys.exit(f"tests/vm/mlx5.py: {error}")
-    runner.Guest = guest_class(runner, qemu, vhca, options.vhca)
-    for name in options.kernels or runner.DEFAULT_KERNELS:
-        try:
-            with open(runner.CACHE / "lock", "w", encoding="utf-8") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                kernel = runner.prepare_kernel(name)
-            rows += [[name, "mlx5", *row] for row in runner.run_lane(kernel, "mlx5", env, path, options)]
-        except (runner.Failed, RuntimeError) as error:
-            rows.append([name, "mlx5", "prepare", "fail", str(error).splitlines()[0]])
-    sys.exit(0 if runner.summarize(rows) else 1)
-
-
-if __name__ == "__main__":
-    main()
