@@ -194,7 +194,9 @@ def main():
             runner.install_packages()
             path = runner.install_virtme_ng()
             qemu = prepare_qemu(runner)
-        env = {"UVERBS_BIN": uverbs, "MLX5_PEER": build_peer(runner), "MLX5_CONTROL": "/dev/ttyS1"}
+        env = {"UVERBS_BIN": uverbs, "PYTHON": sys.executable, "MLX5_PEER": build_peer(runner), "MLX5_CONTROL": "/dev/ttyS1"}
+        if tests := os.environ.get("UVERBS_TEST_BINS"):
+            env["UVERBS_TEST_BINS"] = tests
         if options.command:
             env["UVERBS_VM_COMMAND"] = options.command
     except runner.Failed as error:

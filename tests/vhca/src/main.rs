@@ -19,6 +19,7 @@ mod registers;
 mod rss;
 mod server;
 mod steering;
+mod traffic;
 
 use std::error::Error;
 use std::path::PathBuf;
