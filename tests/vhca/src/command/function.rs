@@ -76,6 +76,7 @@ const PMTU: u32 = 0x5003;
 const PTYS: u32 = 0x5004;
 const PAOS: u32 = 0x5006;
 const NODE_DESCRIPTION: u32 = 0x6001;
+const HOST_ENDIANNESS: u32 = 0x7004;
 
 /// 25 Gb/s on one lane, by the bits of the register PTYS.
 const LINK_25G: u32 = 1 << 27;
@@ -107,7 +108,7 @@ pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u
             let name = b"virtual ConnectX";
             register.put(Field::new(0, 0), name);
         }
-        PTYS | NODE_DESCRIPTION => {}
+        PTYS | NODE_DESCRIPTION | HOST_ENDIANNESS => {}
         _ => return Err(Status::BadParameter),
     }
     Ok(())
