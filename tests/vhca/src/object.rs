@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     FlowGroup,
     FlowEntry,
     Counter,
+    CounterSet,
 }
 
 impl Kind {
@@ -55,6 +56,7 @@ impl Kind {
     fn end(self) -> u64 {
         match self.space() {
             Self::Eq => 1 << 7,
+            Self::CounterSet => 1 << 8,
             Self::Uar => crate::pci::BAR_SIZE >> 12,
             Self::Counter => 1 << 20,
             _ => 1 << 16,

@@ -52,7 +52,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
 const ETHERNET_VALUES: &[(Field, u64)] = {
     use per_protocol_networking_offload_caps::*;
     // No large sends: that alone keeps the network interface, and with it a part of the driver, away.
-    &[(csum_cap, 1), (vlan_cap, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
+    &[(csum_cap, 1), (vlan_cap, 1), (self_lb_en_modifiable, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
 };
 
 #[rustfmt::skip]
