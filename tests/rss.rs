@@ -537,11 +537,12 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
         drop((flow, qp));
         // A queue pair that was not asked to leaves them where they are.
         let mut raw = raw;
-        let _flow = raw.qp.create_flow(&for_mac()).unwrap();
+        let flow = raw.qp.create_flow(&for_mac()).unwrap();
         raw.post_receives(1);
         wire.inject(&tagged);
         let got = raw.await_completions(1)[0];
         assert_eq!((got.vlan, got.len), (None, 68));
+        drop(flow);
         // Nor does a work queue, unless it was.
         for strips in [false, true] {
             let builder = raw.pd.work_queue(&cq);
@@ -549,7 +550,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
             let Ok(mut queue) = builder.create() else { return skip(target, "it has no work queues") };
             let table = raw.context.create_indirection_table(&[&queue]).unwrap();
             let spread = raw.pd.rss(&table).create().unwrap();
-            let _flow = spread.create_flow(&FlowRule::normal(0).eth(Eth::any().dst(MAC))).unwrap();
+            let _flow = spread.create_flow(&for_mac()).unwrap();
             queue.modify(WorkQueueState::Ready).unwrap();
             queue.post_receive(&[ReceiveRequest::new(5, &segments[..1])]).unwrap();
             wire.inject(&tagged);
