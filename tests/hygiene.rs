@@ -34,6 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("asynchronous", &["context", "cq", "error"]),
     ("work", &["ah", "error", "mapping", "mr", "provider"]),
     ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
+    ("wq", &["command", "context", "cq", "error", "object", "pd", "provider", "work"]),
     (
         "qp",
         &[
@@ -49,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "provider",
             "srq",
             "work",
+            "wq",
         ],
     ),
     ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
