@@ -69,7 +69,7 @@ impl Connected {
         let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
         let [mut one, mut two] = [(); 2].map(|()| pd.rc(&cq).create().unwrap());
         let mut options = ConnectionOptions::new(1, 1);
-        (options.timeout, options.retries) = (10, 2);
+        (options.timeout, options.retries) = (15, 2);
         let (a, b) = (one.endpoint(&options, 1).unwrap(), two.endpoint(&options, 2).unwrap());
         one.connect(&options, &a, &b).unwrap();
         two.connect(&options, &b, &a).unwrap();

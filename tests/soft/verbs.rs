@@ -342,13 +342,14 @@ impl Pair {
 }
 
 impl Pair<()> {
-    /// Two sides of any device, ready to send; requests are tried at most once.
+    /// Two sides of any device, ready to send; requests are tried at most twice.
     pub(crate) fn between(kind: u8, a: Side, b: Side) -> Self {
         let this = Pair::of((), kind, a, b);
         for (side, qp, peer) in [(&this.a, &this.qa, &this.qb), (&this.b, &this.qb, &this.qa)] {
             side.raise(kind, qp, peer.number, qp_state::RTR);
             let request = change(kind, qp.handle, peer.number, qp_state::RTS);
-            let request = ModifyQp { timeout: 1, retry_cnt: 1, rnr_retry: 1, ..request };
+            // Time enough for a slow machine: half a second, and once more.
+            let request = ModifyQp { timeout: 17, retry_cnt: 1, rnr_retry: 1, ..request };
             assert_eq!(side.modify(&request), Ok(()));
         }
         this

@@ -91,6 +91,8 @@ kernel_log_is_clean() { # virtme's own warnings, about programs that a small mac
 device=rxe0
 
 make_device() {
+    # For the tests of registering them.
+    echo 4 >/proc/sys/vm/nr_hugepages
     # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
     modprobe -q crc32_generic
     # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
