@@ -177,12 +177,15 @@ def guest_class(runner, qemu, binary, arguments):
 def main():
     runner = load_runner()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", nargs="*", metavar="kernel", choices=[*runner.KERNELS, []], default=[])
+    parser.add_argument("kernels", nargs="*", metavar="kernel", help=f"of {', '.join(runner.KERNELS)}")
     parser.add_argument("-c", "--command", help="run this shell command beside the device instead of the steps")
     parser.add_argument("--vhca", action="append", default=[], metavar="ARGUMENT", help="for the device, as --vhca=--cap=...")
     parser.add_argument("--boot-limit", type=float, default=180)
     parser.add_argument("--limit", type=float, default=600)
     options = parser.parse_args()
+    for name in options.kernels:
+        if name not in runner.KERNELS:
+            parser.error(f"no such kernel: {name}")
     rows = []
     try:
         uverbs = os.environ.get("UVERBS_BIN") or runner.build(
