@@ -3,7 +3,7 @@
 //! Everything is named as in the kernel's `include/linux/mlx5/mlx5_ifc.h`, with the bit offset and width it has there.
 //! `tests.rs` compares all of it with that header, where there is one, and with `golden/mlx5_ifc.txt`.
 
-/// Defines a module for each structure with a [`Field`](crate::bits::Field) for each row, and lists them in `TABLES`.
+/// Defines a module for each structure with a [`Field`] for each row, and lists them in `TABLES`.
 macro_rules! layouts {
     ($($structure:ident { $($field:ident: $offset:literal + $width:literal,)* })*) => {
         $(

@@ -71,19 +71,24 @@ impl Sq {
     /// When the ring or its doorbell is not in the guest's memory.
     pub(crate) fn take(&mut self, memory: &Memory, mkeys: &Mkeys) -> Result<Option<Work>, Fault> {
         // The second word of the doorbell record is the sender's.
-        if memory.word(self.ring.doorbell + 4)? as u16 == self.consumer {
+        let producer = memory.word(self.ring.doorbell.wrapping_add(4))? as u16;
+        let counter = self.consumer;
+        let left = producer.wrapping_sub(counter);
+        if left == 0 {
             return Ok(None);
         }
-        let counter = self.consumer;
         let mut control = [0; 16];
         self.ring.read(memory, counter, &mut control)?;
         let sixteenths = usize::from(control[7] & 0x3f);
         let mut bytes = vec![0; sixteenths * 16];
         self.ring.read(memory, counter, &mut bytes)?;
-        self.consumer = counter.wrapping_add(sixteenths.div_ceil(4).max(1) as u16);
+        let blocks = sixteenths.div_ceil(4).max(1) as u16;
+        // A request that ends behind what was rung for takes the queue no further than that.
+        self.consumer = counter.wrapping_add(blocks.min(left));
         let opcode = control[3];
         let result = match opcode {
             _ if self.state() == state::ERROR => Err(Syndrome::Flushed),
+            _ if blocks > left => Err(Syndrome::Operation),
             OPCODE_NOP => Ok(None),
             OPCODE_SEND => gather(memory, mkeys, self.ring.pd, bytes.get(16..).unwrap_or_default()).map(Some),
             _ => Err(Syndrome::Operation),

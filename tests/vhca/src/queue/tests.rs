@@ -247,3 +247,11 @@ fn a_request_that_fails_ends_the_queue() {
         assert_eq!(out, [(Err(syndrome), Some(13)), (Err(Syndrome::Flushed), Some(13))]);
     }
 }
+
+#[test]
+fn a_request_that_is_longer_than_what_was_rung_for_fails() {
+    let context = queue(sqc::wq, 6);
+    let long = work_request(0, 0, &[0; 64]);
+    assert_eq!(sent(&context, std::slice::from_ref(&long)), [(Ok(None), Some(0))]);
+    assert_eq!(sent(&context, &[long[..64].to_vec()]), [(Err(Syndrome::Operation), Some(13))]);
+}
