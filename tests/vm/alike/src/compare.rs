@@ -29,7 +29,7 @@ fn fields(theirs: &Sent, ours: &Sent) -> Vec<[String; 3]> {
         found.push([format!("{} status", theirs.name), theirs.status.clone(), ours.status.clone()]);
     }
     for half in [fields::INPUT, fields::OUTPUT] {
-        if theirs.lens[half] != ours.lens[half] {
+        if theirs.lens[half] != ours.lens[half] && !fields::has_pages(&theirs.name, half) {
             let what = format!("{} {} bytes", theirs.name, ["in", "out"][half]);
             found.push([what, theirs.lens[half].to_string(), ours.lens[half].to_string()]);
         }

@@ -186,7 +186,8 @@ impl World {
     fn obey(&mut self, device: &str, words: &[&str]) -> Done {
         match *words {
             ["open"] => self.context = Some(uverbs::devices()?.named(device)?.open()?),
-            ["close"] => self.context = None,
+            // With what could not be destroyed, if so.
+            ["close"] => *self = Self::default(),
             ["pd"] => self.pd = Some(self.context()?.alloc_pd()?),
             ["cq", index, entries] => {
                 let cq = self.context()?.create_cq(number(entries)?)?;
