@@ -24,10 +24,14 @@ pub struct Completion {
     /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has `WITH_IMM`: `u32::from_be` gives the sender's number; on the soft device, of a raw
     /// packet, the flow tag.
     pub immediate: u32,
+    /// Number of the sender's queue pair, of a datagram.
+    pub source_qp: u32,
     /// What else is valid.
     pub flags: WcFlags,
     /// The driver's own error number.
     pub vendor_error: u32,
+    /// The VLAN tag that was taken off the frame (priority, drop bit and number), if the queue does that.
+    pub vlan: Option<u16>,
     /// When the frame came in, in ticks of the device's clock; zero where there is none.
     pub timestamp: u64,
 }
@@ -64,8 +68,10 @@ impl Completion {
         self.len = word(offset_of!(Wc, byte_len));
         self.qp_num = word(offset_of!(Wc, qp_num));
         self.immediate = word(offset_of!(Wc, ex));
+        self.source_qp = word(offset_of!(Wc, src_qp));
         self.flags = WcFlags::from_bits_retain(word(offset_of!(Wc, wc_flags)));
         self.vendor_error = word(offset_of!(Wc, vendor_err));
+        self.vlan = None;
         self.timestamp = 0;
     }
 }

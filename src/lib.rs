@@ -74,6 +74,7 @@ pub mod soft;
 mod srq;
 pub mod transport;
 mod work;
+mod wq;
 
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
@@ -96,10 +97,12 @@ pub use self::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
 pub use self::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::pd::ProtectionDomain;
 pub use self::qp::{
-    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, MULTICAST_QP, Membership, Operation,
-    QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, SendRequest, Uc, UcOperation, Ud,
+    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
+    Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,
+    SendRequest, Uc, UcOperation, Ud,
 };
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;
 pub use self::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use self::work::ReceiveRequest;
+pub use self::wq::{IndirectionTable, WorkQueue, WorkQueueBuilder, WorkQueueState};

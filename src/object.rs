@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Cq,
     Qp,
     Srq,
+    Wq,
+    IndirectionTable,
     Ah,
     Flow,
     Counters,
@@ -40,7 +42,7 @@ const RESPONSE: u16 = 1;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, srq};
+        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, rwq_ind_tbl, srq, wq};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
@@ -48,6 +50,10 @@ impl Kind {
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
             Self::Srq => ("srq.destroy", srq::OBJECT, srq::method::DESTROY, 4),
+            Self::Wq => ("wq.destroy", wq::OBJECT, wq::method::DESTROY, 4),
+            Self::IndirectionTable => {
+                ("indirection_table.destroy", rwq_ind_tbl::OBJECT, rwq_ind_tbl::method::DESTROY, 0)
+            }
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),

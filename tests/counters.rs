@@ -19,9 +19,9 @@ fn the_example_of_the_manual_runs() {
         let counters = packets_and_bytes(&context);
         let flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
         for round in 1..=3 {
-            let Some(soft) = &target.soft else { return skip(target, "no frames can be made to arrive") };
-            soft.inject(&frame(MAC, 60));
-            soft.inject(&frame([2, 0, 0, 0, 0, 9], 60));
+            let Some(wire) = target.wire() else { return skip(target, "no frames can be made to arrive") };
+            wire.inject(&frame(MAC, 60));
+            wire.inject(&frame([2, 0, 0, 0, 0, 9], 60));
             let mut values = [0; 2];
             counters.read_with(&mut values, ReadCountersFlags::PREFER_CACHED).unwrap();
             assert_eq!(values, [round, round * 60]);
@@ -52,7 +52,7 @@ fn read_after_the_last_flow_is_invalid_and_totals_survive_a_rebind() {
         let counters = packets_and_bytes(&context);
         let rule = to_mac(MAC).count(&counters);
         let flow = raw.qp.create_flow(&rule).unwrap();
-        target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 100)));
+        target.wire().iter().for_each(|wire| wire.inject(&frame(MAC, 100)));
         let before = read2(&counters);
         drop(flow);
         refuses(counters.read(&mut [0; 2]), ErrorKind::InvalidInput, EINVAL, "no flow");
@@ -75,8 +75,8 @@ fn points_at_one_index_are_summed_and_gaps_are_zero() {
             counters.attach(point, index).unwrap();
         }
         let _flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
-        let Some(soft) = &target.soft else { return skip(target, "no frames can be made to arrive") };
-        soft.inject(&frame(MAC, 64));
+        let Some(wire) = target.wire() else { return skip(target, "no frames can be made to arrive") };
+        wire.inject(&frame(MAC, 64));
         let mut values = [u64::MAX; 6];
         counters.read(&mut values).unwrap();
         assert_eq!(values, [0, 64, 0, 66, 0, 0]);
@@ -176,13 +176,13 @@ fn flows_on_one_object_accumulate() {
         let other = [2, 0, 0, 0, 0, 2];
         let one = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
         let two = raw.qp.create_flow(&to_mac(other).count(&counters)).unwrap();
-        let Some(soft) = &target.soft else { return skip(target, "no frames can be made to arrive") };
-        soft.inject(&frame(MAC, 60));
-        soft.inject(&frame(other, 100));
+        let Some(wire) = target.wire() else { return skip(target, "no frames can be made to arrive") };
+        wire.inject(&frame(MAC, 60));
+        wire.inject(&frame(other, 100));
         assert_eq!(read2(&counters), [2, 160]);
         drop(one);
-        soft.inject(&frame(MAC, 60));
-        soft.inject(&frame(other, 100));
+        wire.inject(&frame(MAC, 60));
+        wire.inject(&frame(other, 100));
         assert_eq!(read2(&counters), [3, 260]);
         drop(two);
     });
@@ -212,12 +212,12 @@ fn a_reader_reads_without_a_guard_and_keeps_its_flow() {
         let flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
         let mut reader = flow.reader_with(ReadCountersFlags::PREFER_CACHED).unwrap();
         assert_eq!(reader.values(), [0, 0]);
-        target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+        target.wire().iter().for_each(|wire| wire.inject(&frame(MAC, 60)));
         assert_eq!(reader.read().unwrap(), read2(&counters));
         let (flow, error) = flow.destroy().unwrap_err();
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Busy, Some(EBUSY)));
         drop(flow);
-        target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+        target.wire().iter().for_each(|wire| wire.inject(&frame(MAC, 60)));
         assert_eq!(reader.read().unwrap(), read2(&counters));
         drop(reader);
         refuses(counters.read(&mut [0; 2]), ErrorKind::InvalidInput, EINVAL, "no flow");
@@ -229,7 +229,7 @@ fn a_reader_reads_without_a_guard_and_keeps_its_flow() {
 #[test]
 fn values_never_go_down() {
     on_every_counting_device(|target| {
-        let Some(soft) = &target.soft else { return skip(target, "no frames can be made to arrive") };
+        let Some(wire) = target.wire() else { return skip(target, "no frames can be made to arrive") };
         let context = target.open();
         let raw = Raw::new(&context);
         let counters = packets_and_bytes(&context);
@@ -237,7 +237,7 @@ fn values_never_go_down() {
         let mut reader = flow.reader().unwrap();
         let mut last = [0, 0];
         for len in [60, 61, 1514, 9000] {
-            soft.inject(&frame(MAC, len));
+            wire.inject(&frame(MAC, len));
             let now = reader.read().unwrap();
             assert!(now[0] == last[0] + 1 && now[1] == last[1] + len as u64);
             last.copy_from_slice(now);

@@ -28,12 +28,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("object", &["command", "context", "error", "mapping"]),
     ("pd", &["command", "context", "error", "object"]),
     ("mr", &["command", "error", "mapping", "object", "pd"]),
-    ("ah", &["command", "error", "object", "pd"]),
+    ("ah", &["command", "context", "error", "object", "pd"]),
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
     ("asynchronous", &["context", "cq", "error"]),
     ("work", &["ah", "error", "mapping", "mr", "provider"]),
     ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
+    ("wq", &["command", "context", "cq", "error", "object", "pd", "provider", "work"]),
     (
         "qp",
         &[
@@ -49,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "provider",
             "srq",
             "work",
+            "wq",
         ],
     ),
     ("mw", &["command", "error", "mr", "object", "pd", "qp"]),

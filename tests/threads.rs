@@ -102,7 +102,7 @@ fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last
                 let one = raw.qp.create_flow(&rule).unwrap();
                 let mut reader = one.reader().unwrap();
                 let two = raw.qp.create_flow(&rule).unwrap();
-                target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+                target.wire().iter().for_each(|wire| wire.inject(&frame(MAC, 60)));
                 reader.read().unwrap();
                 drop((one, two));
                 reader.read().unwrap();
@@ -129,7 +129,7 @@ fn each_thread_has_a_reader_of_its_own() {
                 });
             }
             for _ in 0..if cfg!(miri) { 5 } else { 100 } {
-                target.soft.iter().for_each(|soft| soft.inject(&frame(MAC, 60)));
+                target.wire().iter().for_each(|wire| wire.inject(&frame(MAC, 60)));
             }
         });
     });

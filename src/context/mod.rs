@@ -7,12 +7,13 @@ mod origin;
 mod query;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::mlx5::AllocUcontextResp;
 use uverbs_abi::rxe::Mminfo;
+use uverbs_abi::types::RawPacketCaps;
 use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -44,6 +45,8 @@ struct Inner {
     events: OwnedFd,
     origin: Origin,
     mlx5: Option<Mlx5>,
+    /// What it does to raw packets, once asked.
+    raw_packet_caps: OnceLock<RawPacketCaps>,
 }
 
 impl Context {
@@ -74,7 +77,16 @@ impl Context {
         event_file::set_nonblocking("async_event.create", &events)?;
         let mlx5 = (provider == Provider::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
         let origin = Origin::new().map_err(|errno| Error::kernel("context.create", errno))?;
-        let inner = Inner { transport, device, provider, completion_vectors: vectors, events, origin, mlx5 };
+        let inner = Inner {
+            transport,
+            device,
+            provider,
+            completion_vectors: vectors,
+            events,
+            origin,
+            mlx5,
+            raw_packet_caps: OnceLock::new(),
+        };
         Ok(Self(Arc::new(inner)))
     }
 

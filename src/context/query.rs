@@ -1,7 +1,8 @@
 //! Asking the device: limits, ports, addresses.
 
+use nix::errno::Errno;
 use uverbs_abi::ids::device;
-use uverbs_abi::types::gid_type;
+use uverbs_abi::types::{RawPacketCaps, gid_type};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -50,6 +51,24 @@ impl Context {
         }
         self.invoke(&mut command)?;
         Ok(response)
+    }
+
+    /// Refuses `op` on a device that does not say it can do this to raw packets. It is asked once.
+    pub(crate) fn needs_raw_packet(
+        &self,
+        op: &'static str,
+        wanted: RawPacketCaps,
+        hint: &'static str,
+    ) -> Result<()> {
+        let known = self.0.raw_packet_caps.get().copied();
+        let caps = match known {
+            Some(caps) => caps,
+            None => {
+                let caps = RawPacketCaps::from_bits_retain(self.query_device()?.raw_packet_caps);
+                *self.0.raw_packet_caps.get_or_init(|| caps)
+            }
+        };
+        if caps.contains(wanted) { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
     }
 
     /// State and limits of `port`, which counts from 1.

@@ -27,7 +27,7 @@ use crate::counters::{Counters, Point, Reader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::provider::Provider;
-use crate::qp::{self, QpType, QueuePair};
+use crate::qp::{self, QpType, QueuePair, RssQueuePair};
 
 /// A rule in force: packets that match go to its queue pair, and into its counters.
 ///
@@ -89,8 +89,29 @@ impl<T: QpType> QueuePair<T> {
     /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
+        self.shared().steer(rule)
+    }
+}
+
+impl RssQueuePair {
+    /// Puts a rule in force: what matches is spread over the work queues of the table.
+    ///
+    /// # Errors
+    /// As [`QueuePair::create_flow`].
+    ///
+    /// # Kernel
+    /// As [`QueuePair::create_flow`].
+    #[doc(alias = "ibv_create_flow")]
+    pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
+        self.shared().steer(rule)
+    }
+}
+
+impl qp::Shared {
+    /// Puts a rule in force, with this queue pair as destination.
+    fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>) -> Result<Flow> {
         rule.check()?;
-        let context = self.shared().object().context();
+        let context = self.object().context();
         let object = match rule.counters() {
             Some(counters) => {
                 if !counters.context().is_same(context) {
@@ -101,7 +122,7 @@ impl<T: QpType> QueuePair<T> {
             }
             None => self.send_rule(context, rule, None)?,
         };
-        let inner = Inner { object, counters: rule.counters().cloned(), _qp: self.shared().clone() };
+        let inner = Inner { object, counters: rule.counters().cloned(), _qp: self.clone() };
         Ok(Flow(Arc::new(inner)))
     }
 
@@ -112,7 +133,7 @@ impl<T: QpType> QueuePair<T> {
         rule: &FlowRule<K>,
         points: Option<&[FlowCountersDesc]>,
     ) -> Result<Object> {
-        let request = rule.request(self.shared().object().id());
+        let request = rule.request(self.object().id());
         let mut response = CreateFlowResp::new_zeroed();
         let points = points.filter(|_| context.provider().counts_as_mlx5());
         let known = points.is_none_or(<[_]>::is_empty);

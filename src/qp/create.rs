@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
 use uverbs_abi::rxe::CreateQpResp;
+use uverbs_abi::types::{QpCreateFlags, RawPacketCaps};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -21,6 +22,7 @@ use crate::provider::queues::{Receives, Sends};
 use crate::provider::rxe;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Kept, ReceiveQueue};
+use crate::wq;
 
 /// What the queues of a queue pair can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,7 @@ pub struct QueuePairBuilder<'a, T> {
     srq: Option<&'a SharedReceiveQueue>,
     wanted: Capacity,
     cookie: u64,
+    flags: QpCreateFlags,
     kind: PhantomData<T>,
 }
 
@@ -76,7 +79,8 @@ impl ProtectionDomain {
 impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
         let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1, inline: 0 };
-        Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, kind: PhantomData }
+        let flags = QpCreateFlags::empty();
+        Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, flags, kind: PhantomData }
     }
 
     /// Room for at least `depth` send requests; 64 if not given.
@@ -145,6 +149,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             let hint = "a completion queue or the shared receive queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
+        if self.flags.contains(QpCreateFlags::CVLAN_STRIPPING) {
+            context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, wq::KEEPS_VLAN)?;
+        }
         let wanted = QpCap {
             max_send_wr: self.wanted.sends,
             max_recv_wr: self.wanted.receives,
@@ -185,6 +192,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             None => {
                 command.driver_output(driver.as_mut_bytes());
             }
+        }
+        if !self.flags.is_empty() {
+            command.flags(create::FLAGS, self.flags.bits());
         }
         if let Some(srq) = &srq {
             command.handle(create::SRQ_HANDLE, srq.id());
@@ -229,8 +239,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             kept: Kept::default(),
             number,
             groups: Groups::default(),
-            cqs,
+            cqs: cqs.into(),
             _srq: srq,
+            _table: None,
             pd: self.pd.clone(),
         };
         let (shared, markers) = (Arc::new(shared), Markers::default());
@@ -239,6 +250,14 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
 }
 
 impl QueuePairBuilder<'_, RawPacket> {
+    /// The device takes the outer VLAN tag off what is received, and tells it in [`Completion::vlan`](crate::Completion::vlan).
+    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not.
+    #[doc(alias = "IBV_QP_CREATE_CVLAN_STRIPPING")]
+    pub fn strip_vlan(mut self) -> Self {
+        self.flags |= QpCreateFlags::CVLAN_STRIPPING;
+        self
+    }
+
     /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod drain;
 mod multicast;
 mod operation;
 mod post;
+mod rss;
 mod state;
 
 use std::marker::PhantomData;
@@ -20,14 +21,14 @@ use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
 pub use self::post::SendRequest;
+pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 pub use self::state::QpState;
-use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::queues::Sends;
-use crate::srq;
 use crate::work::{Held, Kept, ReceiveQueue};
+use crate::{cq, srq, wq};
 
 /// A queue pair of type `T`.
 ///
@@ -55,9 +56,10 @@ pub(crate) struct Shared {
     kept: Kept,
     number: u32,
     groups: Groups,
-    /// Those of sends and of receives.
-    cqs: [Arc<cq::Shared>; 2],
+    /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
+    cqs: Vec<Arc<cq::Shared>>,
     _srq: Option<Arc<srq::Shared>>,
+    _table: Option<Arc<wq::SharedTable>>,
     pd: ProtectionDomain,
 }
 

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
 use uverbs_abi::rxe::{SendWqe, SendWr};
-use uverbs_abi::types::SendFlags;
+use uverbs_abi::types::{RawPacketCaps, SendFlags};
 use uverbs_abi::write::{PostSend, PostSendResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -82,6 +82,31 @@ impl<'a> SendRequest<'a> {
     pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
         Self::new(wr_id, Frame, segments)
     }
+
+    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
+    /// their places does not matter.
+    ///
+    /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
+    /// is [`Unsupported`](ErrorKind::Unsupported), and nothing is posted.
+    ///
+    /// ```
+    /// use uverbs::{ErrorKind, SendRequest};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let cq = context.create_cq(4)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).connect(1)?;
+    /// // The soft device sends what it is given.
+    /// let refused = qp.post_send(&[SendRequest::frame(1, &[]).checksums()]).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "IBV_SEND_IP_CSUM")]
+    #[must_use]
+    pub fn checksums(mut self) -> Self {
+        self.flags |= SendFlags::IP_CSUM;
+        self
+    }
 }
 
 impl<'a, O> SendRequest<'a, O> {
@@ -137,7 +162,8 @@ impl<T: QpType> QueuePair<T> {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
-    /// for, or when the queue pair is not ready to send.
+    /// for, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
+    /// [`checksums`](SendRequest::checksums) on a device that does not fill them in.
     ///
     /// # Kernel
     /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
@@ -149,12 +175,18 @@ impl<T: QpType> QueuePair<T> {
         if requests.len() > self.sends.free() as usize {
             return Err(full(op));
         }
-        let fits = |request: &SendRequest<'_, T::Operation<'_>>| match request.data {
-            Local::Segments(segments) => segments.len() <= self.capacity.send_segments as usize,
-            Local::Inline(bytes) => bytes.len() <= self.capacity.inline as usize,
-        };
-        if !requests.iter().all(fits) {
-            return Err(oversized(op));
+        for request in requests {
+            let fits = match request.data {
+                Local::Segments(segments) => segments.len() <= self.capacity.send_segments as usize,
+                Local::Inline(bytes) => bytes.len() <= self.capacity.inline as usize,
+            };
+            if !fits {
+                return Err(oversized(op));
+            }
+            if request.flags.contains(SendFlags::IP_CSUM) {
+                let hint = "the device does not fill in checksums of raw packets; nothing was posted";
+                self.shared.object().context().needs_raw_packet(op, RawPacketCaps::IP_CSUM, hint)?;
+            }
         }
         let first = self.sends.next_slot();
         let mut header = [0; MAX_HEADER];

@@ -7,8 +7,8 @@
 mod differences;
 mod footprint;
 mod raw;
-
 mod sides;
+mod wire;
 
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +23,7 @@ use uverbs::{
 pub use differences::Answers;
 pub use footprint::{Footprint, resident};
 pub use sides::*;
+pub use wire::*;
 
 /// The address that the tests' frames are for.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
@@ -32,12 +33,14 @@ pub struct Target {
     pub device: Device,
     /// The soft device behind it, if it is one: to inject frames and to look for what is left.
     pub soft: Option<SoftDevice>,
+    /// The control line of a virtual device.
+    pub control: Option<Control>,
 }
 
 impl Target {
     pub fn soft(profile: Profile) -> Self {
         let soft = SoftDevice::new(profile);
-        Self { device: soft.device(), soft: Some(soft) }
+        Self { device: soft.device(), soft: Some(soft), control: None }
     }
 
     /// Whether the device that goes by this name now can be opened and has its address: that takes the kernel
@@ -72,7 +75,10 @@ pub fn on_every_device(behaviour: impl Fn(&Target)) {
     assert!(left.is_empty(), "left behind: {left:?}");
     if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
         let before = Footprint::of_devices();
-        behaviour(&Target { device: named(&name).expect("it exists"), soft: None });
+        let device = named(&name).expect("it exists");
+        let target = Target { device, soft: None, control: Control::open() };
+        behaviour(&target);
+        target.control.iter().for_each(Control::heal);
         assert_eq!(Footprint::of_devices(), before, "left behind");
     }
 }
@@ -135,6 +141,18 @@ impl Raw {
         let segments = [self.memory.segment(at..at + frame.len()).expect("inside")];
         let request = SendRequest::frame(99, &segments).signaled();
         self.qp.post_send(&[request]).expect("post send");
+    }
+
+    /// This many completions, which may take a moment.
+    #[track_caller]
+    pub fn await_completions(&mut self, count: usize) -> Vec<Completion> {
+        let (start, mut all) = (std::time::Instant::now(), self.completions());
+        while all.len() < count {
+            assert!(start.elapsed().as_secs() < 20, "only {} of {count} completions", all.len());
+            std::thread::yield_now();
+            all.extend(self.completions());
+        }
+        all
     }
 
     /// All completions that are there.

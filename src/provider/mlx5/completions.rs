@@ -36,6 +36,9 @@ const ARM: usize = 4;
 /// Bit of [`Cqe64::op_own`]: the message was solicited.
 const SOLICITED: u8 = 2;
 
+/// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
+const STRIPPED: u8 = 1;
+
 /// Where the ring and the doorbell record are.
 #[derive(Clone, Debug)]
 struct Place {
@@ -258,6 +261,7 @@ impl Completions {
                     len: cqe.byte_cnt.get(),
                     immediate: cqe.sop_drop_qpn.get() & 0xff_ffff,
                     flags: if good && is_ipv4(cqe) { WcFlags::IP_CSUM_OK } else { WcFlags::empty() },
+                    vlan: (cqe.l4_hdr_type_etc & STRIPPED != 0).then(|| cqe.vlan_info.get()),
                     timestamp: cqe.timestamp.get(),
                     ..completion
                 }

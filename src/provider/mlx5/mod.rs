@@ -1,4 +1,4 @@
-//! The user half of mlx5: completion queues, and raw packet queue pairs.
+//! The user half of mlx5: completion queues, raw packet queue pairs, and receive work queues.
 //!
 //! Queues are memory of this process that the device reads and writes. What is ready is told by counters in a
 //! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
@@ -11,6 +11,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod track;
+mod work_queue;
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,6 +23,7 @@ pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::shape::QpPlan;
+pub(crate) use self::work_queue::WqPlan;
 use crate::mapping::Mapping;
 
 /// The request that goes with a new context: all 32 bytes of version 2, since Linux 7.2 leaves what is not

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB, SND_DBR, WQE_CTRL_CQ_UPDATE,
-    WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
+    ETH_L2_INLINE_HEADER_SIZE, ETH_WQE_L3_CSUM, ETH_WQE_L4_CSUM, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB,
+    SND_DBR, WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
 };
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::SendFlags;
@@ -140,7 +140,13 @@ impl Sends {
             // The control segment is written last, when the length is known.
             len: size_of::<WqeCtrlSeg>(),
         };
-        let mut eth = WqeEthSeg { inline_hdr_sz: (header.len() as u16).into(), ..WqeEthSeg::new_zeroed() };
+        let flags = SendFlags::from_bits_retain(wr.send_flags);
+        let bit = |flag: SendFlags, bit: u8| if flags.contains(flag) { bit } else { 0 };
+        let mut eth = WqeEthSeg {
+            cs_flags: bit(SendFlags::IP_CSUM, ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM),
+            inline_hdr_sz: (header.len() as u16).into(),
+            ..WqeEthSeg::new_zeroed()
+        };
         let eth_len = if header.len() == ETH_L2_INLINE_HEADER_SIZE {
             eth.inline_hdr_start.copy_from_slice(&header[..2]);
             eth.inline_hdr.copy_from_slice(&header[2..]);
@@ -157,8 +163,6 @@ impl Sends {
         if blocks > self.most_blocks {
             return false;
         }
-        let flags = SendFlags::from_bits_retain(wr.send_flags);
-        let bit = |flag: SendFlags, bit: u8| if flags.contains(flag) { bit } else { 0 };
         let control = WqeCtrlSeg {
             opmod_idx_opcode: ((self.head & 0xffff) << 8 | u32::from(OPCODE_SEND)).into(),
             qpn_ds: (self.number << 8 | units as u32).into(),

@@ -16,7 +16,7 @@ use super::{Limits, Receives, Registers, Sends};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
-const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
+pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;
 /// What every send begins with: control segment and Ethernet segment.
 const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
@@ -54,7 +54,7 @@ impl Drop for Queues {
     }
 }
 
-fn too_large(op: &'static str) -> Error {
+pub(super) fn too_large(op: &'static str) -> Error {
     Error::refused(op, Errno::EINVAL, "check depths and segments against the device's limits")
 }
 
@@ -66,7 +66,7 @@ impl QpPlan {
         limits: &Limits,
         registers: Registers,
         queues: [&Arc<Shared>; 2],
-        mut index: impl FnMut() -> u32,
+        index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let sends = Ring::of_sends(wanted, limits).ok_or_else(|| too_large(op))?;
         let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
@@ -74,15 +74,8 @@ impl QpPlan {
         let sends_at = page(receives.bytes());
         let record = sends_at + page(sends.bytes());
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
-        let [send_queue, receive_queue] = queues.map(Arc::clone);
-        // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
-        let track = loop {
-            let track = Arc::new(Track::new(index(), sends.places, receives.places));
-            if send_queue.add(&track) && receive_queue.add(&track) {
-                break track;
-            }
-            send_queue.remove(&track);
-        };
+        let queues = Queues::join(queues, sends.places, receives.places, index);
+        let track = queues.track.clone();
         let address = memory.address();
         let request = CreateQp {
             buf_addr: address,
@@ -104,7 +97,6 @@ impl QpPlan {
             max_inline_data: wanted.max_inline_data,
         };
         let inline_header = limits.inline_header;
-        let queues = Queues { track: track.clone(), queues: [send_queue, receive_queue] };
         let response = CreateQpResp::new_zeroed();
         let blocks = sends.unit;
         Ok(Self {
@@ -172,6 +164,28 @@ impl QpPlan {
 }
 
 impl Queues {
+    /// Makes a new queue pair or work queue known to the queues of its sends and of its receives.
+    pub(super) fn join(
+        queues: [&Arc<Shared>; 2],
+        sends: u32,
+        receives: u32,
+        mut index: impl FnMut() -> u32,
+    ) -> Self {
+        let [send_queue, receive_queue] = queues.map(Arc::clone);
+        // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
+        loop {
+            let track = Arc::new(Track::new(index(), sends, receives));
+            if send_queue.add(&track) && receive_queue.add(&track) {
+                return Self { track, queues: [send_queue, receive_queue] };
+            }
+            send_queue.remove(&track);
+        }
+    }
+
+    pub(super) fn track(&self) -> &Arc<Track> {
+        &self.track
+    }
+
     /// The positions behind all completions that the send queue and the receive queue have now.
     pub(super) fn ends(&self) -> [u64; 2] {
         self.queues.each_ref().map(|queue| queue.end())
@@ -180,10 +194,10 @@ impl Queues {
 
 /// The size of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ring {
-    places: u32,
+pub(super) struct Ring {
+    pub(super) places: u32,
     /// Bytes of a place.
-    stride: u32,
+    pub(super) stride: u32,
     /// Most places of a request.
     unit: u32,
 }
@@ -206,7 +220,7 @@ impl Ring {
         fits.then_some(Self { places, stride: BLOCK, unit })
     }
 
-    fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {
+    pub(super) fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {
         if wanted.max_recv_wr == 0 {
             return Some(Self::default());
         }
@@ -217,7 +231,7 @@ impl Ring {
         fits.then_some(Self { places, stride, unit: 1 })
     }
 
-    fn bytes(self) -> usize {
+    pub(super) fn bytes(self) -> usize {
         self.places as usize * self.stride as usize
     }
 }

@@ -1,0 +1,280 @@
+//! Receive work queues, and tables of them.
+
+mod table;
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::CORE_IN;
+use uverbs_abi::ids::wq::{self, create};
+use uverbs_abi::mlx5::ModifyWq;
+use uverbs_abi::types::{RawPacketCaps, WqFlags, qp_state};
+use uverbs_abi::write::{ExModifyWq, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+pub use self::table::IndirectionTable;
+pub(crate) use self::table::Shared as SharedTable;
+use crate::command::Command;
+use crate::cq::{self, CompletionQueue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::object::{self, Kind, Object};
+use crate::pd::ProtectionDomain;
+use crate::provider::mlx5::WqPlan;
+use crate::provider::queues::Receives;
+use crate::work::{Kept, ReceiveQueue, ReceiveRequest};
+
+/// A receive queue without a queue pair: an [`IndirectionTable`] spreads frames over some of them.
+///
+/// Posting takes `&mut self`: the queue has one poster, and no lock is needed. Tables keep the kernel object alive, and
+/// with it the memory of the requests that are posted; only this handle can post more.
+///
+/// Completions go to its completion queue, with [`number`](Self::number) as
+/// [`qp_num`](crate::Completion::qp_num).
+///
+/// ```
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
+/// // Of the devices that this crate knows only mlx5's have them.
+/// let refused = pd.work_queue(&cq).depth(64).create().unwrap_err();
+/// assert_eq!(refused.kind(), uverbs::ErrorKind::Unsupported);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[doc(alias = "ibv_wq")]
+pub struct WorkQueue {
+    receives: ReceiveQueue,
+    shared: Arc<Shared>,
+    capacity: u32,
+    segments: u32,
+}
+
+/// The part of a work queue that tables have, too.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    /// Behind the object: the memory of its requests is let go after it.
+    kept: Kept,
+    number: u32,
+    _cq: Arc<cq::Shared>,
+    _pd: ProtectionDomain,
+}
+
+/// What a work queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_wq_state")]
+pub enum WorkQueueState {
+    /// Just made, or emptied: what is posted waits for [`Ready`](Self::Ready).
+    Reset,
+    /// Frames come in.
+    Ready,
+    /// Everything posted completes with [`Status::Flushed`](crate::Status::Flushed).
+    Error,
+}
+
+/// A work queue about to be made; see [`ProtectionDomain::work_queue`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+pub struct WorkQueueBuilder<'a> {
+    pd: &'a ProtectionDomain,
+    cq: &'a CompletionQueue,
+    depth: u32,
+    segments: u32,
+    cookie: u64,
+    flags: WqFlags,
+}
+
+impl ProtectionDomain {
+    /// Begins a receive work queue, whose completions go to `cq`.
+    pub fn work_queue<'a>(&'a self, cq: &'a CompletionQueue) -> WorkQueueBuilder<'a> {
+        WorkQueueBuilder { pd: self, cq, depth: 64, segments: 1, cookie: 0, flags: WqFlags::empty() }
+    }
+}
+
+/// The error on devices that have no work queues, or none that this crate knows.
+pub(crate) fn not_here(op: &'static str) -> Error {
+    Error::refused(
+        op,
+        Errno::EOPNOTSUPP,
+        "of the devices this crate knows only mlx5's have receive work queues",
+    )
+}
+
+/// The hint on devices that leave VLAN tags where they are.
+pub(crate) const KEEPS_VLAN: &str = "the device does not take VLAN tags off";
+
+impl WorkQueueBuilder<'_> {
+    /// Room for at least `depth` requests; 64 if not given.
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// Up to `segments` segments in each request; 1 if not given.
+    pub fn segments(mut self, segments: u32) -> Self {
+        self.segments = segments;
+        self
+    }
+
+    /// A number by which asynchronous events tell which work queue they are about; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// The device takes the outer VLAN tag off what is received, and tells it in [`Completion::vlan`](crate::Completion::vlan).
+    pub fn strip_vlan(mut self) -> Self {
+        self.flags |= WqFlags::CVLAN_STRIPPING;
+        self
+    }
+
+    /// Makes the work queue, in the state [`Reset`](WorkQueueState::Reset).
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without work queues, or that do not take tags off;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for no room or more than the device has, or a completion queue of
+    /// another open device.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_WQ_CREATE` (uverbs_std_types_wq.c, Linux 6.1).
+    #[doc(alias = "ibv_create_wq")]
+    pub fn create(self) -> Result<WorkQueue> {
+        let op = "wq.create";
+        let context = self.pd.context();
+        let cq = self.cq.shared();
+        if !cq.context().is_same(context) {
+            let hint = "the completion queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let Some((limits, _)) = context.mlx5(op)? else { return Err(not_here(op)) };
+        if self.flags.contains(WqFlags::CVLAN_STRIPPING) {
+            context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, KEEPS_VLAN)?;
+        }
+        let queue = self.cq.ring().mlx5(op)?;
+        let index = || context.next_index();
+        let mut plan = WqPlan::new(op, self.depth, self.segments, limits, queue, index)?;
+        let (capacity, segments) = plan.capacity();
+        let (mut requests, mut pieces, mut number) = (0_u32, 0_u32, 0_u32);
+        let (request, response) = plan.payload();
+        let mut command = Command::new(op, wq::OBJECT, wq::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .handle(create::PD_HANDLE, self.pd.id())
+            .handle(create::CQ_HANDLE, cq.id())
+            .input(create::USER_HANDLE, &self.cookie)
+            .value(create::TYPE, 0)
+            .input(create::MAX_WR, &capacity)
+            .input(create::MAX_SGE, &segments)
+            .flags(create::FLAGS, self.flags.bits())
+            .output(create::RESP_MAX_WR, requests.as_mut_bytes())
+            .output(create::RESP_MAX_SGE, pieces.as_mut_bytes())
+            .output(create::RESP_WQ_NUM, number.as_mut_bytes())
+            .driver_input(request)
+            .driver_output(response);
+        context.invoke(&mut command).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => error.hinted("the device has no receive work queues"),
+            ErrorKind::InvalidInput => error.hinted("check depth and segments against the device's limits"),
+            _ => error,
+        })?;
+        let object = Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?)
+            .holding(Some(plan.memory()));
+        let receives = ReceiveQueue::new(Receives::Mlx5(plan.open(number)), segments);
+        let shared = Shared { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
+        Ok(WorkQueue { receives, shared: Arc::new(shared), capacity, segments })
+    }
+}
+
+/// Bit of [`ExModifyWq::attr_mask`].
+const STATE: u32 = 1 << 0;
+
+impl WorkQueueState {
+    /// What the kernel calls it, and what a queue pair's ring does then.
+    fn numbers(self) -> (u32, u8) {
+        match self {
+            Self::Reset => (0, qp_state::RESET),
+            Self::Ready => (1, qp_state::RTR),
+            Self::Error => (2, qp_state::ERR),
+        }
+    }
+}
+
+impl WorkQueue {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The work queue's number.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// How many requests the queue can hold.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How many segments one request can have.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// Changes the state. Going to [`Reset`](WorkQueueState::Reset) forgets everything posted, without completion.
+    ///
+    /// # Errors
+    /// Those of the kernel. It goes by the state that it was last told, and does not see that the device has stopped
+    /// the queue by itself: such a queue is to be destroyed.
+    ///
+    /// # Kernel
+    /// `EX_MODIFY_WQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_wq, uverbs_cmd.c; mlx5_ib_modify_wq, qp.c, Linux 6.1).
+    #[doc(alias = "ibv_modify_wq")]
+    pub fn modify(&mut self, state: WorkQueueState) -> Result<()> {
+        let object = &self.shared.object;
+        let (wq_state, ring_state) = state.numbers();
+        let request =
+            ExModifyWq { attr_mask: STATE, wq_handle: object.id(), wq_state, ..ExModifyWq::new_zeroed() };
+        let driver = ModifyWq::new_zeroed();
+        let mut command = Command::write("wq.modify", cmd::EX_MODIFY_WQ);
+        command.input(CORE_IN, &request).driver_input(&driver);
+        object.context().invoke(&mut command)?;
+        self.receives.enter(ring_state);
+        if state == WorkQueueState::Reset {
+            self.receives.let_go();
+        }
+        Ok(())
+    }
+
+    /// Posts room for frames, all of it or nothing. In the state [`Reset`](WorkQueueState::Reset) the device is told
+    /// when the queue becomes ready.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
+    #[doc(alias = "ibv_post_wq_recv")]
+    pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        let op = "wq.post_receive";
+        self.shared.object.context().check_origin(op)?;
+        self.receives.post(op, requests)
+    }
+
+    /// Destroys the work queue and says how that went. Requests still posted are gone without completion.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a table has it.
+    #[doc(alias = "ibv_destroy_wq")]
+    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let hint = "an indirection table still has the work queue";
+            return Err((self, object::shared("wq.destroy", hint)));
+        };
+        shared.object.release().map_err(|error| (self, error))
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        // A table may keep the kernel object, and that the memory of what is posted.
+        self.shared.kept.keep(self.receives.take_held());
+    }
+}
