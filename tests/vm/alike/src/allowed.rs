@@ -71,10 +71,10 @@ impl Row {
 }
 
 /// Each difference with its reason, and the rows that were not met.
-pub(crate) fn judge<'a>(
-    differences: &'a [Difference],
+pub(crate) fn judge(
+    differences: &[Difference],
     kernel: Kernel,
-) -> (Vec<(&'a Difference, Option<&'static str>)>, Vec<String>) {
+) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
     let rows: Vec<_> = ROWS.iter().filter(|row| row.is_for(kernel)).collect();
     let why = |difference: &Difference| rows.iter().find(|row| row.allows(difference)).map(|row| row.why);
     let judged = differences.iter().map(|difference| (difference, why(difference))).collect();
