@@ -304,8 +304,11 @@ impl Counters {
     }
 }
 
-/// Whether an error of the first bind may have come from the allocation of the device's counter. The core
-/// and the checks before it have their own numbers; firmware has these (cmd_status_to_err, cmd.c, Linux 6.1).
+/// Whether an error of the first bind is taken for one of the allocation of the device's counter. The core and the
+/// checks before it have their own numbers; firmware has others (cmd_status_to_err, cmd.c, Linux 6.1) and one in
+/// common: EINVAL, also of a device without counters. It is nearly always a refused rule, which should not cost the
+/// counters; and where it is not, the kernel follows the error at the latest when the device file is closed, whatever
+/// is done here.
 fn may_damage(error: &Error) -> bool {
     let before = [
         Errno::EINVAL,

@@ -9,20 +9,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
-device=mlx5_0
-
-make_device() {
-    # udev names the device by its place on the bus; the tests call it as the kernel does.
-    modprobe mlx5_ib && until_true 20 device_has_name && rename_device
-}
-
-device_has_name() {
-    found=$(ls /sys/class/infiniband) && [ -n "$found" ]
-}
-
-rename_device() {
-    [ "$found" = "$device" ] || rdma dev set "$found" name "$device"
-}
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
 
 list_devices() {
     "$UVERBS_BIN" devices || return
@@ -36,9 +24,6 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     env "$@" timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
     grep -qx 'pass all' "$OUT/$name.out"
 }
-
-# The driver writes a line for each command that a test has made fail; nothing else is to be said.
-unload() { modprobe -r mlx5_ib && modprobe -r mlx5_core; }
 
 step make-device make_device || finish
 

@@ -208,11 +208,13 @@ static void add_specs(char **words)
 		for (; *words && strchr(*words, '='); words++) {
 			const char *value = strchr(*words, '='), *slash = strchr(value, '/');
 			const struct field *f = field(spec, *words, value - *words);
-			size_t len = slash ? (size_t)(slash - value - 1) : strlen(value + 1);
+			size_t len = 2 * f->len;
+			if (strlen(value + 1) != (slash ? 2 * len + 1 : len))
+				die("not all digits of a field");
 			unhex(value + 1, len, at + f->val, f->len);
 			memset(at + f->mask, 0xff, f->len);
 			if (slash)
-				unhex(slash + 1, strlen(slash + 1), at + f->mask, f->len);
+				unhex(slash + 1, len, at + f->mask, f->len);
 		}
 	}
 }

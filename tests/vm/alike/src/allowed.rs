@@ -19,8 +19,38 @@ struct Row {
 
 const ALL: (Kernel, Kernel) = ((0, 0), (u32::MAX, 0));
 
+const fn row(
+    step: &'static str,
+    what: &'static str,
+    theirs: &'static str,
+    ours: &'static str,
+    why: &'static str,
+) -> Row {
+    Row { step, what, theirs, ours, kernels: ALL, why }
+}
+
+const REFUSED_EARLY: &str =
+    "what contradicts itself in a rule is refused, with a hint, before a command is sent";
+const TABLE_COMES_AND_GOES: &str =
+    "CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE";
+const MAY_BE_DAMAGED: &str = "after ENOMEM the kernel may hold an error in place of a counter, and follows it when the \
+                              counters are used or destroyed: they are left alone until the device file is closed";
+
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
+    row("open", "commands", "QUERY_NIC_VPORT_CONTEXT, QUERY_ADAPTER, ALLOC_UAR", "-",
+        "libmlx5 asks for the device's attributes and takes a page of doorbells; here `query_device` is a call of its own, \
+         and the page comes with the first queue"),
+    row("cq 0 256", "commands", "-", "ALLOC_UAR", "the page of doorbells comes with the first queue"),
+    row("flow 0 0 normal 0 - eth type=0806 ipv4", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY),
+    row("flow 0 0 normal 0 - ipv4 tcp udp", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY),
+    row("attach 0 packets 8191", "result", "ok", "EINVAL",
+        "a read has room for 8,191 values: what could never be read is refused"),
+    row("destroy counters 5", "result", "ok", "EBUSY", MAY_BE_DAMAGED),
+    row("destroy counters 5", "commands", "DEALLOC_FLOW_COUNTER", "-", MAY_BE_DAMAGED),
+    row("close", "commands", "-", "DEALLOC_FLOW_COUNTER", MAY_BE_DAMAGED),
+    row("modify 2 ", "commands", "-", "QUERY_SQ, QUERY_RQ",
+        "after EINVAL the state is asked for, so that the error can say which change was not one"),
 ];
 
 impl Row {
@@ -41,10 +71,10 @@ impl Row {
 }
 
 /// Each difference with its reason, and the rows that were not met.
-pub(crate) fn judge<'a>(
-    differences: &'a [Difference],
+pub(crate) fn judge(
+    differences: &[Difference],
     kernel: Kernel,
-) -> (Vec<(&'a Difference, Option<&'static str>)>, Vec<String>) {
+) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
     let rows: Vec<_> = ROWS.iter().filter(|row| row.is_for(kernel)).collect();
     let why = |difference: &Difference| rows.iter().find(|row| row.allows(difference)).map(|row| row.why);
     let judged = differences.iter().map(|difference| (difference, why(difference))).collect();
@@ -54,7 +84,9 @@ pub(crate) fn judge<'a>(
 
 /// The table of the documentation.
 pub(crate) fn page() -> String {
-    let mut page = "| step | what | libibverbs | this crate | kernels | why |\n| --- | --- | --- | --- | --- | --- |\n".to_owned();
+    let mut page =
+        "| step | what | libibverbs | this crate | kernels | why |\n| --- | --- | --- | --- | --- | --- |\n"
+            .to_owned();
     for Row { step, what, theirs, ours, kernels, why } in ROWS {
         let kernels = match kernels {
             kernels if *kernels == ALL => "all".to_owned(),
@@ -64,4 +96,34 @@ pub(crate) fn page() -> String {
         page += &format!("| `{step}` | {what} | {theirs} | {ours} | {kernels} | {why} |\n");
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCS: &str = include_str!("../../../../docs/providers.md");
+
+    fn of(row: &Row) -> Difference {
+        let [step, what, theirs, ours] = [row.step, row.what, row.theirs, row.ours].map(str::to_owned);
+        Difference { step, what, theirs, ours }
+    }
+
+    #[test]
+    fn the_documentation_has_the_table_that_is_printed() {
+        assert!(DOCS.contains(&page()), "docs/providers.md should have\n{}", page());
+    }
+
+    #[test]
+    fn only_what_is_listed_is_allowed_and_a_row_that_is_not_met_is_named() {
+        let mut differences: Vec<_> = ROWS.iter().map(of).collect();
+        let (judged, unmet) = judge(&differences, (6, 1));
+        assert!(judged.iter().all(|row| row.1.is_some()));
+        assert_eq!(unmet, [""; 0]);
+
+        differences[0].ours = "something else".to_owned();
+        let (judged, unmet) = judge(&differences, (6, 1));
+        assert!(judged[0].1.is_none() && judged[1..].iter().all(|row| row.1.is_some()));
+        assert_eq!(unmet, [ROWS[0].name()]);
+    }
 }

@@ -29,7 +29,7 @@ fn fields(theirs: &Sent, ours: &Sent) -> Vec<[String; 3]> {
         found.push([format!("{} status", theirs.name), theirs.status.clone(), ours.status.clone()]);
     }
     for half in [fields::INPUT, fields::OUTPUT] {
-        if theirs.lens[half] != ours.lens[half] {
+        if theirs.lens[half] != ours.lens[half] && !fields::has_pages(&theirs.name, half) {
             let what = format!("{} {} bytes", theirs.name, ["in", "out"][half]);
             found.push([what, theirs.lens[half].to_string(), ours.lens[half].to_string()]);
         }
@@ -45,7 +45,8 @@ fn fields(theirs: &Sent, ours: &Sent) -> Vec<[String; 3]> {
         for at in (0..a.len().max(b.len())).step_by(4) {
             let (theirs_word, ours_word) = (word(&a, at), word(&b, at));
             if theirs_word != ours_word {
-                found.push([fields::name(&theirs.name, half, at), theirs_word, ours_word]);
+                let what = format!("{} {}[{at:#x}]", theirs.name, ["in", "out"][half]);
+                found.push([what, theirs_word, ours_word]);
             }
         }
     }
@@ -132,5 +133,68 @@ pub(crate) fn print(directory: &Path) -> Result<(), String> {
     match unmet.as_slice() {
         [] => Ok(()),
         rows => Err(format!("on the list of differences, but not met: {}", rows.join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "step open\nresult ok\n| 7 800 ALLOC_PD status=0x0 in=16:0800 out=16:0000\n\
+                        step cq 0 1\nresult ok\n| 8 400 CREATE_CQ status=0x0 in=4:04000000 out=4:00000000\n\
+                        | 9 802 ALLOC_UAR status=0x0 in=4:08020000 out=4:00000000\n";
+
+    fn found(ours: &str) -> Vec<[String; 3]> {
+        let read = |text| recording::read(text).unwrap();
+        let found = differences(&read(BASE), &read(ours)).unwrap();
+        found.into_iter().map(|row| [row.what, row.theirs, row.ours]).collect()
+    }
+
+    #[test]
+    fn the_numbers_of_commands_do_not_matter() {
+        assert_eq!(found(&BASE.replace("| 7 ", "| 123 ")), [[""; 3]; 0]);
+    }
+
+    #[test]
+    fn results_statuses_and_fields_are_compared() {
+        assert_eq!(found(&BASE.replacen("ok", "EINVAL", 1)), [["result", "ok", "EINVAL"]]);
+        assert_eq!(found(&BASE.replacen("status=0x0", "status=0x3", 1)), [["ALLOC_PD status", "0x0", "0x3"]],);
+        assert_eq!(
+            found(&BASE.replace("in=16:0800", "in=16:0801")),
+            [["ALLOC_PD in[0x0]", "08000000", "08010000"]],
+        );
+        assert_eq!(found(&BASE.replace("out=16", "out=32")), [["ALLOC_PD out bytes", "16", "32"]]);
+    }
+
+    #[test]
+    fn missing_and_further_commands_and_another_order_are_found() {
+        let lines: Vec<_> = BASE.lines().collect();
+        let text = |order: &[usize]| order.iter().map(|at| format!("{}\n", lines[*at])).collect::<String>();
+        assert_eq!(found(&text(&[0, 1, 3, 4, 5, 6])), [["commands", "ALLOC_PD", "-"]]);
+        assert_eq!(found(&text(&[0, 1, 2, 2, 3, 4, 5, 6])), [["commands", "-", "ALLOC_PD"]]);
+        let orders = ["order of commands", "CREATE_CQ, ALLOC_UAR", "ALLOC_UAR, CREATE_CQ"];
+        assert_eq!(found(&text(&[0, 1, 2, 3, 4, 6, 5])), [orders]);
+    }
+
+    #[test]
+    fn other_steps_are_no_comparison() {
+        let read = |text| recording::read(text).unwrap();
+        let other = BASE.replace("step open", "step pd");
+        assert!(differences(&read(BASE), &read(&other)).is_err());
+        assert!(differences(&read(BASE), &read("step open\nresult ok\n")).is_err());
+        assert!(recording::read("result ok\n").is_err() && recording::read("step open\n| 7 800\n").is_err());
+    }
+
+    #[test]
+    fn addresses_are_not_compared_and_their_neighbours_are() {
+        let line = |at: usize| {
+            let mut bytes = [0_u8; 0x110];
+            bytes[at] = 1;
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("step cq 0 1\nresult ok\n| 8 400 CREATE_CQ status=0x0 in=272:{hex} out=1:00\n")
+        };
+        let read = |at| recording::read(&line(at)).unwrap();
+        assert_eq!(differences(&read(0x48), &read(0x4f)).unwrap(), []);
+        assert_eq!(differences(&read(0x48), &read(0x50)).unwrap().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Names of what differs in commands, and what of them is not compared.
+//! What of the commands is not compared.
 //!
 //! Offsets are bytes, from `include/linux/mlx5/mlx5_ifc.h` of Linux 6.1: the head of a command has 16 bytes, the context
 //! of a completion queue follows at 0x10, that of a send or receive queue at 0x20, its work queue 0x30 behind.
@@ -9,26 +9,42 @@ use std::ops::Range;
 pub(crate) const INPUT: usize = 0;
 pub(crate) const OUTPUT: usize = 1;
 
-/// Addresses, and what comes from counters of the driver: different in every run.
+/// Addresses, numbers that each library gives out by itself, and how many pages of which size the kernel found: different
+/// in every run.
 #[rustfmt::skip]
 const MASKED: &[(&str, usize, Range<usize>)] = &[
-    // The address of the doorbell record, and the pages of the queue.
+    // page_offset, log_page_size, dbr_addr, pas
+    ("CREATE_CQ", INPUT, 0x1a..0x1b),
+    ("CREATE_CQ", INPUT, 0x28..0x29),
     ("CREATE_CQ", INPUT, 0x48..0x50),
     ("CREATE_CQ", INPUT, 0x110..usize::MAX),
+    // user_index, wq.page_offset, wq.dbr_addr, wq.log_wq_pg_sz, wq.pas
+    ("CREATE_SQ", INPUT, 0x25..0x28),
+    ("CREATE_SQ", INPUT, 0x55..0x56),
     ("CREATE_SQ", INPUT, 0x60..0x68),
+    ("CREATE_SQ", INPUT, 0x72..0x73),
     ("CREATE_SQ", INPUT, 0x110..usize::MAX),
+    ("CREATE_RQ", INPUT, 0x25..0x28),
+    ("CREATE_RQ", INPUT, 0x55..0x56),
     ("CREATE_RQ", INPUT, 0x60..0x68),
+    ("CREATE_RQ", INPUT, 0x72..0x73),
     ("CREATE_RQ", INPUT, 0x110..usize::MAX),
-    // The changing part of the key, the address, and the pages.
+    // mkey_7_0, start_addr, translations_octword_size, log_page_size, translations_octword_actual_size, klm_pas_mtt
     ("CREATE_MKEY", INPUT, 0x17..0x18),
     ("CREATE_MKEY", INPUT, 0x20..0x28),
+    ("CREATE_MKEY", INPUT, 0x44..0x48),
+    ("CREATE_MKEY", INPUT, 0x4b..0x4c),
+    ("CREATE_MKEY", INPUT, 0x60..0x64),
     ("CREATE_MKEY", INPUT, 0x110..usize::MAX),
 ];
 
-/// Fields of four bytes by their names.
-#[rustfmt::skip]
-const NAMES: &[(&str, usize, usize, &str)] = &[
-];
+/// Commands with a list of pages, whose length says how many there are.
+const WITH_PAGES: &[&str] = &["CREATE_CQ", "CREATE_SQ", "CREATE_RQ", "CREATE_MKEY"];
+
+/// Whether the length of a command is not compared.
+pub(crate) fn has_pages(name: &str, half: usize) -> bool {
+    half == INPUT && WITH_PAGES.contains(&name)
+}
 
 /// Clears what is not compared.
 pub(crate) fn mask(name: &str, half: usize, bytes: &mut [u8]) {
@@ -36,13 +52,4 @@ pub(crate) fn mask(name: &str, half: usize, bytes: &mut [u8]) {
         let len = bytes.len();
         bytes[range.start.min(len)..range.end.min(len)].fill(0);
     }
-}
-
-/// The name of the four bytes at an offset.
-pub(crate) fn name(name: &str, half: usize, offset: usize) -> String {
-    let known = NAMES.iter().find(|row| (row.0, row.1, row.2) == (name, half, offset));
-    known.map_or_else(
-        || format!("{name} {}[{offset:#x}]", ["in", "out"][half]),
-        |row| format!("{name} {}", row.3),
-    )
 }

@@ -111,7 +111,11 @@ fn mpls(spec: Mpls, name: &str, value: u128, mask: u128) -> Option<Mpls> {
 }
 
 /// A rule with the headers and actions that the words name.
-pub(crate) fn normal(priority: u16, words: &[&str], counters: Counted<'_>) -> Result<FlowRule<Normal>, String> {
+pub(crate) fn normal(
+    priority: u16,
+    words: &[&str],
+    counters: Counted<'_>,
+) -> Result<FlowRule<Normal>, String> {
     let mut rule = FlowRule::normal(1).priority(priority);
     let mut rest = words;
     while let Some((name, after)) = rest.split_first() {
@@ -144,4 +148,34 @@ pub(crate) fn normal(priority: u16, words: &[&str], counters: Counted<'_>) -> Re
         };
     }
     Ok(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs::SoftDevice;
+
+    use super::*;
+
+    #[test]
+    fn every_rule_of_the_steps_is_understood() {
+        let counters = SoftDevice::default().open().unwrap().create_counters().unwrap();
+        let rules = include_str!("../steps.txt").lines().filter(|line| line.starts_with("flow "));
+        let mut seen = 0;
+        for words in rules.map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+            let rule = normal(0, &words[6..], &|_| Ok(&counters));
+            assert!(rule.is_ok(), "{words:?}");
+            seen += 1;
+        }
+        assert!(seen > 50, "{seen}");
+    }
+
+    #[test]
+    fn a_field_that_is_not_there_is_an_error() {
+        let none = |_: &str| Err("no counters".to_owned());
+        for words in
+            [["eth", "ttl=40"], ["eht", "dst=00"], ["ipv4", "ttl=x"], ["count", "id=0"], ["tag", "id="]]
+        {
+            assert!(normal(0, &words, &none).is_err(), "{words:?}");
+        }
+    }
 }

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Lane mlx5-beside: the steps of alike/steps.txt through this crate and through Debian's libibverbs, on the virtual
+# ConnectX, and a comparison of results and firmware commands. Runs in the guest; see guest.sh, alike/README.md.
+#
+# usage: mlx5-beside.sh OUTPUT-DIRECTORY    with UVERBS_ALIKE, UVERBS_ALIKE_THEIRS and MLX5_CONTROL, or UVERBS_VM_COMMAND,
+#                                           in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+
+control_line() { # raw, and open until the end so that it stays so
+    exec 9<>"$MLX5_CONTROL" && stty -F "$MLX5_CONTROL" raw -echo
+}
+
+steps=$here/alike/steps.txt
+
+theirs() { timeout 300 "$UVERBS_ALIKE_THEIRS" "$device" "$MLX5_CONTROL" "$steps" >"$OUT/theirs.txt"; }
+ours() { timeout 300 "$UVERBS_ALIKE" ours "$device" "$MLX5_CONTROL" "${1:-$steps}" >"$OUT/ours.txt"; }
+
+# From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: on nobody's account.
+warm() { sed '/^post /q' "$steps" >"$OUT/warm.steps" && ours "$OUT/warm.steps"; }
+
+versions() { echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"; }
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+step control-line control_line || finish
+step versions versions
+step warm warm
+resources >"$OUT/resources.before"
+step theirs theirs
+step ours ours
+step table "$UVERBS_ALIKE" compare "$OUT"
+step resources resources_are_as_before
+step unload unload
+step kernel-log kernel_log_is_clean
+finish
