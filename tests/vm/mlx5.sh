@@ -1,7 +1,8 @@
 #!/bin/sh
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
 #
-# usage: mlx5.sh OUTPUT-DIRECTORY    with UVERBS_BIN, MLX5_PEER and MLX5_CONTROL, or UVERBS_VM_COMMAND, in the environment
+# usage: mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_BIN, MLX5_TEST_BINS and MLX5_PEER, or
+#        UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -10,17 +11,13 @@ here=$(dirname "$0")
 
 device=mlx5_0
 
+# How the tests make packets arrive and commands of the firmware fail, and how they take the device away.
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
+export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
+
 make_device() {
-    # udev names the device by its place on the bus; the tests call it as the kernel does.
-    modprobe mlx5_ib && until_true 20 device_has_name && rename_device
-}
-
-device_has_name() {
-    found=$(ls /sys/class/infiniband) && [ -n "$found" ]
-}
-
-rename_device() {
-    [ "$found" = "$device" ] || rdma dev set "$found" name "$device"
+    modprobe mlx5_ib && sh "$here/mlx5-card.sh" find "$device"
 }
 
 list_devices() {
@@ -54,6 +51,11 @@ record_skips peer
 # From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: these are there by now.
 resources >"$OUT/resources.before"
 step peer-again peer
+for binary in $MLX5_TEST_BINS; do
+    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
+    step "$tests" device_tests "$device" "$binary"
+    record_skips "$tests"
+done
 step resources resources_are_as_before
 step unload unload
 step kernel-log kernel_log_is_clean
