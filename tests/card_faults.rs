@@ -122,6 +122,26 @@ fn default_rules_take_what_no_other_takes_where_the_kernel_can_make_them() {
     });
 }
 
+/// The two are one entry of the card's table.
+#[test]
+fn the_second_of_two_counters_on_one_match_goes_on_when_the_first_is_gone() {
+    on_every_wire(|target, wire, raw| {
+        let mut answers = Answers::of(target);
+        let [one, two] = [(); 2].map(|()| packets_and_bytes(&raw.context));
+        let first = raw.qp.create_flow(&to_mac(MAC).count(&one)).unwrap();
+        let second = raw.qp.create_flow(&to_mac(MAC).count(&two));
+        answers.is("two counters on one match", second.as_ref().err().and_then(uverbs::Error::errno), None);
+        wire.inject(&frame(MAC, 60));
+        assert_eq!(read2(&one), [1, 60]);
+        if let Ok(_second) = second {
+            assert_eq!(read2(&two), [1, 60]);
+            drop(first);
+            wire.inject(&frame(MAC, 60));
+            answers.is("the second counter when the first is gone", read2(&two), [2, 120]);
+        }
+    });
+}
+
 /// Everything from open to close, by commands of the firmware that may fail.
 fn scenario(context: &Context) -> Result<()> {
     let pd = context.alloc_pd()?;
