@@ -119,7 +119,7 @@ fn a_tag_comes_with_the_completion() {
 
 #[test]
 fn a_receive_too_small_for_its_frame_is_an_error_and_the_rest_is_flushed() {
-    on_every_wire(|_, wire, mut raw| {
+    on_every_wire(|target, wire, mut raw| {
         let _flow = raw.qp.create_flow(&for_mac()).unwrap();
         let segments = [raw.memory.segment(0..100).unwrap()];
         let request = |wr_id| ReceiveRequest::new(wr_id, &segments);
@@ -129,7 +129,11 @@ fn a_receive_too_small_for_its_frame_is_an_error_and_the_rest_is_flushed() {
         let statuses: Vec<_> = completions.iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(statuses, [(1, Status::LocalLength), (2, Status::Flushed)]);
         assert_eq!(completions[0].ok().unwrap_err().to_string(), "local length error");
-        assert_eq!(raw.qp.state().unwrap(), QpState::Error);
+        if target.soft.is_some() {
+            // A card's receive queue alone is in error then, for which the kernel has no state: it warns in its log and
+            // says EINVAL (sqrq_state_to_qp_state, qp.c, Linux 6.1).
+            assert_eq!(raw.qp.state().unwrap(), QpState::Error);
+        }
     });
 }
 

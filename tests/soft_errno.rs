@@ -4,7 +4,7 @@
 
 mod soft;
 
-use nix::libc::{EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
+use nix::libc::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
 use soft::*;
 use uverbs::soft::{RawAttr, RawCommand};
 use uverbs_abi::ids::{counters, flow, qp};
@@ -21,6 +21,7 @@ fn queue_pairs_and_payloads() {
             EOPNOTSUPP,
         ),
         ("a QP without any ring", |w| with_cap(w, |cap| (cap.max_send_wr, cap.max_recv_wr) = (0, 0)), EINVAL),
+        ("254 attributes of which most cannot be read", |_| info(0).with_num_attrs(254), EFAULT),
         // The kernel would read on behind it.
         (
             "a payload that promises more than it has",

@@ -7,7 +7,7 @@ mod text;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
+use uverbs_abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, CreateFlowResp};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData, FlowCountersDesc};
@@ -152,12 +152,12 @@ impl qp::Shared {
             None if context.provider().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
             None => &mut command,
         };
-        context.invoke(&mut command).map_err(|error| explain(context, error))?;
+        context.invoke(&mut command).map_err(|error| explain(context, rule.attr().type_, error))?;
         Ok(Object::new(context, Kind::Flow, response.flow_handle))
     }
 }
 
-fn explain(context: &Context, error: Error) -> Error {
+fn explain(context: &Context, type_: u32, error: Error) -> Error {
     match error.kind() {
         ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
         ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
@@ -168,6 +168,16 @@ fn explain(context: &Context, error: Error) -> Error {
         ErrorKind::Exhausted => error.hinted("the device has no counter or no room for the rule left"),
         ErrorKind::InvalidInput if error.errno() == Some(Errno::EEXIST as i32) => {
             error.hinted("a rule with the same match and another action is in force")
+        }
+        // Which kernels have the fault is not known from here; that it is this one is known from the answer.
+        ErrorKind::InvalidInput
+            if context.provider() == Provider::Mlx5
+                && matches!(type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) =>
+        {
+            error.hinted(
+                "this kernel's mlx5 driver cannot make default rules (Linux 7.2 cannot); take a normal rule \
+                 for Ethernet addresses with priority 15",
+            )
         }
         _ => error,
     }

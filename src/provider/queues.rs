@@ -137,8 +137,21 @@ impl Sends {
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
-        if let (Self::Mlx5(sends), qp_state::RESET) = (self, state) {
-            sends.reset();
+        if let Self::Mlx5(sends) = self {
+            if state == qp_state::RESET {
+                sends.reset();
+            }
+            sends.is_ready = state >= qp_state::RTS;
+        }
+    }
+
+    /// Whether the state of the queue pair is one in which requests are carried out or flushed. The kernel is asked for
+    /// it where it hears of requests.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::Rings(_) => true,
+            Self::Mlx5(sends) => sends.is_ready,
         }
     }
 }

@@ -77,6 +77,9 @@ impl Local<'_> {
     }
 }
 
+/// Why a request is refused for the state of its queue pair.
+const NOT_READY: &str = "the queue pair is not ready to send";
+
 impl<'a> SendRequest<'a> {
     /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
     pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
@@ -172,6 +175,9 @@ impl<T: QpType> QueuePair<T> {
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         self.shared.object().context().check_origin(op)?;
+        if !self.sends.is_ready() {
+            return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
+        }
         if requests.len() > self.sends.free() as usize {
             return Err(full(op));
         }
@@ -254,7 +260,7 @@ impl<T: QpType> QueuePair<T> {
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.retract(first);
             }
-            error.hinted_if(ErrorKind::InvalidInput, "the queue pair is not ready to send")
+            error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
         })
     }
 

@@ -58,6 +58,11 @@ impl Target {
         named(self.device.name()).is_none()
     }
 
+    /// Opens the device that goes by this name now.
+    pub fn open_again(&self) -> Context {
+        named(self.device.name()).expect("it is there").open().expect("the device under test opens")
+    }
+
     pub fn open(&self) -> Context {
         self.device.open().expect("the device under test opens")
     }

@@ -7,6 +7,7 @@ use uverbs_abi::ids::{cq, qp};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp, CreateCq, CreateQp};
 use uverbs_abi::types::qp_type;
+use uverbs_abi::write::cmd;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::soft::*;
@@ -64,7 +65,8 @@ fn on_card(file: RawConnection) -> Base {
     };
     done(&file, for_mlx5(get_context(), context.as_bytes(), size_of::<AllocUcontextResp>()));
     let events = file.invoke_fd(&mut alloc_async()).unwrap();
-    let pd = new_pd(&file);
+    let alloc = write(cmd::ALLOC_PD, &0_u64, 4).with(RawAttr::output(UHW_OUT, 4));
+    let pd = answer(&done(&file, alloc), CORE_OUT);
     let (queue, _) = file.memory(8192).unwrap();
     let request = CreateCq { buf_addr: queue, db_addr: queue + 4096, cqe_size: 64, ..CreateCq::new_zeroed() };
     let command = for_mlx5(create_cq(16), request.as_bytes(), 8);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
 #
-# usage: mlx5.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BINS, MLX5_PEER, MLX5_CONTROL and PYTHON,
-#                                    or UVERBS_VM_COMMAND, in the environment
+# usage: mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_BIN, MLX5_TEST_BINS, MLX5_PEER and PYTHON, or
+#        UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -11,6 +11,11 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
+
+# How the tests make packets arrive and commands of the firmware fail, and how they take the device away.
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
+export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
 
 list_devices() {
     "$UVERBS_BIN" devices || return
@@ -25,6 +30,12 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
+run_tests() { # run_tests BINARY
+    tests=tests-$(basename "${1%-*}") # cargo ends the name with a hash
+    step "$tests" device_tests "$device" "$1"
+    record_skips "$tests"
+}
+
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -36,18 +47,21 @@ step devices list_devices
 step info "$UVERBS_BIN" info "$device"
 step ibv_devinfo ibv_devinfo -v -d "$device"
 step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+
+# This one takes the device away and finds it again.
+for binary in $MLX5_TEST_BINS; do
+    case $binary in */card_faults-*) run_tests "$binary" ;; esac
+done
 step peer peer
 record_skips peer
 # From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: these are there by now.
 resources >"$OUT/resources.before"
 # The stock library again, with completions of the other size.
 step peer-again peer MLX5_CQE_SIZE=128
-step resources resources_are_as_before
-for binary in ${UVERBS_TEST_BINS:-}; do
-    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
-    step "$tests" device_tests "$device" "$binary"
-    record_skips "$tests"
+for binary in $MLX5_TEST_BINS; do
+    case $binary in */card_faults-*) ;; *) run_tests "$binary" ;; esac
 done
+step resources resources_are_as_before
 step unload unload
 step kernel-log kernel_log_is_clean
 finish

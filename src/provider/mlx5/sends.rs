@@ -45,6 +45,9 @@ pub(crate) struct Sends {
     /// The first bytes of the last request.
     pub(super) doorbell: [u8; 8],
     pub(super) inline_header: usize,
+    /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
+    /// carries it out later.
+    pub(crate) is_ready: bool,
     pub(super) registers: Registers,
     pub(super) track: Arc<Track>,
     pub(super) queues: Arc<Queues>,

@@ -144,6 +144,7 @@ impl QpPlan {
             published: 0,
             doorbell: [0; 8],
             inline_header: self.inline_header,
+            is_ready: false,
             registers: self.registers,
             track: self.track.clone(),
             queues: queues.clone(),
