@@ -24,6 +24,8 @@ pub struct Completion {
     /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has `WITH_IMM`: `u32::from_be` gives the sender's number; on the soft device, of a raw
     /// packet, the flow tag.
     pub immediate: u32,
+    /// Number of the sender's queue pair, of a datagram.
+    pub source_qp: u32,
     /// What else is valid.
     pub flags: WcFlags,
     /// The driver's own error number.
@@ -66,6 +68,7 @@ impl Completion {
         self.len = word(offset_of!(Wc, byte_len));
         self.qp_num = word(offset_of!(Wc, qp_num));
         self.immediate = word(offset_of!(Wc, ex));
+        self.source_qp = word(offset_of!(Wc, src_qp));
         self.flags = WcFlags::from_bits_retain(word(offset_of!(Wc, wc_flags)));
         self.vendor_error = word(offset_of!(Wc, vendor_err));
         self.vlan = None;

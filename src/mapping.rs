@@ -321,20 +321,11 @@ impl Mapping {
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
-        let (head, words) = parts(place, bytes.len());
-        let (first, rest) = bytes.split_at_mut(head);
-        let (middle, last) = rest.split_at_mut(words);
-        if !first.is_empty() {
-            self.read_part(offset, first);
-        }
-        let mut at = place.as_ptr().wrapping_add(head);
-        for bytes in middle.as_chunks_mut().0 {
-            // SAFETY: an aligned word of the bytes asked for, which are inside; alive as long as `self`.
-            *bytes = unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::Relaxed).to_ne_bytes();
-            at = at.wrapping_add(4);
-        }
-        if !last.is_empty() {
-            self.read_part(offset + head + words, last);
+        if is_whole(place, bytes.len()) {
+            // SAFETY: whole words, inside the mapping.
+            unsafe { read_words(place, bytes) };
+        } else {
+            self.read_at_any(offset, place, bytes);
         }
         true
     }
@@ -344,22 +335,37 @@ impl Mapping {
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         let Some(place) = self.at(offset, bytes.len()) else { return false };
+        if is_whole(place, bytes.len()) {
+            // SAFETY: whole words, inside the mapping.
+            unsafe { write_words(place, bytes) };
+        } else {
+            self.write_at_any(offset, place, bytes);
+        }
+        true
+    }
+
+    /// [`Mapping::read`] of a part of a word, whole words, and a part of a word.
+    #[inline(never)]
+    fn read_at_any(&self, offset: usize, place: NonNull<u8>, bytes: &mut [u8]) {
+        let (head, words) = parts(place, bytes.len());
+        let (first, rest) = bytes.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words);
+        self.read_part(offset, first);
+        // SAFETY: `head` bytes on is still inside, at the begin of a word, and `middle` is whole words.
+        unsafe { read_words(place.add(head), middle) };
+        self.read_part(offset + head + words, last);
+    }
+
+    /// [`Mapping::write`] of a part of a word, whole words, and a part of a word.
+    #[inline(never)]
+    fn write_at_any(&self, offset: usize, place: NonNull<u8>, bytes: &[u8]) {
         let (head, words) = parts(place, bytes.len());
         let (first, rest) = bytes.split_at(head);
         let (middle, last) = rest.split_at(words);
-        if !first.is_empty() {
-            self.write_part(offset, first);
-        }
-        let mut at = place.as_ptr().wrapping_add(head);
-        for bytes in middle.as_chunks().0 {
-            // SAFETY: as in `read`.
-            unsafe { AtomicU32::from_ptr(at.cast()) }.store(u32::from_ne_bytes(*bytes), Ordering::Relaxed);
-            at = at.wrapping_add(4);
-        }
-        if !last.is_empty() {
-            self.write_part(offset + head + words, last);
-        }
-        true
+        self.write_part(offset, first);
+        // SAFETY: as in `read_at_any`.
+        unsafe { write_words(place.add(head), middle) };
+        self.write_part(offset + head + words, last);
     }
 
     /// The word that the byte at `offset` is in, if the whole of it may be touched, and where in it the byte is.
@@ -381,9 +387,11 @@ impl Mapping {
         Some(unsafe { AtomicU8::from_ptr(place.as_ptr()) })
     }
 
-    /// Copies a part of one word out.
-    #[inline(never)]
+    /// Copies a part of one word out, or nothing.
     fn read_part(&self, offset: usize, bytes: &mut [u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         if let (Some(word), start) = self.word_around(offset) {
             let end = start + bytes.len();
             return bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[start..end]);
@@ -393,9 +401,11 @@ impl Mapping {
         }
     }
 
-    /// Copies a part of one word in.
-    #[inline(never)]
+    /// Copies a part of one word in, or nothing.
     fn write_part(&self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         if let (Some(word), start) = self.word_around(offset) {
             // The word's other bytes are somebody else's, who may be writing them.
             let merge = |old: u32| {
@@ -410,6 +420,42 @@ impl Mapping {
             if let Some(byte) = self.byte(offset + i) {
                 byte.store(*value, Ordering::Relaxed);
             }
+        }
+    }
+}
+
+/// Whether `len` bytes at `place` are whole words.
+#[inline]
+fn is_whole(place: NonNull<u8>, len: usize) -> bool {
+    place.addr().get().is_multiple_of(4) && len.is_multiple_of(4)
+}
+
+/// Copies whole words out.
+///
+/// # Safety
+/// At `from`, the begin of a word, there are `to.len()` bytes, a multiple of four, that are valid for atomic reads.
+#[inline]
+unsafe fn read_words(mut from: NonNull<u8>, to: &mut [u8]) {
+    for bytes in to.as_chunks_mut().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            *bytes = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
+            from = from.add(4);
+        }
+    }
+}
+
+/// Copies whole words in.
+///
+/// # Safety
+/// At `to`, the begin of a word, there are `from.len()` bytes, a multiple of four, that are valid for atomic writes.
+#[inline]
+unsafe fn write_words(mut to: NonNull<u8>, from: &[u8]) {
+    for bytes in from.as_chunks().0 {
+        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        unsafe {
+            AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*bytes), Ordering::Relaxed);
+            to = to.add(4);
         }
     }
 }

@@ -206,6 +206,34 @@ fn datagrams_come_after_a_routing_header_and_need_the_key() {
 }
 
 #[test]
+fn a_datagram_is_answered_by_its_header() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).create().unwrap();
+        let (mut one, mut two) = (Side::<Ud>::new(&context, make), Side::<Ud>::new(&context, make));
+        let options = options(&context);
+        one.qp.activate(&options, 1, 0).unwrap();
+        two.qp.activate(&options, 2, 0).unwrap();
+        one.receive(1, 0..100);
+        two.receive(2, 0..100);
+        let endpoint = two.qp.endpoint(&options, 0).unwrap();
+        let to = one.pd.create_ah(&Route::new(1, options.gid_index, endpoint.gid)).unwrap();
+        let ask = Datagram { to: &to, qp_num: endpoint.qp_num, qkey: 2, immediate: None };
+        one.send(3, ask, 200..204);
+        assert_eq!(one.completion().wr_id, 3);
+        let asked = two.completion();
+        assert_eq!((asked.wr_id, asked.source_qp), (2, one.qp.number()));
+        let route = Route::back(1, &context.gid_table().unwrap(), &two.bytes(0)).unwrap();
+        assert_eq!((route.gid, route.gid_index), (endpoint.gid, options.gid_index));
+        let back = two.pd.create_ah(&route).unwrap();
+        two.memory.write(200, b"answer").unwrap();
+        two.send(4, Datagram { to: &back, qp_num: asked.source_qp, qkey: 1, immediate: None }, 200..206);
+        assert_eq!((two.completion().wr_id, one.completion().wr_id), (4, 1));
+        assert_eq!(&one.bytes::<6>(40), b"answer");
+    });
+}
+
+#[test]
 fn a_refused_step_names_what_is_missing_and_what_is_not_allowed() {
     on_every_connecting_device(|target| {
         let context = target.open();

@@ -54,10 +54,12 @@ fn child(target: &Target, mut one: Side<Rc>, mut two: Side<Rc>) {
     gone(one.pd.context().alloc_pd().map(drop));
     gone(one.pd.context().next_event().map(drop));
     assert_eq!(two.cq.poll(&mut Completion::batch::<4>()), 0);
+    let old = one.pd.context().clone();
     // Dropped in silence, and nothing is destroyed.
     one.qp.destroy().map_err(|(_, error)| error).unwrap();
     drop((one.memory, one.cq, one.pd, two));
-    // A device that is opened here is the child's own.
+    // A device that is opened here is the child's own, and the parent's stays the parent's.
     let pd = target.open().alloc_pd().unwrap();
     pd.register(100, ALL).unwrap().destroy().map_err(|(_, error)| error).unwrap();
+    gone(old.alloc_pd().map(drop));
 }

@@ -28,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("object", &["command", "context", "error", "mapping"]),
     ("pd", &["command", "context", "error", "object"]),
     ("mr", &["command", "error", "mapping", "object", "pd"]),
-    ("ah", &["command", "error", "object", "pd"]),
+    ("ah", &["command", "context", "error", "object", "pd"]),
     ("completion", &[]),
     ("cq", &["command", "completion", "context", "error", "event", "object", "provider"]),
     ("asynchronous", &["context", "cq", "error"]),

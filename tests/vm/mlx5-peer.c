@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what) \
@@ -246,21 +247,7 @@ static void matches(struct queue *q)
 
 	r = rule(1);
 	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH, .val.vlan_tag = htons(0x0123), .mask.vlan_tag = htons(0x0fff));
-	/* The tag is stripped unless the queue keeps it; so only what is counted is looked at here. */
-	{
-		struct packet tagged = packet(MACS "8100 e123 0800"), other = packet(MACS "8100 e124 0800");
-		struct ibv_counters *counters = make_counters();
-		add_count(&r, counters);
-		struct ibv_flow *flow = ibv_create_flow(q->qp, &r.attr);
-		CHECK(flow);
-		inject(&tagged, 2), inject(&other, 1);
-		expect_count(counters, 2, 120);
-		struct ibv_wc wc;
-		while (ibv_poll_cq(q->cq, 1, &wc) == 1)
-			post_receive(q, wc.wr_id);
-		CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters));
-		printf("pass match vlan\n");
-	}
+	match(q, "vlan", &r, MACS "8100 e123 0800", MACS "8100 e124 0800");
 
 	r = rule(2), add_mac(&r);
 	ADD(&r, ibv_flow_spec_ipv4, IBV_FLOW_SPEC_IPV4, .val.dst_ip = htonl(0x0a000002), .mask.dst_ip = 0xffffffff);
@@ -300,6 +287,11 @@ static void matches(struct queue *q)
 	r = rule(8), add_mac(&r);
 	ADD(&r, ibv_flow_spec_mpls, IBV_FLOW_SPEC_MPLS, .val.label = htonl(0x12345 << 12), .mask.label = htonl(0xfffff000));
 	match(q, "mpls", &r, MACS "8847 12345140", MACS "8847 12346140");
+
+	/* These have a table of their own. */
+	r = rule(9);
+	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH, .val.dst_mac = { 1, 0, 0x5e, 0, 0, 7 }, .mask.dst_mac = { 255, 255, 255, 255, 255, 255 });
+	match(q, "multicast", &r, "01005e000007 020000000002 0800", "01005e000008 020000000002 0800");
 
 	r = rule(15);
 	match(q, "everything", &r, MACS "88b5", "");
@@ -367,6 +359,20 @@ static void two_destinations(struct queue *a, struct queue *b)
 	printf("pass two destinations\n");
 }
 
+static void send_one(struct queue *q, struct packet *p, struct ibv_mr *mr, enum ibv_wc_status status)
+{
+	static uint64_t id;
+	struct ibv_sge sge = { (uintptr_t)p->bytes, p->len, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = ++id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+	int polled = 0;
+	CHECK(!ibv_post_send(q->qp, &wr, &bad));
+	for (int tries = 0; tries < 1000000 && !polled; tries++)
+		polled = ibv_poll_cq(q->cq, 1, &wc);
+	CHECK(polled == 1 && wc.status == status && wc.wr_id == id);
+}
+
 static void sends(struct queue *a, struct queue *b)
 {
 	struct packet p = packet(MACS IP4("11") UDP);
@@ -378,27 +384,32 @@ static void sends(struct queue *a, struct queue *b)
 	struct ibv_mr *mr = ibv_reg_mr(pd, p.bytes, sizeof(p.bytes), 0);
 	CHECK(mr);
 	for (int i = 0; i < 40; i++) {
-		struct ibv_sge sge = { (uintptr_t)p.bytes, p.len, mr->lkey };
-		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-					  .send_flags = IBV_SEND_SIGNALED }, *bad;
-		struct ibv_wc wc;
 		p.bytes[p.len - 1] = i;
-		CHECK(!ibv_post_send(a->qp, &wr, &bad));
-		int polled = 0;
-		for (int tries = 0; tries < 1000000 && !(polled = ibv_poll_cq(a->cq, 1, &wc)); tries++)
-			;
-		CHECK(polled == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i && wc.opcode == IBV_WC_SEND);
+		send_one(a, &p, mr, IBV_WC_SUCCESS);
 		expect_packet(b, &p);
 	}
+	/* What is sent is counted by flows of the other direction. */
+	struct rule out = rule(0);
+	struct ibv_counters *counters = make_counters();
+	out.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+	add_mac(&out), add_count(&out, counters);
+	struct ibv_flow *egress = ibv_create_flow(a->qp, &out.attr);
+	if (egress) {
+		ask("sent clear", NULL, 0);
+		send_one(a, &p, mr, IBV_WC_SUCCESS), expect_packet(b, &p);
+		send_one(a, &p, mr, IBV_WC_SUCCESS), expect_packet(b, &p);
+		expect_count(counters, 2, 2 * p.len);
+		CHECK(strstr(ask("sent", NULL, 0), "0200000000010200000000020800"));
+		CHECK(!ibv_destroy_flow(egress));
+		printf("pass egress\n");
+	} else {
+		printf("skip egress: %s\n", strerror(errno));
+	}
+	CHECK(!ibv_destroy_counters(counters));
+
 	/* A key of nobody: the request fails, and the queue with it. */
-	struct ibv_sge sge = { (uintptr_t)p.bytes, p.len, mr->lkey ^ 0x5a00 };
-	struct ibv_send_wr wr = { .wr_id = 99, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
-	struct ibv_wc wc;
-	CHECK(!ibv_post_send(a->qp, &wr, &bad));
-	int polled = 0;
-	for (int tries = 0; tries < 1000000 && !(polled = ibv_poll_cq(a->cq, 1, &wc)); tries++)
-		;
-	CHECK(polled == 1 && wc.wr_id == 99 && wc.status == IBV_WC_LOC_PROT_ERR);
+	struct ibv_mr nobody = { .lkey = mr->lkey ^ 0x5a00 };
+	send_one(a, &p, &nobody, IBV_WC_LOC_PROT_ERR);
 	ask("loop %s", "off", 0);
 	CHECK(!ibv_destroy_flow(flow) && !ibv_dereg_mr(mr));
 	printf("pass sends\n");
@@ -516,6 +527,74 @@ static void spreading(void)
 	printf("pass spreading\n");
 }
 
+/* What is left over, all of it or multicast only. */
+static void defaults(struct queue *a, struct queue *b)
+{
+	struct packet p = packet(MACS "88b5"), multicast = packet("01005e000007 020000000002 88b5");
+	struct rule all = rule(0), some = rule(0), r = rule(15);
+	all.attr.type = IBV_FLOW_ATTR_ALL_DEFAULT, some.attr.type = IBV_FLOW_ATTR_MC_DEFAULT;
+	struct ibv_flow *flow = ibv_create_flow(a->qp, &all.attr);
+	if (!flow) {
+		printf("skip default rules: %s\n", strerror(errno));
+		return;
+	}
+	inject(&p, 1), inject(&multicast, 1);
+	expect_packet(a, &p), expect_packet(a, &multicast);
+	add_mac(&r);
+	struct ibv_flow *over = ibv_create_flow(b->qp, &r.attr);
+	CHECK(over);
+	inject(&p, 1);
+	expect_packet(b, &p), expect_nothing(a);
+	CHECK(!ibv_destroy_flow(over) && !ibv_destroy_flow(flow));
+	CHECK(flow = ibv_create_flow(a->qp, &some.attr));
+	inject(&p, 1), inject(&multicast, 1);
+	expect_packet(a, &multicast), expect_nothing(a);
+	CHECK(!ibv_destroy_flow(flow));
+	printf("pass default rules\n");
+}
+
+/* A packet that is longer than the request: that fails, and what is still in the queue ends with it. */
+static void too_long(void)
+{
+	struct queue q = make_queue();
+	struct rule r = rule(0);
+	struct ibv_wc wc;
+	add_mac(&r);
+	struct ibv_flow *flow = ibv_create_flow(q.qp, &r.attr);
+	CHECK(flow);
+	char hex[2 * (SLOT + 1) + 1];
+	sprintf(hex, "%s", "020000000001020000000002" "88b5");
+	memset(hex + 28, '0', sizeof(hex) - 29);
+	hex[sizeof(hex) - 1] = 0;
+	ask("send %s", hex, 0);
+	CHECK(ibv_poll_cq(q.cq, 1, &wc) == 1 && wc.wr_id == 0 && wc.status == IBV_WC_LOC_LEN_ERR);
+	for (int slot = 1; slot < SLOTS; slot++)
+		CHECK(ibv_poll_cq(q.cq, 1, &wc) == 1 && wc.wr_id == (uint64_t)slot && wc.status == IBV_WC_WR_FLUSH_ERR);
+	expect_nothing(&q);
+	CHECK(!ibv_destroy_flow(flow));
+	destroy_queue(&q);
+	printf("pass too long\n");
+}
+
+/* Reading takes as long as the device does; nothing else is held up. */
+static void delays(struct queue *q)
+{
+	struct ibv_counters *counters = make_counters();
+	struct rule r = rule(0);
+	struct timespec before, after;
+	add_mac(&r), add_count(&r, counters);
+	struct ibv_flow *flow = ibv_create_flow(q->qp, &r.attr);
+	CHECK(flow);
+	ask("delay %s QUERY_FLOW_COUNTER", "400", 0);
+	CHECK(!clock_gettime(CLOCK_MONOTONIC, &before));
+	expect_count(counters, 0, 0);
+	CHECK(!clock_gettime(CLOCK_MONOTONIC, &after));
+	CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 350);
+	ask("heal", NULL, 0);
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters));
+	printf("pass delays\n");
+}
+
 /* Commands that fail, with the errno of each status. */
 static void failures(struct queue *q)
 {
@@ -561,6 +640,9 @@ int main(int argc, char **argv)
 	spreading();
 	events();
 	failures(&a);
+	defaults(&a, &b);
+	too_long();
+	delays(&a);
 	sends(&a, &b);
 	destroy_queue(&a);
 	destroy_queue(&b);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
 #
-# usage: mlx5.sh OUTPUT-DIRECTORY    with UVERBS_BIN, MLX5_PEER and MLX5_CONTROL, or UVERBS_VM_COMMAND, in the environment
+# usage: mlx5.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BINS, MLX5_PEER, MLX5_CONTROL and PYTHON,
+#                                    or UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -31,8 +32,8 @@ list_devices() {
     fi
 }
 
-peer() { # every line it prints is a part that passed, or one this kernel does not have
-    timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
+peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed, or one this kernel does not have
+    env "$@" timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
@@ -49,12 +50,19 @@ fi
 step devices list_devices
 step info "$UVERBS_BIN" info "$device"
 step ibv_devinfo ibv_devinfo -v -d "$device"
+step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
 step peer peer
 record_skips peer
 # From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: these are there by now.
 resources >"$OUT/resources.before"
-step peer-again peer
+# The stock library again, with completions of the other size.
+step peer-again peer MLX5_CQE_SIZE=128
 step resources resources_are_as_before
+for binary in ${UVERBS_TEST_BINS:-}; do
+    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
+    step "$tests" device_tests "$device" "$binary"
+    record_skips "$tests"
+done
 step unload unload
 step kernel-log kernel_log_is_clean
 finish

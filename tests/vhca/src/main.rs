@@ -19,6 +19,7 @@ mod registers;
 mod rss;
 mod server;
 mod steering;
+mod traffic;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -50,16 +51,10 @@ struct Arguments {
     /// Sets a capability, as in `cmd_hca_cap.log_max_uctx=20`. May be repeated.
     #[arg(long, value_name = "STRUCTURE.FIELD=VALUE")]
     cap: Vec<String>,
-    /// Which fields of packets the driver is told can be matched: all of them, or none.
-    #[arg(long, default_value = "all", value_parser = ["all", "none"])]
-    match_fields: String,
 }
 
 fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
     let mut capabilities = Capabilities::default();
-    if arguments.match_fields == "none" {
-        capabilities.set_match_fields(0);
-    }
     for setting in &arguments.cap {
         let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
         let ((structure, field), value) =

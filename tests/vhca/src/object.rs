@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     FlowGroup,
     FlowEntry,
     Counter,
+    CounterSet,
 }
 
 impl Kind {
@@ -55,6 +56,7 @@ impl Kind {
     fn end(self) -> u64 {
         match self.space() {
             Self::Eq => 1 << 7,
+            Self::CounterSet => 1 << 8,
             Self::Uar => crate::pci::BAR_SIZE >> 12,
             Self::Counter => 1 << 20,
             _ => 1 << 16,
@@ -84,6 +86,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     live: BTreeMap<Handle, Entry>,
+    /// Below these, all numbers are taken, of each kind that has numbers of its own.
+    lowest: BTreeMap<Kind, u64>,
     /// Fewer objects of a kind than there are numbers.
     limits: BTreeMap<Kind, usize>,
 }
@@ -99,12 +103,15 @@ impl Objects {
 
     /// As [`create`](Self::create), with `count` numbers in a row, the first a multiple of `count`.
     pub(crate) fn create_range(&mut self, kind: Kind, count: u64, uses: Vec<Handle>) -> Result<u32, Status> {
-        let limit = self.limits.get(&kind).copied().unwrap_or(usize::MAX);
-        if self.count(kind).saturating_add(count as usize) > limit {
+        let too_many = |most: &usize| self.count(kind).saturating_add(count as usize) > *most;
+        if self.limits.get(&kind).is_some_and(too_many) {
             return Err(Status::Limit);
         }
         let first = self.free_numbers(kind, count).ok_or(Status::Limit)?;
         self.take(&uses)?;
+        if count == 1 {
+            self.lowest.insert(kind.space(), first + 1);
+        }
         for number in first..first + count {
             self.live.insert(Handle(kind, number), Entry::default());
         }
@@ -120,7 +127,8 @@ impl Objects {
             let mut kinds = SHARED.into_iter().filter(|other| other.space() == kind.space()).chain([kind]);
             kinds.any(|kind| self.live.contains_key(&Handle(kind, number)))
         };
-        let mut first = kind.first().next_multiple_of(count);
+        let lowest = self.lowest.get(&kind.space()).copied().unwrap_or(kind.first());
+        let mut first = lowest.next_multiple_of(count);
         while first + count <= kind.end() {
             match (first..first + count).rev().find(|number| taken(*number)) {
                 None => return Some(first),
@@ -153,6 +161,7 @@ impl Objects {
             return Err(Status::BadResourceState);
         }
         let uses = self.live.remove(&handle).map(|entry| entry.uses).unwrap_or_default();
+        self.lowest.entry(handle.0.space()).and_modify(|lowest| *lowest = handle.1.min(*lowest));
         self.release(&uses);
         Ok(())
     }
@@ -175,6 +184,7 @@ impl Objects {
     /// Forgets all objects.
     pub(crate) fn clear(&mut self) {
         self.live.clear();
+        self.lowest.clear();
     }
 
     /// Changes what an object uses.

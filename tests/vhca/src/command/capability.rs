@@ -4,7 +4,8 @@ use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::capability::{
-    cmd_hca_cap, flow_table_nic_cap, flow_table_prop_layout, per_protocol_networking_offload_caps,
+    cmd_hca_cap, flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
+    per_protocol_networking_offload_caps,
 };
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
 use crate::steering::LOG_TABLE_SIZE;
@@ -12,6 +13,12 @@ use crate::steering::LOG_TABLE_SIZE;
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
 const FLOW_TABLE: u32 = 7;
+
+/// Where the two directions of flow tables are.
+const DOMAINS: [Field; 2] = [
+    flow_table_nic_cap::flow_table_properties_nic_receive,
+    flow_table_nic_cap::flow_table_properties_nic_transmit,
+];
 
 /// Bytes of one kind of capability.
 const SIZE: usize = 4096;
@@ -45,7 +52,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
 const ETHERNET_VALUES: &[(Field, u64)] = {
     use per_protocol_networking_offload_caps::*;
     // No large sends: that alone keeps the network interface, and with it a part of the driver, away.
-    &[(csum_cap, 1), (vlan_cap, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
+    &[(csum_cap, 1), (vlan_cap, 1), (self_lb_en_modifiable, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
 };
 
 #[rustfmt::skip]
@@ -75,14 +82,15 @@ impl Default for Capabilities {
         };
         let mut flow_table = vec![0; SIZE];
         flow_table.set(flow_table_nic_cap::nic_rx_multi_path_tirs, 1_u32);
-        for domain in [
-            flow_table_nic_cap::flow_table_properties_nic_receive,
-            flow_table_nic_cap::flow_table_properties_nic_transmit,
-        ] {
+        for domain in DOMAINS {
             for (field, value) in FLOW_TABLE_VALUES {
                 flow_table.set(field.within(domain), *value);
             }
-            flow_table.part_mut(flow_table_prop_layout::ft_field_support.within(domain)).fill(0xff);
+            // The structure has a row for each field that can be matched, and no others.
+            for (_, field) in flow_table_fields_supported::ALL {
+                flow_table
+                    .set(field.within(flow_table_prop_layout::ft_field_support.within(domain)), u64::MAX);
+            }
         }
         let general = filled(GENERAL_VALUES);
         Self { general: [general.clone(), general], ethernet: filled(ETHERNET_VALUES), flow_table }
@@ -104,25 +112,16 @@ impl Capabilities {
             "cmd_hca_cap" => self.general.iter_mut().for_each(|bytes| bytes.set(field, value)),
             "per_protocol_networking_offload_caps" => self.ethernet.set(field, value),
             "flow_table_nic_cap" => self.flow_table.set(field, value),
-            "flow_table_prop_layout" => {
-                use flow_table_nic_cap::{
-                    flow_table_properties_nic_receive as rx, flow_table_properties_nic_transmit as tx,
-                };
-                [rx, tx].into_iter().for_each(|domain| self.flow_table.set(field.within(domain), value));
-            }
+            "flow_table_prop_layout" => DOMAINS.into_iter().for_each(|domain| {
+                self.flow_table.set(field.within(domain), value);
+            }),
+            "flow_table_fields_supported" => DOMAINS.into_iter().for_each(|domain| {
+                let fields = flow_table_prop_layout::ft_field_support.within(domain);
+                self.flow_table.set(field.within(fields), value);
+            }),
             _ => return Err(format!("{structure} is no capability")),
         }
         Ok(())
-    }
-
-    /// Clears every bit of the fields that flows can match, or sets them.
-    pub(crate) fn set_match_fields(&mut self, byte: u8) {
-        use flow_table_nic_cap::{
-            flow_table_properties_nic_receive as rx, flow_table_properties_nic_transmit as tx,
-        };
-        for domain in [rx, tx] {
-            self.flow_table.part_mut(flow_table_prop_layout::ft_field_support.within(domain)).fill(byte);
-        }
     }
 
     fn find(&self, kind: u32, current: bool) -> Option<&[u8]> {

@@ -51,7 +51,8 @@ pub(super) fn query_nic_vport(device: &mut Device, _: &[u8], output: &mut [u8]) 
     let context = output.part_mut(query_nic_vport_context_out::nic_vport_context);
     // Senders need not put headers into the work request.
     context.set(nic_vport_context::min_wqe_inline_mode, 0_u32);
-    context.set(nic_vport_context::mtu, 1500_u32);
+    // With the Ethernet header, a VLAN tag and the frame check sequence.
+    context.set(nic_vport_context::mtu, 1500_u32 + 22);
     let [a, b, c, d, e, f] = device.mac;
     let guid = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
     context.set(nic_vport_context::node_guid, guid);
@@ -75,7 +76,10 @@ pub(super) fn query_special_contexts(device: &mut Device, _: &[u8], output: &mut
 const PMTU: u32 = 0x5003;
 const PTYS: u32 = 0x5004;
 const PAOS: u32 = 0x5006;
+const PFCC: u32 = 0x5007;
+const PPCNT: u32 = 0x5008;
 const NODE_DESCRIPTION: u32 = 0x6001;
+const HOST_ENDIANNESS: u32 = 0x7004;
 
 /// 25 Gb/s on one lane, by the bits of the register PTYS.
 const LINK_25G: u32 = 1 << 27;
@@ -107,7 +111,9 @@ pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u
             let name = b"virtual ConnectX";
             register.put(Field::new(0, 0), name);
         }
-        PTYS | NODE_DESCRIPTION => {}
+        // No flow control, and the port counts nothing.
+        PFCC | PPCNT => register.fill(0),
+        PTYS | NODE_DESCRIPTION | HOST_ENDIANNESS => {}
         _ => return Err(Status::BadParameter),
     }
     Ok(())

@@ -11,7 +11,7 @@ macro_rules! layouts {
             pub(crate) mod $structure {
                 use crate::bits::Field;
                 $(pub(crate) const $field: Field = Field::new($offset, $width);)*
-                pub(in crate::ifc) const ALL: &[(&str, Field)] = &[$((stringify!($field), $field)),*];
+                pub(crate) const ALL: &[(&str, Field)] = &[$((stringify!($field), $field)),*];
             }
         )*
         pub(super) const TABLES: &[(&str, &[(&str, crate::bits::Field)])] =

@@ -1,0 +1,124 @@
+//! The way of packets through the device.
+
+use crate::device::Device;
+use crate::packet::{Headers, complete, header_flags, match_value};
+use crate::queue::{Receive, Send, state};
+use crate::rss::Target;
+use crate::steering::Domain;
+
+/// Packets that were sent and are kept for the control line.
+const SENT_KEPT: usize = 4096;
+
+impl Device {
+    /// A packet comes from the wire.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.statistics.received += 1;
+        let headers = Headers::parse(bytes, &self.vxlan_ports);
+        let value = match_value(&headers, 0);
+        let verdict = self.steering.run(Domain::Receive, &value, bytes.len(), &mut self.counters);
+        if verdict.receivers.is_empty() {
+            self.statistics.unclaimed += 1;
+        }
+        for (receiver, tag) in verdict.receivers {
+            let Some(tir) = self.tirs.get(&receiver) else { continue };
+            let (queue, hash) = match &tir.target {
+                Target::Queue(queue) => (Some(*queue), 0),
+                Target::Table { number, hash } => {
+                    let hash = hash.of(&headers);
+                    (self.rqts.get(number).and_then(|table| table.queue(hash)), hash)
+                }
+            };
+            let packet = Receive { bytes, tag, hash, headers: header_flags(bytes, &headers) };
+            if let Some(queue) = queue {
+                self.deliver(queue, &packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
+        let Some(rq) = self.rqs.get_mut(&number) else { return };
+        if rq.state() != state::READY {
+            self.statistics.no_request += 1;
+            return;
+        }
+        let ring = match rq.pool {
+            Some(pool) => self.pools.get_mut(&pool),
+            None => rq.ring.as_mut(),
+        };
+        let Some(ring) = ring else { return };
+        match ring.take(&self.memory) {
+            Ok(Some(request)) => {
+                let pd = ring.work.pd;
+                let completion = rq.fill(&self.memory, &self.mkeys, pd, request, packet);
+                let (cqn, failed) = (rq.cqn, completion.is_error());
+                self.statistics.delivered += 1;
+                self.complete(cqn, completion);
+                if failed {
+                    self.set_rq_state(number, state::ERROR);
+                }
+            }
+            Ok(None) => self.statistics.no_request += 1,
+            Err(_) => self.statistics.faults += 1,
+        }
+    }
+
+    /// Changes the state of a receive queue. What is still in it ends with it when it goes into error.
+    pub(crate) fn set_rq_state(&mut self, number: u32, to: u32) {
+        let Some(rq) = self.rqs.get_mut(&number) else { return };
+        rq.set_state(to);
+        if to != state::ERROR {
+            return;
+        }
+        let mut flushed = Vec::new();
+        if let Some(mut ring) = rq.ring.take() {
+            while let Ok(Some((counter, _))) = ring.take(&self.memory) {
+                flushed.push(rq.flushed(counter));
+            }
+            rq.ring = Some(ring);
+        }
+        let cqn = rq.cqn;
+        flushed.into_iter().for_each(|completion| self.complete(cqn, completion));
+    }
+
+    /// Carries out what is in a send queue.
+    pub(crate) fn send_all(&mut self, number: u32) {
+        while let Some(sq) = self.sqs.get_mut(&number).filter(|sq| sq.state() != state::RESET) {
+            let work = match sq.take(&self.memory, &self.mkeys) {
+                Ok(Some(work)) => work,
+                Ok(None) => return,
+                Err(_) => {
+                    self.statistics.faults += 1;
+                    return;
+                }
+            };
+            if work.result.is_err() {
+                sq.set_state(state::ERROR);
+            }
+            let (cqn, completion) = (sq.cqn, sq.completion(number, &work));
+            if let Ok(Some(packet)) = work.result {
+                self.transmit(number, packet);
+            }
+            if let Some(completion) = completion {
+                self.complete(cqn, completion);
+            }
+        }
+    }
+
+    fn transmit(&mut self, number: u32, mut packet: Send) {
+        let headers = Headers::parse(&packet.bytes, &self.vxlan_ports);
+        complete(&mut packet.bytes, &headers, packet.l3_checksum, packet.l4_checksum);
+        let value = match_value(&headers, number);
+        let verdict = self.steering.run(Domain::Transmit, &value, packet.bytes.len(), &mut self.counters);
+        if !verdict.passes {
+            return;
+        }
+        self.statistics.sent += 1;
+        if self.wire.sent.len() == SENT_KEPT {
+            self.wire.sent.pop_front();
+        }
+        if self.wire.is_loop {
+            self.receive(&packet.bytes);
+        }
+        self.wire.sent.push_back(packet.bytes);
+    }
+}
