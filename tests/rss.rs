@@ -439,7 +439,7 @@ fn a_device_without_work_queues_says_so() {
         let file = target.raw();
         let ask = |number, request: &[u8]| {
             let command = RawCommand::write(number).with(RawAttr::input(CORE_IN, request));
-            file.invoke(&mut command.with(RawAttr::output(CORE_OUT, 32))).map_err(|errno| errno as i32)
+            file.invoke(&mut command.with(RawAttr::output(CORE_OUT, 32)))
         };
         let no = Err(EOPNOTSUPP);
         assert_eq!(ask(cmd::EX_CREATE_WQ, ExCreateWq::new_zeroed().as_bytes()), no);

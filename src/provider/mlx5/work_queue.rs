@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((queue.capacity(), queue.poll(&mut Completion::batch::<4>())), (3, 0));
         for position in 0..10_u8 {
             assert!(wq.put(position.into(), [PIECE].into_iter()));
-            let op_own = CQE_RESP_SEND << 4 | position / 4 % 2;
+            let op_own = CQE_RESP_SEND << 4 | u8::from(position / 4 % 2 != 0);
             let cqe = Cqe64 {
                 srqn_uidx: 3.into(),
                 wqe_counter: u16::from(position).into(),

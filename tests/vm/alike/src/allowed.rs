@@ -54,7 +54,9 @@ pub(crate) fn judge<'a>(
 
 /// The table of the documentation.
 pub(crate) fn page() -> String {
-    let mut page = "| step | what | libibverbs | this crate | kernels | why |\n| --- | --- | --- | --- | --- | --- |\n".to_owned();
+    let mut page =
+        "| step | what | libibverbs | this crate | kernels | why |\n| --- | --- | --- | --- | --- | --- |\n"
+            .to_owned();
     for Row { step, what, theirs, ours, kernels, why } in ROWS {
         let kernels = match kernels {
             kernels if *kernels == ALL => "all".to_owned(),

@@ -87,11 +87,17 @@ impl World {
         self.pd.as_ref().ok_or_else(|| "no domain".to_owned())
     }
 
-    fn flow(&self, qp: &str, kind: &str, priority: &str, flag: &str, words: &[&str]) -> Result<Flow, Failure> {
+    fn flow(
+        &self,
+        qp: &str,
+        kind: &str,
+        priority: &str,
+        flag: &str,
+        words: &[&str],
+    ) -> Result<Flow, Failure> {
         let qp = self.qps.get(&number(qp)?).ok_or_else(|| format!("no queue pair {qp}"))?;
-        let counters = |word: &str| {
-            self.counters.get(&number(word)?).ok_or_else(|| format!("no counters {word}"))
-        };
+        let counters =
+            |word: &str| self.counters.get(&number(word)?).ok_or_else(|| format!("no counters {word}"));
         Ok(match kind {
             "normal" => {
                 let rule = rule::normal(number(priority)?, words, &counters)?;
@@ -110,9 +116,11 @@ impl World {
     }
 
     fn read(&self, counters: &str, count: &str, flags: &str) -> Done {
-        let counters = self.counters.get(&number(counters)?).ok_or_else(|| format!("no counters {counters}"))?;
+        let counters =
+            self.counters.get(&number(counters)?).ok_or_else(|| format!("no counters {counters}"))?;
         let mut values = vec![0xeeee_eeee_eeee_eeee; number(count)?];
-        let cached = if flags == "cached" { ReadCountersFlags::PREFER_CACHED } else { ReadCountersFlags::empty() };
+        let cached =
+            if flags == "cached" { ReadCountersFlags::PREFER_CACHED } else { ReadCountersFlags::empty() };
         counters.read_with(&mut values, cached)?;
         Ok(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
     }
@@ -271,7 +279,8 @@ pub(crate) fn play(device: &str, control: &Path, steps: &Path) -> Result<(), Str
             Ok(text) if text.is_empty() => println!("result ok"),
             Ok(text) => println!("result {text}"),
             Err(Failure::Call(error)) => {
-                let errno = error.errno().map_or("none".to_owned(), |errno| format!("{:?}", Errno::from_raw(errno)));
+                let errno =
+                    error.errno().map_or("none".to_owned(), |errno| format!("{:?}", Errno::from_raw(errno)));
                 println!("result {errno}");
                 println!("# {error}");
             }

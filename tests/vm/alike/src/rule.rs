@@ -111,7 +111,11 @@ fn mpls(spec: Mpls, name: &str, value: u128, mask: u128) -> Option<Mpls> {
 }
 
 /// A rule with the headers and actions that the words name.
-pub(crate) fn normal(priority: u16, words: &[&str], counters: Counted<'_>) -> Result<FlowRule<Normal>, String> {
+pub(crate) fn normal(
+    priority: u16,
+    words: &[&str],
+    counters: Counted<'_>,
+) -> Result<FlowRule<Normal>, String> {
     let mut rule = FlowRule::normal(1).priority(priority);
     let mut rest = words;
     while let Some((name, after)) = rest.split_first() {
