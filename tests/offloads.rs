@@ -13,6 +13,11 @@ use uverbs::{
     WorkQueueState,
 };
 
+/// The tag that was taken off.
+fn vlan_of(completion: &Completion) -> Option<u16> {
+    completion.flags.contains(WcFlags::WITH_VLAN).then_some(completion.vlan)
+}
+
 fn for_mac() -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(MAC))
 }
@@ -98,7 +103,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
         for (slot, (sent, vlan)) in [(&tagged, Some(0x6123)), (&plain, None)].into_iter().enumerate() {
             wire.inject(sent);
             let got = poll(&mut cq);
-            assert_eq!((got.wr_id, got.vlan, got.len), (slot as u64, vlan, 64));
+            assert_eq!((got.wr_id, vlan_of(&got), got.len), (slot as u64, vlan, 64));
             let mut bytes = vec![0; 64];
             memory.read(slot * SLOT, &mut bytes).unwrap();
             assert_eq!(bytes, plain);
@@ -110,7 +115,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
         raw.post_receives(1);
         wire.inject(&tagged);
         let got = raw.await_completions(1)[0];
-        assert_eq!((got.vlan, got.len), (None, 68));
+        assert_eq!((vlan_of(&got), got.len), (None, 68));
         drop(flow);
         // Nor does a work queue, unless it was.
         for strips in [false, true] {
@@ -125,7 +130,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
             wire.inject(&tagged);
             let got = poll(&mut cq);
             let expected = if strips { (Some(0x6123), 64) } else { (None, 68) };
-            assert_eq!((got.vlan, got.len), expected);
+            assert_eq!((vlan_of(&got), got.len), expected);
         }
     });
 }
