@@ -30,8 +30,8 @@ pub struct Completion {
     pub flags: WcFlags,
     /// The driver's own error number.
     pub vendor_error: u32,
-    /// The VLAN tag that was taken off the frame (priority, drop bit and number), if the queue does that.
-    pub vlan: Option<u16>,
+    /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
+    pub vlan: u16,
     /// When the frame came in, in ticks of the device's clock; zero where there is none.
     pub timestamp: u64,
 }
@@ -71,7 +71,6 @@ impl Completion {
         self.source_qp = word(offset_of!(Wc, src_qp));
         self.flags = WcFlags::from_bits_retain(word(offset_of!(Wc, wc_flags)));
         self.vendor_error = word(offset_of!(Wc, vendor_err));
-        self.vlan = None;
         self.timestamp = 0;
     }
 }

@@ -1,20 +1,18 @@
-//! Frames spread over work queues; what the device does to frames on their way. On every device.
+//! Frames spread over work queues, on every device.
 #![cfg(feature = "soft")]
 
 mod common;
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use common::*;
-use uverbs::abi::types::RawPacketCaps;
 use uverbs::abi::write::{ExCreateRwqIndTable, ExCreateWq, ExModifyWq, cmd};
-use uverbs::soft::{Profile, RawAttr, RawCommand};
+use uverbs::soft::{RawAttr, RawCommand};
 use uverbs::transport::Fault;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, ErrorKind, Eth, Flow, FlowRule, HashFields,
-    IndirectionTable, MemoryRegion, ProtectionDomain, ReceiveRequest, RssQueuePair, SendRequest, Status,
-    WcFlags, WorkQueue, WorkQueueState,
+    IndirectionTable, MemoryRegion, ProtectionDomain, ReceiveRequest, RssQueuePair, Status, WorkQueue,
+    WorkQueueState,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use zerocopy::{FromZeros, IntoBytes};
@@ -96,40 +94,6 @@ fn on_every_spreading_device(behaviour: impl Fn(&Target, &Wire<'_>, &Context)) {
             }
         }
     });
-}
-
-/// A frame to `MAC`, of TCP or UDP, with right lengths and checksums of zero.
-fn packet(addresses: [IpAddr; 2], ports: [u16; 2], is_tcp: bool, payload: &[u8]) -> Vec<u8> {
-    let head = if is_tcp { 20 } else { 8 };
-    let mut transport = ports.map(u16::to_be_bytes).concat();
-    transport.resize(head, 0);
-    if is_tcp {
-        transport[12] = 5 << 4;
-    } else {
-        transport[4..6].copy_from_slice(&((head + payload.len()) as u16).to_be_bytes());
-    }
-    transport.extend(payload);
-    let len = transport.len() as u16;
-    let protocol = if is_tcp { 6 } else { 17 };
-    let mut frame = frame(MAC, 14);
-    frame.truncate(12);
-    match addresses {
-        [IpAddr::V4(from), IpAddr::V4(to)] => {
-            frame.extend([8, 0, 0x45, 0]);
-            frame.extend((20 + len).to_be_bytes());
-            frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-            frame.extend([from.octets(), to.octets()].concat());
-        }
-        [IpAddr::V6(from), IpAddr::V6(to)] => {
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            frame.extend(len.to_be_bytes());
-            frame.extend([protocol, 64]);
-            frame.extend([from.octets(), to.octets()].concat());
-        }
-        _ => panic!("addresses of two kinds"),
-    }
-    frame.extend(transport);
-    frame
 }
 
 fn tcp(from: &str, to: &str, ports: [u16; 2]) -> Vec<u8> {
@@ -439,141 +403,11 @@ fn a_device_without_work_queues_says_so() {
         let file = target.raw();
         let ask = |number, request: &[u8]| {
             let command = RawCommand::write(number).with(RawAttr::input(CORE_IN, request));
-            file.invoke(&mut command.with(RawAttr::output(CORE_OUT, 32))).map_err(|errno| errno as i32)
+            file.invoke(&mut command.with(RawAttr::output(CORE_OUT, 32)))
         };
         let no = Err(EOPNOTSUPP);
         assert_eq!(ask(cmd::EX_CREATE_WQ, ExCreateWq::new_zeroed().as_bytes()), no);
         assert_eq!(ask(cmd::EX_MODIFY_WQ, ExModifyWq::new_zeroed().as_bytes()), no);
         assert_eq!(ask(cmd::EX_CREATE_RWQ_IND_TBL, ExCreateRwqIndTable::new_zeroed().as_bytes()), no);
     });
-}
-
-/// The sum of RFC 1071, inverted: zero over a part with a right checksum in it.
-fn checksum(parts: &[&[u8]]) -> u16 {
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let sum: u32 =
-        words.map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| (*low).into())).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-/// Whether the checksums of an IPv4 header and of what it carries are right.
-fn checksums_of(frame: &[u8]) -> (bool, bool) {
-    let (header, transport) = frame[14..].split_at(20);
-    let len = (transport.len() as u16).to_be_bytes();
-    let pseudo = [&header[12..20], &[0, header[9]], &len].concat();
-    (checksum(&[header]) == 0, checksum(&[&pseudo, transport]) == 0)
-}
-
-#[test]
-fn checksums_are_filled_in_by_devices_that_can() {
-    on_every_wire(|target, wire, mut raw| {
-        let caps = RawPacketCaps::from_bits_retain(raw.context.query_device().unwrap().raw_packet_caps);
-        let frames = [true, false].map(|is_tcp| {
-            packet(["10.1.2.3", "10.4.5.6"].map(|a| a.parse().unwrap()), [7, 9], is_tcp, b"odd")
-        });
-        raw.memory.write(31 * SLOT, &frames[0]).unwrap();
-        let segments = [raw.memory.segment(31 * SLOT..31 * SLOT + frames[0].len()).unwrap()];
-        let request = SendRequest::frame(1, &segments).checksums().signaled();
-        if !caps.contains(RawPacketCaps::IP_CSUM) {
-            refuses(raw.qp.post_send(&[request]), ErrorKind::Unsupported, EOPNOTSUPP, "checksums");
-            assert_eq!(raw.completions(), [], "nothing was posted");
-            return skip(target, "it does not fill in checksums");
-        }
-        wire.plug();
-        let _flow = raw.qp.create_flow(&for_mac()).unwrap();
-        raw.post_receives(4);
-        for (slot, filled) in [false, true, false, true].into_iter().enumerate() {
-            let sent = &frames[slot / 2];
-            raw.memory.write(31 * SLOT, sent).unwrap();
-            let segments = [raw.memory.segment(31 * SLOT..31 * SLOT + sent.len()).unwrap()];
-            let request = SendRequest::frame(99, &segments).signaled();
-            raw.qp.post_send(&[if filled { request.checksums() } else { request }]).unwrap();
-            let completions = raw.await_completions(2);
-            let got = completions.iter().find(|completion| completion.is_receive()).unwrap();
-            let mut bytes = vec![0; sent.len()];
-            raw.memory.read(slot * SLOT, &mut bytes).unwrap();
-            assert_eq!(checksums_of(&bytes), (filled, filled), "slot {slot}");
-            assert_eq!(got.flags.contains(WcFlags::IP_CSUM_OK), filled, "slot {slot}");
-        }
-    });
-}
-
-#[test]
-fn vlan_tags_are_taken_off_by_devices_that_can() {
-    on_every_wire(|target, wire, raw| {
-        let caps = RawPacketCaps::from_bits_retain(raw.context.query_device().unwrap().raw_packet_caps);
-        let mut cq = raw.context.create_cq(64).unwrap();
-        let made = raw.pd.raw_packet(&cq).strip_vlan().connect(1);
-        if !caps.contains(RawPacketCaps::CVLAN_STRIPPING) {
-            refuses(made, ErrorKind::Unsupported, EOPNOTSUPP, "VLAN");
-            return skip(target, "it leaves VLAN tags where they are");
-        }
-        let mut qp = made.unwrap();
-        let memory = raw.pd.register(4 * SLOT, AccessFlags::LOCAL_WRITE).unwrap();
-        let segments = [0, 1].map(|slot| memory.segment(slot * SLOT..(slot + 1) * SLOT).unwrap());
-        for (slot, segment) in segments.iter().enumerate() {
-            qp.post_receive(&[ReceiveRequest::new(slot as u64, std::slice::from_ref(segment))]).unwrap();
-        }
-        let flow = qp.create_flow(&for_mac()).unwrap();
-        let plain = frame(MAC, 64);
-        let mut tagged = plain.clone();
-        tagged.splice(12..12, [0x81, 0x00, 0x61, 0x23]);
-        let poll = |cq: &mut CompletionQueue| {
-            let (start, mut batch) = (Instant::now(), Completion::batch::<1>());
-            while cq.poll(&mut batch) == 0 {
-                assert!(start.elapsed().as_secs() < 20, "no completion");
-            }
-            batch[0]
-        };
-        for (slot, (sent, vlan)) in [(&tagged, Some(0x6123)), (&plain, None)].into_iter().enumerate() {
-            wire.inject(sent);
-            let got = poll(&mut cq);
-            assert_eq!((got.wr_id, got.vlan, got.len), (slot as u64, vlan, 64));
-            let mut bytes = vec![0; 64];
-            memory.read(slot * SLOT, &mut bytes).unwrap();
-            assert_eq!(bytes, plain);
-        }
-        drop((flow, qp));
-        // A queue pair that was not asked to leaves them where they are.
-        let mut raw = raw;
-        let flow = raw.qp.create_flow(&for_mac()).unwrap();
-        raw.post_receives(1);
-        wire.inject(&tagged);
-        let got = raw.await_completions(1)[0];
-        assert_eq!((got.vlan, got.len), (None, 68));
-        drop(flow);
-        // Nor does a work queue, unless it was.
-        for strips in [false, true] {
-            let builder = raw.pd.work_queue(&cq);
-            let builder = if strips { builder.strip_vlan() } else { builder };
-            let Ok(mut queue) = builder.create() else { return skip(target, "it has no work queues") };
-            let table = raw.context.create_indirection_table(&[&queue]).unwrap();
-            let spread = raw.pd.rss(&table).create().unwrap();
-            let _flow = spread.create_flow(&for_mac()).unwrap();
-            queue.modify(WorkQueueState::Ready).unwrap();
-            queue.post_receive(&[ReceiveRequest::new(5, &segments[..1])]).unwrap();
-            wire.inject(&tagged);
-            let got = poll(&mut cq);
-            let expected = if strips { (Some(0x6123), 64) } else { (None, 68) };
-            assert_eq!((got.vlan, got.len), expected);
-        }
-    });
-}
-
-#[test]
-fn capabilities_are_asked_for_once_and_only_when_they_matter() {
-    let target = Target::soft(Profile::default());
-    let mut raw = Raw::new(&target.open());
-    let frame = frame(MAC, 60);
-    raw.send(&frame);
-    raw.memory.write(0, &frame).unwrap();
-    let segments = [raw.memory.segment(0..60).unwrap()];
-    for _ in 0..2 {
-        let refused = raw
-            .qp
-            .post_send(&[SendRequest::frame(1, &segments), SendRequest::frame(2, &segments).checksums()]);
-        refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "checksums");
-    }
-    assert_eq!(raw.completions().len(), 1, "all of them or none");
 }

@@ -23,12 +23,14 @@ pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Rem
 pub use self::post::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 pub use self::state::QpState;
+use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::provider::queues::Sends;
+use crate::srq;
 use crate::work::{Held, Kept, ReceiveQueue};
-use crate::{cq, srq, wq};
+use crate::wq;
 
 /// A queue pair of type `T`.
 ///

@@ -6,6 +6,7 @@
 
 mod differences;
 mod footprint;
+mod packet;
 mod raw;
 mod sides;
 mod wire;
@@ -22,6 +23,7 @@ use uverbs::{
 
 pub use differences::Answers;
 pub use footprint::{Footprint, resident};
+pub use packet::packet;
 pub use sides::*;
 pub use wire::*;
 

@@ -346,7 +346,7 @@ flags! {
         WITH_INVALIDATE () = 1 << 2, "A key was invalidated (`IBV_WC_WITH_INV` is bit 3).";
         IP_CSUM_OK () = 1 << 3, "Checksums are good (`IBV_WC_IP_CSUM_OK` is bit 2).";
         WITH_SMAC () = 1 << 4, "The sender's Ethernet address is known; kernel only.";
-        WITH_VLAN () = 1 << 5, "The VLAN is known; kernel only.";
+        WITH_VLAN () = 1 << 5, "A VLAN tag was taken off, and is known.";
         WITH_NETWORK_HDR_TYPE () = 1 << 6, "The kind of network header is known; kernel only.";
     }
 

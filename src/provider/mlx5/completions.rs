@@ -255,13 +255,16 @@ impl Completions {
             }
             CQE_RESP_SEND => {
                 let good = cqe.hds_ip_ext & (CQE_L3_OK | CQE_L4_OK) == CQE_L3_OK | CQE_L4_OK;
+                let mut flags = WcFlags::empty();
+                flags.set(WcFlags::IP_CSUM_OK, good && is_ipv4(cqe));
+                flags.set(WcFlags::WITH_VLAN, cqe.l4_hdr_type_etc & STRIPPED != 0);
                 Completion {
                     status: Status::Success,
                     opcode: wc_opcode::RECV,
                     len: cqe.byte_cnt.get(),
                     immediate: cqe.sop_drop_qpn.get() & 0xff_ffff,
-                    flags: if good && is_ipv4(cqe) { WcFlags::IP_CSUM_OK } else { WcFlags::empty() },
-                    vlan: (cqe.l4_hdr_type_etc & STRIPPED != 0).then(|| cqe.vlan_info.get()),
+                    flags,
+                    vlan: cqe.vlan_info.get(),
                     timestamp: cqe.timestamp.get(),
                     ..completion
                 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_SEND, Cqe64, WqeCtrlSeg};
 use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq, CreateQp};
 use uverbs_abi::rxe::{SendWr, Sge};
-use uverbs_abi::types::{SendFlags, wc_opcode};
+use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -28,7 +28,7 @@ struct Bench {
     next: u32,
 }
 
-fn limits(eth_min_inline: u8) -> Limits {
+pub(super) fn limits(eth_min_inline: u8) -> Limits {
     Limits::new(&AllocUcontextResp {
         max_sq_desc_sz: 1024,
         max_rq_desc_sz: 512,
@@ -113,7 +113,7 @@ impl Bench {
     }
 }
 
-const PIECE: Sge = Sge { addr: 0x1122_3344_5566_7788, length: 0x99, lkey: 0xaabb_ccdd };
+pub(super) const PIECE: Sge = Sge { addr: 0x1122_3344_5566_7788, length: 0x99, lkey: 0xaabb_ccdd };
 
 #[test]
 fn a_send_is_laid_out_as_the_device_reads_it() {
@@ -127,6 +127,21 @@ fn a_send_is_laid_out_as_the_device_reads_it() {
     assert_eq!(wqe[16..32], [0; 16]);
     assert_eq!(wqe[32..], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
     assert_eq!(bench.doorbell(0x800), wqe[..8]);
+}
+
+#[test]
+fn checksums_are_asked_for_in_the_ethernet_segment() {
+    for (inline, header) in [(1, &[][..]), (2, &[0; 18])] {
+        let mut bench = Bench::new(inline, &cap(4, 4, 1, 0));
+        for (block, flags) in [SendFlags::IP_CSUM, SendFlags::empty()].into_iter().enumerate() {
+            let wr = SendWr { send_flags: flags.bits(), ..SendWr::new_zeroed() };
+            let piece = Sge { length: 100, ..PIECE };
+            assert!(bench.sends.put(&wr, header, Data::Pieces([piece].into_iter())));
+            // Both: that of IPv4, and that of TCP or UDP.
+            let asked = if flags.is_empty() { 0 } else { 0xc0 };
+            assert_eq!(bench.ring(block, 64)[16..28], [0, 0, 0, 0, asked, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    }
 }
 
 #[test]
@@ -200,6 +215,29 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
     assert_eq!((got.wr_id, got.len, got.immediate, got.timestamp), (70, 60, 0x55_6677, 99));
     assert_eq!((got.opcode, got.qp_num, got.status), (wc_opcode::RECV, 0x1234, Status::Success));
     assert_eq!(bench.receives.free(), 1);
+}
+
+#[test]
+fn a_completion_tells_right_checksums_and_the_tag_that_was_taken_off() {
+    let mut bench = Bench::new(1, &cap(1, 4, 1, 0));
+    let good = WcFlags::IP_CSUM_OK;
+    // Bits of the first byte: both checksums are right; of the second: IPv4 or IPv6, and a tag was taken off.
+    let cases = [
+        (0x06, 2 << 2, good),
+        (0x06, 2 << 2 | 1, good | WcFlags::WITH_VLAN),
+        (0x02, 2 << 2, WcFlags::empty()),
+        (0x04, 2 << 2, WcFlags::empty()),
+        (0x06, 1 << 2 | 1, WcFlags::WITH_VLAN),
+    ];
+    for (counter, (checks, kind, flags)) in cases.into_iter().enumerate() {
+        assert!(bench.receives.put(0, [PIECE].into_iter()));
+        bench.complete(CQE_RESP_SEND, counter as u16, |cqe| {
+            (cqe.hds_ip_ext, cqe.l4_hdr_type_etc, cqe.vlan_info) = (checks, kind, 0x6123.into());
+        });
+        let mut batch = Completion::batch::<2>();
+        assert_eq!(bench.queue.poll(&mut batch), 1);
+        assert_eq!((batch[0].flags, batch[0].vlan), (flags, 0x6123), "{checks:#x} {kind:#x}");
+    }
 }
 
 #[test]

@@ -87,3 +87,120 @@ impl WqPlan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND, Cqe64};
+    use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq};
+    use zerocopy::FromBytes;
+
+    use super::super::tests::{PIECE, limits};
+    use super::super::{CqPlan, Registers};
+    use super::*;
+    use crate::completion::{Completion, Status};
+
+    #[test]
+    fn of_an_entry_of_128_bytes_the_second_half_counts() {
+        let limits = Limits::new(&AllocUcontextResp {
+            max_rq_desc_sz: 512,
+            max_recv_wr: 64,
+            cache_line_size: 128,
+            eth_min_inline: 1,
+            ..AllocUcontextResp::new_zeroed()
+        });
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: 9 };
+        let mut plan = CqPlan::new("test", 3, &limits, page).unwrap();
+        let request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
+        assert_eq!((request.cqe_size, request.db_addr - request.buf_addr), (128, 4 * 128));
+        let memory = plan.memory().clone();
+        let mut queue = plan.open();
+        let mut wq = WqPlan::new("test", 4, 1, &limits, queue.shared(), || 3).unwrap().open(0x77);
+        assert_eq!((queue.capacity(), queue.poll(&mut Completion::batch::<4>())), (3, 0));
+        for position in 0..10_u8 {
+            assert!(wq.put(position.into(), [PIECE].into_iter()));
+            let op_own = CQE_RESP_SEND << 4 | u8::from(position / 4 % 2 != 0);
+            let cqe = Cqe64 {
+                srqn_uidx: 3.into(),
+                wqe_counter: u16::from(position).into(),
+                byte_cnt: 60.into(),
+                op_own,
+                ..Cqe64::new_zeroed()
+            };
+            let slot = usize::from(position) % 4 * 128;
+            // What the first half says does not matter: there the device may put data.
+            assert!(memory.write(slot, &[0xff; 64]));
+            assert!(memory.write(slot + 64, cqe.as_bytes()));
+            let mut batch = Completion::batch::<4>();
+            assert_eq!(queue.poll(&mut batch), 1);
+            assert_eq!((batch[0].wr_id, batch[0].len, batch[0].qp_num), (position.into(), 60, 0x77));
+            assert_eq!(batch[0].status, Status::Success);
+        }
+    }
+
+    #[test]
+    fn a_work_queue_is_a_receive_ring_of_its_own() {
+        let limits = limits(1);
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: 9 };
+        let mut plan = CqPlan::new("test", 7, &limits, page).unwrap();
+        let cq_memory = plan.memory().clone();
+        assert!(!plan.payload().0.is_empty());
+        let mut queue = plan.open();
+        // Two queues that ask for the same index: the second is given another.
+        let mut indices = [5, 5, 6].into_iter();
+        let mut make = |depth, segments| {
+            let mut plan =
+                WqPlan::new("test", depth, segments, &limits, queue.shared(), || indices.next().unwrap())
+                    .unwrap();
+            let request = CreateWq::read_from_bytes(plan.payload().0).unwrap();
+            (plan.memory().clone(), request, plan)
+        };
+        let (_, first, one) = make(1, 1);
+        let (memory, second, two) = make(5, 3);
+        assert_eq!([first.user_index, second.user_index], [5, 6]);
+        assert_eq!((first.rq_wqe_count, first.rq_wqe_shift), (4, 4), "64 bytes at least");
+        assert_eq!((second.rq_wqe_count, second.rq_wqe_shift, two.capacity()), (8, 6, (8, 4)));
+        assert_eq!((second.buf_addr, second.flags, second.comp_mask), (memory.address(), 0, 0));
+        let record = (second.db_addr - second.buf_addr) as usize;
+        let counter = || u32::from_be(memory.load(record, Ordering::Relaxed));
+
+        let (one, mut two) = (one.open(0x100), two.open(0x200));
+        assert!(two.put(70, [PIECE; 3].into_iter()));
+        two.publish();
+        assert_eq!(counter(), 0, "not ready");
+        two.start();
+        assert_eq!((counter(), two.free()), (1, 7));
+        let mut place = [0; 64];
+        assert!(memory.read(0, &mut place));
+        assert_eq!(place[..4], [0, 0, 0, 0x99]);
+        assert_eq!(place[48..56], [0, 0, 0, 0, 0, 0, 1, 0], "behind the last piece");
+        let cqe = |index: u32, slot: usize| {
+            let op_own = CQE_RESP_SEND << 4;
+            let cqe = Cqe64 { srqn_uidx: index.into(), op_own, ..Cqe64::new_zeroed() };
+            assert!(cq_memory.write(slot * 64, cqe.as_bytes()));
+        };
+        cqe(6, 0);
+        let mut batch = Completion::batch::<2>();
+        assert_eq!(queue.poll(&mut batch), 1);
+        assert_eq!((batch[0].wr_id, batch[0].qp_num, two.free()), (70, 0x200, 8));
+        // Emptied, it begins at the first place again.
+        assert!(two.put(71, [PIECE].into_iter()));
+        two.reset();
+        assert_eq!((counter(), two.free(), two.next_slot()), (0, 8, 0));
+        drop((one, two));
+        cqe(6, 1);
+        assert_eq!(queue.poll(&mut batch), 0, "it is gone");
+    }
+
+    #[test]
+    fn what_the_device_does_not_have_is_refused() {
+        let limits = limits(1);
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: 0 };
+        let queue = CqPlan::new("test", 1, &limits, page).unwrap().open();
+        for (depth, segments) in [(0, 1), (32769, 1), (1, 33), (u32::MAX, 1), (1, u32::MAX)] {
+            let plan = WqPlan::new("test", depth, segments, &limits, queue.shared(), || 0);
+            assert!(plan.is_err(), "{depth} requests of {segments} pieces");
+        }
+    }
+}
