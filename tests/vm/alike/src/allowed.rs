@@ -3,21 +3,14 @@
 
 use crate::compare::Difference;
 
-/// A version of the kernel.
-pub(crate) type Kernel = (u32, u32);
-
 struct Row {
     /// How the step begins.
     step: &'static str,
     what: &'static str,
     theirs: &'static str,
     ours: &'static str,
-    /// The first kernel, and the first that is not meant any more.
-    kernels: (Kernel, Kernel),
     why: &'static str,
 }
-
-const ALL: (Kernel, Kernel) = ((0, 0), (u32::MAX, 0));
 
 const fn row(
     step: &'static str,
@@ -26,7 +19,7 @@ const fn row(
     ours: &'static str,
     why: &'static str,
 ) -> Row {
-    Row { step, what, theirs, ours, kernels: ALL, why }
+    Row { step, what, theirs, ours, why }
 }
 
 const REFUSED_EARLY: &str =
@@ -54,10 +47,6 @@ const ROWS: &[Row] = &[
 ];
 
 impl Row {
-    fn is_for(&self, kernel: Kernel) -> bool {
-        (self.kernels.0..self.kernels.1).contains(&kernel)
-    }
-
     fn allows(&self, difference: &Difference) -> bool {
         difference.step.starts_with(self.step)
             && difference.what == self.what
@@ -71,29 +60,19 @@ impl Row {
 }
 
 /// Each difference with its reason, and the rows that were not met.
-pub(crate) fn judge(
-    differences: &[Difference],
-    kernel: Kernel,
-) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
-    let rows: Vec<_> = ROWS.iter().filter(|row| row.is_for(kernel)).collect();
-    let why = |difference: &Difference| rows.iter().find(|row| row.allows(difference)).map(|row| row.why);
+pub(crate) fn judge(differences: &[Difference]) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
+    let why = |difference: &Difference| ROWS.iter().find(|row| row.allows(difference)).map(|row| row.why);
     let judged = differences.iter().map(|difference| (difference, why(difference))).collect();
     let is_met = |row: &Row| differences.iter().any(|difference| row.allows(difference));
-    (judged, rows.iter().filter(|row| !is_met(row)).map(|row| row.name()).collect())
+    (judged, ROWS.iter().filter(|row| !is_met(row)).map(Row::name).collect())
 }
 
 /// The table of the documentation.
 pub(crate) fn page() -> String {
     let mut page =
-        "| step | what | libibverbs | this crate | kernels | why |\n| --- | --- | --- | --- | --- | --- |\n"
-            .to_owned();
-    for Row { step, what, theirs, ours, kernels, why } in ROWS {
-        let kernels = match kernels {
-            kernels if *kernels == ALL => "all".to_owned(),
-            ((0, 0), (major, minor)) => format!("before {major}.{minor}"),
-            ((major, minor), _) => format!("from {major}.{minor}"),
-        };
-        page += &format!("| `{step}` | {what} | {theirs} | {ours} | {kernels} | {why} |\n");
+        "| step | what | libibverbs | this crate | why |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    for Row { step, what, theirs, ours, why } in ROWS {
+        page += &format!("| `{step}` | {what} | {theirs} | {ours} | {why} |\n");
     }
     page
 }
@@ -117,12 +96,12 @@ mod tests {
     #[test]
     fn only_what_is_listed_is_allowed_and_a_row_that_is_not_met_is_named() {
         let mut differences: Vec<_> = ROWS.iter().map(of).collect();
-        let (judged, unmet) = judge(&differences, (6, 1));
+        let (judged, unmet) = judge(&differences);
         assert!(judged.iter().all(|row| row.1.is_some()));
         assert_eq!(unmet, [""; 0]);
 
         differences[0].ours = "something else".to_owned();
-        let (judged, unmet) = judge(&differences, (6, 1));
+        let (judged, unmet) = judge(&differences);
         assert!(judged[0].1.is_none() && judged[1..].iter().all(|row| row.1.is_some()));
         assert_eq!(unmet, [ROWS[0].name()]);
     }
