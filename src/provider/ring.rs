@@ -202,6 +202,7 @@ impl Consumer {
 
     /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
     /// [`Consumer::available`] is not zero.
+    #[cfg(any(feature = "soft", test))]
     #[must_use]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
