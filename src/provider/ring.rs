@@ -203,6 +203,7 @@ impl Consumer {
     /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
     /// [`Consumer::available`] is not zero.
     #[must_use]
+    #[cfg_attr(not(any(feature = "soft", test)), expect(dead_code))]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.read(self.geometry.place(self.index, offset), bytes)
