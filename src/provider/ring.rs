@@ -204,6 +204,7 @@ impl Consumer {
     /// [`Consumer::available`] is not zero.
     #[cfg(any(feature = "soft", test))]
     #[must_use]
+    #[cfg_attr(not(any(feature = "soft", test)), expect(dead_code))]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.read(self.geometry.place(self.index, offset), bytes)
