@@ -88,7 +88,7 @@ impl<S: Source> Events<S> {
     /// Outside a runtime of tokio with its I/O driver enabled.
     pub fn new(source: S) -> Result<Self> {
         let file = source.as_fd().try_clone_to_owned().map_err(of_io::<S>)?;
-        // Its successor is unsafe because a type of the caller's might close the file under it; an OwnedFd does not.
+        // Its successor wants a promise that nobody closes the file; an OwnedFd keeps it by itself.
         #[allow(deprecated, reason = "sound for what owns its descriptor, and older versions have it alone")]
         let file = AsyncFd::with_interest(file, Interest::READABLE).map_err(of_io::<S>)?;
         Ok(Self { source, file })
