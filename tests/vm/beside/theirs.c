@@ -90,6 +90,8 @@ static struct ibv_comp_channel *channels[BATCH];
 static struct ibv_cq *cqs[BATCH];
 static struct ibv_qp *qps[BATCH];
 static struct ibv_ah *ahs[BATCH];
+static struct ibv_srq *srqs[BATCH];
+static struct ibv_mw *mws[BATCH];
 
 static struct ibv_context *open_device(const char *name)
 {
@@ -203,6 +205,11 @@ static void control(const char *device)
     TIMED("destroy_qp_rc", check(!ibv_destroy_qp(qps[i]), "ibv_destroy_qp"));
     TIMED("create_qp_ud", qps[i] = create_qp(pd, IBV_QPT_UD, cqs[0], cqs[0]));
     TIMED("destroy_qp_ud", check(!ibv_destroy_qp(qps[i]), "ibv_destroy_qp"));
+    struct ibv_srq_init_attr shared = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+    TIMED("create_srq", check((srqs[i] = ibv_create_srq(pd, &shared)) != NULL, "ibv_create_srq"));
+    TIMED("destroy_srq", check(!ibv_destroy_srq(srqs[i]), "ibv_destroy_srq"));
+    TIMED("create_mw", check((mws[i] = ibv_alloc_mw(pd, IBV_MW_TYPE_2)) != NULL, "ibv_alloc_mw"));
+    TIMED("destroy_mw", check(!ibv_dealloc_mw(mws[i]), "ibv_dealloc_mw"));
     struct ibv_ah_attr way = route(&gid);
     TIMED("create_ah", check((ahs[i] = ibv_create_ah(pd, &way)) != NULL, "ibv_create_ah"));
     TIMED("destroy_ah", check(!ibv_destroy_ah(ahs[i]), "ibv_destroy_ah"));

@@ -3,7 +3,7 @@
 use uverbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, ConnectionOptions, Context, Error,
     MemoryRegion, Operation, ProtectionDomain, QueuePair, QueuePairBuilder, Rc, ReceiveRequest, Result,
-    Route, SendRequest, Status,
+    Route, SendRequest, Status, WindowType,
 };
 
 use crate::meter::Meter;
@@ -55,6 +55,10 @@ pub(crate) fn control(meter: &mut Meter, device: &str) -> Result<()> {
     meter.row("destroy_qp_rc", || drop(qps));
     let qps = make(meter, "create_qp_ud", || sized(pd.ud(&cqs[0])).create())?;
     meter.row("destroy_qp_ud", || drop(qps));
+    let queues = make(meter, "create_srq", || pd.create_srq(DEPTH))?;
+    meter.row("destroy_srq", || drop(queues));
+    let windows = make(meter, "create_mw", || pd.alloc_window(WindowType::Two))?;
+    meter.row("destroy_mw", || drop(windows));
     let route = Route::new(PORT, GID_INDEX, ends[0].gid);
     let handles = make(meter, "create_ah", || pd.create_ah(&route))?;
     meter.row("destroy_ah", || drop(handles));
