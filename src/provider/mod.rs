@@ -44,7 +44,7 @@ impl Provider {
         match self {
             Self::Rxe | Self::Soft => Ok(()),
             Self::Mlx5 | Self::Other => {
-                let hint = "this version of the crate has queues for rxe and the soft device only";
+                let hint = "this version of the crate has this for rxe and the soft device only";
                 Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
             }
         }

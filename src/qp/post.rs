@@ -202,7 +202,11 @@ impl<T: QpType> QueuePair<T> {
             let iova = request.operation.encode(&mut wr);
             let slot = self.sends.next_slot();
             let held = &mut self.held;
-            let header = request.data.header(op, &mut header[..self.sends.inline_header()])?;
+            let header =
+                request.data.header(op, &mut header[..self.sends.inline_header()]).inspect_err(|_| {
+                    // Of a batch all or nothing.
+                    self.sends.rewind();
+                })?;
             let put = match request.data {
                 Local::Segments(segments) => {
                     Held::hold(held, slot, segments, request.operation.address());
