@@ -65,7 +65,7 @@ pub(crate) struct ReadArgs {
     /// Measure for so long: 10s, 500ms.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
-    /// Samples of each thread before, told apart; a tenth, 1000 at most, if not given.
+    /// Samples of each thread before, told apart; a tenth if not given, 1000 or a second at most.
     #[arg(long, value_name = "N")]
     warmup: Option<u64>,
     /// Samples of all threads a second, at intended times: 1000, 10k, 1.5M. A sample's time counts from its intended

@@ -32,11 +32,11 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The least of warming up that goes before it: a tenth, and no more than a thousand samples.
+    /// How long to warm up before it: a tenth, and no more than a thousand samples or a second.
     pub(super) fn warm_up(self) -> Self {
         match self {
             Self::Samples(samples) => Self::Samples((samples / 10).clamp(1, 1000)),
-            Self::Time(time) => Self::Time(time / 10),
+            Self::Time(time) => Self::Time((time / 10).min(1_000_000_000)),
         }
     }
 }
@@ -290,5 +290,6 @@ mod tests {
         assert_eq!(Limit::Samples(20).warm_up(), Limit::Samples(2));
         assert_eq!(Limit::Samples(1).warm_up(), Limit::Samples(1));
         assert_eq!(Limit::Time(1000).warm_up(), Limit::Time(100));
+        assert_eq!(Limit::Time(u64::MAX).warm_up(), Limit::Time(1_000_000_000));
     }
 }
