@@ -30,12 +30,12 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
-    /// many.
+    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
     #[inline]
-    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
+    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
         match self {
-            Self::Rings(ring) => ring.poll(places, Completion::fill),
-            Self::Mlx5(queue) => queue.poll(places),
+            Self::Rings(ring) => ring.poll(places, may_take, Completion::fill),
+            Self::Mlx5(queue) => queue.poll(places, may_take),
         }
     }
 

@@ -184,15 +184,10 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .value(create::TYPE, T::NUMBER.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes());
-        match &mut plan {
-            Some(plan) => {
-                let (request, response) = plan.payload();
-                command.driver_input(request).driver_output(response);
-            }
-            None => {
-                command.driver_output(driver.as_mut_bytes());
-            }
-        }
+        command.driver_payload(match &mut plan {
+            Some(plan) => plan.payload(),
+            None => (&[], driver.as_mut_bytes()),
+        });
         if !self.flags.is_empty() {
             command.flags(create::FLAGS, self.flags.bits());
         }

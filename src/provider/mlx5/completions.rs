@@ -202,13 +202,16 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
-    /// many.
-    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
+    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
+    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
         let first = self.shared.next.load(Ordering::Relaxed);
         let (mut position, mut count) = (first, 0);
         while let Some(place) = places.get_mut(count) {
             let Some(entry) = self.shared.place.entry(position) else { break };
             if position == first {
+                if !may_take() {
+                    return 0;
+                }
                 self.look_for_changes();
             }
             if let Some(completion) = self.completion(&entry, position) {

@@ -89,7 +89,7 @@ impl Bench {
 
     fn poll(&mut self) -> Vec<(u64, Status)> {
         let mut batch = Completion::batch::<16>();
-        let count = self.queue.poll(&mut batch);
+        let count = self.queue.poll(&mut batch, || true);
         batch[..count].iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
@@ -210,7 +210,7 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
         cqe.timestamp = 99.into();
     });
     let mut batch = Completion::batch::<2>();
-    assert_eq!(bench.queue.poll(&mut batch), 1);
+    assert_eq!(bench.queue.poll(&mut batch, || true), 1);
     let got = batch[0];
     assert_eq!((got.wr_id, got.len, got.immediate, got.timestamp), (70, 60, 0x55_6677, 99));
     assert_eq!((got.opcode, got.qp_num, got.status), (wc_opcode::RECV, 0x1234, Status::Success));
@@ -235,7 +235,7 @@ fn a_completion_tells_right_checksums_and_the_tag_that_was_taken_off() {
             (cqe.hds_ip_ext, cqe.l4_hdr_type_etc, cqe.vlan_info) = (checks, kind, 0x6123.into());
         });
         let mut batch = Completion::batch::<2>();
-        assert_eq!(bench.queue.poll(&mut batch), 1);
+        assert_eq!(bench.queue.poll(&mut batch, || true), 1);
         assert_eq!((batch[0].flags, batch[0].vlan), (flags, 0x6123), "{checks:#x} {kind:#x}");
     }
 }
@@ -257,6 +257,17 @@ fn a_queue_goes_round_and_tells_how_far_it_was_read() {
         assert_eq!(read, round * 3 + 3);
         assert_eq!(bench.sends.free(), 8);
     }
+}
+
+#[test]
+fn who_may_take_is_asked_only_when_there_is_something_and_no_leaves_it_there() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let mut batch = Completion::batch::<2>();
+    assert_eq!(bench.queue.poll(&mut batch, || unreachable!()), 0);
+    assert!(bench.send(1, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!(bench.queue.poll(&mut batch, || false), 0);
+    assert_eq!(bench.poll(), [(1, Status::Success)]);
 }
 
 #[test]
@@ -295,7 +306,7 @@ fn completions_of_a_queue_pair_that_is_gone_are_left_out() {
     bench.complete(CQE_REQ, 0, |_| {});
     let Bench { sends, receives, mut queue, .. } = bench;
     drop((sends, receives));
-    assert_eq!(queue.poll(&mut Completion::batch::<4>()), 0);
+    assert_eq!(queue.poll(&mut Completion::batch::<4>(), || true), 0);
 }
 
 #[test]
