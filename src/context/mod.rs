@@ -11,15 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
-use uverbs_abi::mlx5::AllocUcontextResp;
+use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp};
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::types::RawPacketCaps;
 use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::mlx5::Mlx5;
 use self::origin::Origin;
+use self::query::Offloads;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
@@ -46,7 +46,7 @@ struct Inner {
     origin: Origin,
     mlx5: Option<Mlx5>,
     /// What it does to raw packets, once asked.
-    raw_packet_caps: OnceLock<RawPacketCaps>,
+    offloads: OnceLock<Offloads>,
 }
 
 impl Context {
@@ -58,17 +58,14 @@ impl Context {
     pub(crate) fn establish(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
         let driver = device.driver_id();
         let provider = device.provider();
-        let request = provider.context_request();
-        let mut vectors = 0_u32;
         let mut response = AllocUcontextResp::new_zeroed();
-        let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
-        command.output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes());
-        let mut core_support = 0_u64;
-        command.output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
-        if let Some(request) = &request {
-            command.driver_input(request).driver_output(response.as_mut_bytes());
-        }
-        invoke(&*transport, driver, &mut command)?;
+        let mut create = |request: Option<AllocUcontextReqV2>| {
+            create(&*transport, driver, request.as_ref(), &mut response)
+        };
+        let vectors = create(provider.context_request()).or_else(|error| {
+            let older = provider.older_context_request().filter(|_| error.kind() == ErrorKind::InvalidInput);
+            older.map_or(Err(error), |request| create(Some(request)))
+        })?;
 
         let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
@@ -85,7 +82,7 @@ impl Context {
             events,
             origin,
             mlx5,
-            raw_packet_caps: OnceLock::new(),
+            offloads: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -166,6 +163,26 @@ impl Context {
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.query_port(1), Err(error) if error.kind() == ErrorKind::Disassociated)
     }
+}
+
+/// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
+/// there are.
+fn create(
+    transport: &dyn Transport,
+    driver: u32,
+    request: Option<&AllocUcontextReqV2>,
+    response: &mut AllocUcontextResp,
+) -> Result<u32> {
+    let (mut vectors, mut core_support) = (0_u32, 0_u64);
+    let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
+    command
+        .output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
+        .output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
+    if let Some(request) = request {
+        command.driver_payload((request.as_bytes(), response.as_mut_bytes()));
+    }
+    invoke(transport, driver, &mut command)?;
+    Ok(vectors)
 }
 
 /// The error in a child that `fork` made.

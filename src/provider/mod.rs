@@ -39,6 +39,11 @@ impl Provider {
         (self == Self::Mlx5).then(mlx5::context_request)
     }
 
+    /// What it wants to be told if it refuses that: see [`mlx5::static_context_request`].
+    pub(crate) fn older_context_request(self) -> Option<AllocUcontextReqV2> {
+        (self == Self::Mlx5).then(mlx5::static_context_request)
+    }
+
     /// Whether queues are rxe's rings; else the error that says so.
     pub(crate) fn needs_rings(self, op: &'static str) -> Result<()> {
         match self {

@@ -30,10 +30,19 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
-run_tests() { # run_tests BINARY
-    tests=tests-$(basename "${1%-*}") # cargo ends the name with a hash
+run_tests() { # run_tests BINARY [SUFFIX]
+    tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$1"
     record_skips "$tests"
+}
+
+# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
+other_card() { # other_card STRUCTURE.FIELD=VALUE...
+    sh "$here/mlx5-card.sh" remove "$device" && control_line || return
+    for cap; do
+        printf 'cap %s\n' "$cap" >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
+    done
+    exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
 }
 
 step make-device make_device || finish
@@ -62,6 +71,13 @@ for binary in $MLX5_TEST_BINS; do
     case $binary in */card_faults-*) ;; *) run_tests "$binary" ;; esac
 done
 step resources resources_are_as_before
+
+# Headers must stand in the request, and large sends are cut.
+offload_caps=per_protocol_networking_offload_caps
+step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
+for binary in $MLX5_TEST_BINS; do
+    case $binary in */packets-* | */offloads-*) run_tests "$binary" -other-card ;; esac
+done
 step unload unload
 step kernel-log kernel_log_is_clean
 finish

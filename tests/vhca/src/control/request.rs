@@ -16,6 +16,7 @@ const HELP: &[&str] = &[
     "fail COMMAND STATUS [TIMES [SYNDROME]]   the next commands fail",
     "delay MILLISECONDS [COMMAND]     commands take that long",
     "limit counters NUMBER            no more counters than that",
+    "cap NAME=VALUE                   sets a capability, for drivers that come",
     "heal                             nothing fails and nothing is delayed any more",
     "commands                         how many commands there were, by opcode",
     "trace [clear]                    the last commands in full",
@@ -99,6 +100,7 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
             device.faults.delay(opcode, Duration::from_millis(small::<u32>(time)?.into()));
         }
         ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
+        ["cap", capability] => device.capabilities.set_by_text(capability)?,
         ["heal"] => device.faults.clear(),
         ["commands"] => return Ok(show::commands(device)),
         ["trace"] => return Ok(device.trace.lines().map(ToString::to_string).collect()),
@@ -137,6 +139,7 @@ mod tests {
             "delay 10",
             "delay 0 CREATE_CQ",
             "limit counters 7",
+            "cap per_protocol_networking_offload_caps.max_lso_cap=16",
             "heal",
             "commands",
             "trace",
@@ -169,6 +172,8 @@ mod tests {
             "fail 93b 256",
             "delay soon",
             "limit counters -1",
+            "cap cmd_hca_cap.xrc",
+            "cap cmd_hca_cap.nothing=1",
             "pcap /nowhere",
         ] {
             assert!(ask(&mut device, line).is_err(), "{line}");
