@@ -61,30 +61,25 @@ fn an_index_of_all_ones_is_refused_and_the_counters_live_on() {
     });
 }
 
-/// Through libibverbs the kernel follows an error pointer at the second flow. It does so at the close of the file too,
-/// which no program can prevent.
+/// EINVAL may also be a firmware that has no counter, so the next flow on the counters gets another object of the kernel's.
 #[test]
-#[ignore = "the kernel does not survive the close of the device file after it"]
-fn a_second_bind_after_the_firmware_refused_the_first_is_refused_and_others_live_on() {
-    on_every_card(|target, control| {
-        let raw = Raw::new(&target.open());
-        let good = packets_and_bytes(&raw.context);
-        let _flow = raw.qp.create_flow(&to_mac(MAC).count(&good)).unwrap();
-        let bad = packets_and_bytes(&raw.context);
-        let rule = to_mac([2, 0, 0, 0, 0, 2]).count(&bad);
-        control.ask("limit counters 1");
-        refuses(raw.qp.create_flow(&rule), ErrorKind::Exhausted, ENOMEM, "no counter");
-        control.heal();
-        let before = commands(target);
-        refuses(raw.qp.create_flow(&rule), ErrorKind::InvalidInput, EINVAL, "make others");
+fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
+    on_every_wire(|target, wire, raw| {
+        if raw.context.create_counters().is_err() {
+            return skip(target, "it has no flow counters");
+        }
+        let counters = packets_and_bytes(&raw.context);
+        for _ in 0..3 {
+            let refused = raw.qp.create_flow(&to_mac(MAC).allow_loop_back().count(&counters));
+            assert_eq!(refused.unwrap_err().errno(), Some(EINVAL));
+        }
+        let rule = to_mac(MAC).count(&counters);
+        let flow = raw.qp.create_flow(&rule).unwrap();
+        wire.inject(&frame(MAC, 60));
+        assert_eq!(read2(&counters), [1, 60]);
         drop(rule);
-        let (bad, error) = bad.destroy().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        drop(bad);
-        assert_eq!(commands(target), before);
-        target.wire().unwrap().inject(&frame(MAC, 60));
-        assert_eq!(read2(&good), [1, 60]);
-        println!("all is well before the close");
+        flow.destroy().unwrap();
+        counters.destroy().unwrap();
     });
 }
 

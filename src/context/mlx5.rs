@@ -58,7 +58,7 @@ impl Context {
             .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
             .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
         self.invoke(&mut command)?;
-        let page = self.0.transport.map(offset, length as usize).map_err(|errno| Error::kernel(op, errno))?;
+        let page = self.map(op, offset, length as usize)?;
         if page.len() < 4096 {
             return Err(Error::malformed(op, "a page of registers that is none"));
         }
