@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use nix::errno::Errno;
-use nix::libc::{EAGAIN, EFAULT, EIO, ENOSPC, EPERM, ETIMEDOUT};
+use nix::libc::{EFAULT, ENOSPC, EPERM, ETIMEDOUT};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use uverbs::command::Command;
 use uverbs::soft::Profile;
@@ -54,8 +54,7 @@ fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
             other => drop(other.unwrap()),
         }
         if target.soft.is_none() {
-            let promised = std::env::var_os("UVERBS_TEST_SWITCHED_OFF").is_some();
-            let Some(control) = target.control.as_ref().filter(|_| promised) else {
+            let Some(control) = target.control.as_ref().filter(|_| is_switched_off_afterwards()) else {
                 return skip(target, "the kernel would not survive the close of the device file");
             };
             keep_open();

@@ -208,6 +208,8 @@ pub fn refuses<T: std::fmt::Debug>(result: uverbs::Result<T>, kind: ErrorKind, e
 }
 
 pub const ENOENT: i32 = 2;
+pub const EIO: i32 = 5;
+pub const EAGAIN: i32 = 11;
 pub const EBUSY: i32 = 16;
 pub const EINVAL: i32 = 22;
 pub const ENOMEM: i32 = 12;
