@@ -60,7 +60,7 @@ impl Context {
             .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
             .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
         self.invoke(&mut command)?;
-        let page = self.0.transport.map(offset, length as usize).map_err(|errno| Error::kernel(op, errno))?;
+        let page = self.map(op, offset, length as usize)?;
         if page.len() < UAR_SIZE {
             return Err(Error::malformed(op, "a page of registers that is none"));
         }
@@ -71,7 +71,7 @@ impl Context {
     /// `alloc_bfreg`, qp.c, Linux 6.1).
     fn static_registers(&self, op: &'static str) -> Result<Registers> {
         let offset = mmap_offset(MMAP_NC_PAGE, 0, UAR_SIZE as u64);
-        let page = self.0.transport.map(offset, UAR_SIZE).map_err(|errno| Error::kernel(op, errno))?;
+        let page = self.map(op, offset, UAR_SIZE)?;
         Ok(Registers { page, id: None })
     }
 }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp};
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::write::AsyncEventDesc;
+use uverbs_abi::write::{AsyncEventDesc, GidEntry};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
@@ -109,7 +109,7 @@ impl Context {
     #[inline]
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
         let answer = self.0.transport.read_counters(read, values);
-        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(refusal(READ_OP, answer)) }
+        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
     }
 
     /// Whether both are clones of one open device.
@@ -125,7 +125,19 @@ impl Context {
     pub(crate) fn map_ring(&self, op: &'static str, info: Mminfo) -> Result<Mapping> {
         let len =
             usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
-        self.0.transport.map(info.offset, len).map_err(|errno| Error::kernel(op, errno))
+        self.map(op, info.offset, len)
+    }
+
+    /// Maps memory of the device at an offset that the kernel or its driver knows.
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.0.transport.map(offset, len).map_err(|errno| self.refusal(op, Err(errno)))
+    }
+
+    /// The error of a command that failed, or that succeeded without its answers.
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, op: &'static str, answer: Result<(), Errno>) -> Error {
+        refusal(&*self.0.transport, self.driver_id(), op, answer)
     }
 
     pub(crate) fn provider(&self) -> Provider {
@@ -161,7 +173,7 @@ impl Context {
     /// On Linux 7.2 a device that has gone answers some commands with EPERM; so before "permission denied"
     /// is believed, a command that needs no permission is asked.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.query_port(1), Err(error) if error.kind() == ErrorKind::Disassociated)
+        is_gone(&*self.0.transport, self.driver_id())
     }
 }
 
@@ -198,17 +210,35 @@ fn invoke(transport: &dyn Transport, driver: u32, command: &mut Command<'_>) -> 
     command.sendable()?;
     command.for_driver(driver);
     let answer = transport.invoke(command);
-    if answer.is_ok() && command.outputs_are_valid() { Ok(()) } else { Err(refusal(command.op(), answer)) }
+    if answer.is_ok() && command.outputs_are_valid() {
+        return Ok(());
+    }
+    Err(refusal(transport, driver, command.op(), answer))
 }
 
 /// The error of a command that failed, or that succeeded without its answers.
+///
+/// EIO is the answer of a device that has gone, and also what mlx5 makes of a firmware that fails (cmd_status_to_err, cmd.c,
+/// Linux 6.1). Which of the two it is, another command tells.
 #[cold]
 #[inline(never)]
-fn refusal(op: &'static str, answer: Result<(), Errno>) -> Error {
+fn refusal(transport: &dyn Transport, driver: u32, op: &'static str, answer: Result<(), Errno>) -> Error {
     match answer {
+        Err(Errno::EIO) if !is_gone(transport, driver) => Error::device_failed(op),
         Err(errno) => Error::kernel(op, errno),
         Ok(()) => Error::malformed(op, "the kernel did not write every answer"),
     }
+}
+
+/// Asks for an entry of the GID table, which the core has itself (uverbs_std_types_device.c, Linux 6.1): EIO then comes from
+/// the core alone, when the device has gone, with or without a context.
+fn is_gone(transport: &dyn Transport, driver: u32) -> bool {
+    use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
+    let mut entry = GidEntry::new_zeroed();
+    let mut command = Command::new("gid.query", device::OBJECT, device::method::QUERY_GID_ENTRY);
+    command.value(PORT, 1).value(GID_INDEX, 0).flags(FLAGS, 0).output(RESP_ENTRY, entry.as_mut_bytes());
+    command.for_driver(driver);
+    transport.invoke(&mut command) == Err(Errno::EIO)
 }
 
 impl AsFd for Context {

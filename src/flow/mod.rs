@@ -82,8 +82,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver
     /// refuses; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
     /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for what the driver cannot match;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. After that the
-    /// counters of the rule, if this was their first flow, can only be destroyed.
+    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. The counters of the rule
+    /// are as they were.
     ///
     /// # Kernel
     /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
@@ -118,7 +118,7 @@ impl qp::Shared {
                     let hint = "the counters belong to another open device than the queue pair";
                     return Err(Error::refused("flow.create", Errno::EINVAL, hint));
                 }
-                counters.bind(|points| self.send_rule(context, rule, Some(points)))?
+                counters.bind(|handle, points| self.send_rule(context, rule, Some((handle, points))))?
             }
             None => self.send_rule(context, rule, None)?,
         };
@@ -126,16 +126,16 @@ impl qp::Shared {
         Ok(Flow(Arc::new(inner)))
     }
 
-    /// `points` are to be sent with a rule that counts, and are empty when the device has them already.
+    /// A rule that counts needs the handle of its counters, and their points unless the device has them already.
     fn send_rule<K: RuleType>(
         &self,
         context: &Context,
         rule: &FlowRule<K>,
-        points: Option<&[FlowCountersDesc]>,
+        counters: Option<(u32, &[FlowCountersDesc])>,
     ) -> Result<Object> {
-        let request = rule.request(self.object().id());
+        let request = rule.request(self.object().id(), counters.map(|(handle, _)| handle));
         let mut response = CreateFlowResp::new_zeroed();
-        let points = points.filter(|_| context.provider().counts_as_mlx5());
+        let points = counters.map(|(_, points)| points).filter(|_| context.provider().counts_as_mlx5());
         let known = points.is_none_or(<[_]>::is_empty);
         let mut payload = CountersPayload {
             head: Payload { ncounters_data: u32::from(!known), reserved: 0 },

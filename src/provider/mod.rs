@@ -59,11 +59,4 @@ impl Provider {
     pub(crate) fn counts_as_mlx5(self) -> bool {
         matches!(self, Self::Mlx5 | Self::Soft)
     }
-
-    /// Whether a counters object must not be touched again, not even destroyed, after the first flow on
-    /// it failed for want of a counter: mlx5 keeps an error pointer in it and follows that
-    /// (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2).
-    pub(crate) fn keeps_failed_counters(self) -> bool {
-        self == Self::Mlx5
-    }
 }
