@@ -7,14 +7,18 @@
 //! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its
 //! check passes before the driver is ready, and the driver then follows a null pointer (seen on Linux 6.1
 //! and 7.2). So the two are kept apart here. [`Counters::read`] takes a shared guard that only those two
-//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive.
+//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
+//! keeps none: the last unbind waits for its read of the device to end, and ends it.
 //!
 //! The first bind is also when mlx5 takes a counter of the device. If there is none, the driver keeps an error in its
 //! place and follows it as a pointer when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and
 //! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2). So the kernel's object is left alone after a first bind
 //! that may have failed so, and the next one gets a new object: the points are kept here, and nothing else was in it.
 
+mod latch;
 mod reader;
+pub(crate) mod refresh;
+mod snapshot;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -24,6 +28,7 @@ use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::reader::Reader;
+pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -126,6 +131,18 @@ struct Binding {
     flows: usize,
     /// Whether a flow was ever bound to the kernel's object, so that the device's counter is there.
     allocated: bool,
+    /// The cache, once asked for, until the last flow goes.
+    snapshot: Option<Snapshot>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Still there when a flow could not be destroyed.
+        let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(snapshot) = binding.snapshot.take() {
+            snapshot.end();
+        }
+    }
 }
 
 impl Context {
@@ -291,7 +308,11 @@ impl Counters {
         let mut binding = self.binding();
         if binding.flows == 1 {
             let mut kernel = self.kernel_alone();
-            destroy()?;
+            match &binding.snapshot {
+                Some(snapshot) => snapshot.refresher().end_with(destroy)?,
+                None => destroy()?,
+            }
+            binding.snapshot = None;
             kernel.slots = None;
         } else {
             destroy()?;
