@@ -34,6 +34,30 @@ fn work(path: &str, reads: u64) {
                 black_box(reader.read().is_ok());
             }
         }
+        "Snapshot::read_cached" | "Snapshot::read_cached, any limit" | "Snapshot::latest" => {
+            let snapshot = counters.snapshot().expect("snapshot");
+            snapshot.refresh().expect("refresh");
+            let hour = std::time::Duration::from_secs(3600);
+            if path == "Snapshot::latest" {
+                for _ in 0..reads {
+                    black_box(black_box(&snapshot).latest::<2>().ok());
+                }
+            } else if path == "Snapshot::read_cached" {
+                for _ in 0..reads {
+                    let seen = black_box(&snapshot).read_cached::<2>(hour).expect("cached");
+                    black_box(seen[0]);
+                    black_box(seen[1]);
+                    black_box(seen.age_ns());
+                }
+            } else {
+                for _ in 0..reads {
+                    let seen = black_box(&snapshot).read_cached::<2>(black_box(hour)).expect("cached");
+                    black_box(seen[0]);
+                    black_box(seen[1]);
+                    black_box(seen.age_ns());
+                }
+            }
+        }
         "the loop itself" => {
             for i in 0..reads {
                 black_box(black_box(i) == 7);
@@ -86,7 +110,13 @@ fn main() {
         ((many.0 - few.0) as f64 / reads, (many.1 - few.1) as f64 / reads)
     };
     let (empty, _) = each("the loop itself");
-    for path in ["Reader::read", "Counters::read"] {
+    for path in [
+        "Reader::read",
+        "Counters::read",
+        "Snapshot::read_cached",
+        "Snapshot::read_cached, any limit",
+        "Snapshot::latest",
+    ] {
         let (total, kernel) = each(path);
         let own = total - kernel - empty;
         println!(

@@ -140,15 +140,10 @@ impl<'a> CompletionQueueBuilder<'a> {
             .input(create::USER_HANDLE, &cookie)
             .input(create::COMP_VECTOR, &vector)
             .output(create::RESP_CQE, real_entries.as_mut_bytes());
-        match &mut plan {
-            Some(plan) => {
-                let (request, response) = plan.payload();
-                command.driver_input(request).driver_output(response);
-            }
-            None => {
-                command.driver_output(driver.as_mut_bytes());
-            }
-        }
+        command.driver_payload(match &mut plan {
+            Some(plan) => plan.payload(),
+            None => (&[], driver.as_mut_bytes()),
+        });
         if let Some(channel) = channel {
             command.fd(create::COMP_CHANNEL, channel.0.as_fd());
         }
@@ -188,10 +183,9 @@ impl CompletionQueue {
     /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        if !self.shared.object.context().is_here() {
-            return 0;
-        }
-        self.ring.poll(completions)
+        let context = self.shared.object.context();
+        // Asked only when there is something to take: an empty queue is polled most often.
+        self.ring.poll(completions, || context.is_here())
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.

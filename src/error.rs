@@ -90,6 +90,12 @@ impl Error {
         Self { kind: ErrorKind::of(errno), op, errno: Some(errno), hint: None }
     }
 
+    /// The kernel answered EIO to `op`, and yet the device is there.
+    pub(crate) fn device_failed(op: &'static str) -> Self {
+        let hint = "the device is there, but its firmware or driver failed; the kernel's log may say how";
+        Self { kind: ErrorKind::Other, ..Self::refused(op, Errno::EIO, hint) }
+    }
+
     /// The crate refused `op` before any command was sent, with the errno the kernel would give.
     pub(crate) fn refused(op: &'static str, errno: Errno, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::kernel(op, errno).hinted(hint)

@@ -10,18 +10,10 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::*;
-use uverbs::{Completion, Context, ErrorKind, Eth, FlowRule, Point, Result};
+use uverbs::{ErrorKind, Eth, FlowRule, Point, Result};
 
 fn to_mac(mac: [u8; 6]) -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(mac))
-}
-
-/// Runs a behaviour on a card with a control line.
-fn on_every_card(behaviour: impl Fn(&Target, &Control)) {
-    on_every_device(|target| match &target.control {
-        Some(control) => behaviour(target, control),
-        None => skip(target, "its firmware cannot be told to fail"),
-    });
 }
 
 /// How many commands a control line has seen that concern counters and rules.
@@ -61,30 +53,25 @@ fn an_index_of_all_ones_is_refused_and_the_counters_live_on() {
     });
 }
 
-/// Through libibverbs the kernel follows an error pointer at the second flow. It does so at the close of the file too,
-/// which no program can prevent.
+/// EINVAL may also be a firmware that has no counter, so the next flow on the counters gets another object of the kernel's.
 #[test]
-#[ignore = "the kernel does not survive the close of the device file after it"]
-fn a_second_bind_after_the_firmware_refused_the_first_is_refused_and_others_live_on() {
-    on_every_card(|target, control| {
-        let raw = Raw::new(&target.open());
-        let good = packets_and_bytes(&raw.context);
-        let _flow = raw.qp.create_flow(&to_mac(MAC).count(&good)).unwrap();
-        let bad = packets_and_bytes(&raw.context);
-        let rule = to_mac([2, 0, 0, 0, 0, 2]).count(&bad);
-        control.ask("limit counters 1");
-        refuses(raw.qp.create_flow(&rule), ErrorKind::Exhausted, ENOMEM, "no counter");
-        control.heal();
-        let before = commands(target);
-        refuses(raw.qp.create_flow(&rule), ErrorKind::InvalidInput, EINVAL, "make others");
+fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
+    on_every_wire(|target, wire, raw| {
+        if raw.context.create_counters().is_err() {
+            return skip(target, "it has no flow counters");
+        }
+        let counters = packets_and_bytes(&raw.context);
+        for _ in 0..3 {
+            let refused = raw.qp.create_flow(&to_mac(MAC).allow_loop_back().count(&counters));
+            assert_eq!(refused.unwrap_err().errno(), Some(EINVAL));
+        }
+        let rule = to_mac(MAC).count(&counters);
+        let flow = raw.qp.create_flow(&rule).unwrap();
+        wire.inject(&frame(MAC, 60));
+        assert_eq!(read2(&counters), [1, 60]);
         drop(rule);
-        let (bad, error) = bad.destroy().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        drop(bad);
-        assert_eq!(commands(target), before);
-        target.wire().unwrap().inject(&frame(MAC, 60));
-        assert_eq!(read2(&good), [1, 60]);
-        println!("all is well before the close");
+        flow.destroy().unwrap();
+        counters.destroy().unwrap();
     });
 }
 
@@ -138,92 +125,6 @@ fn the_second_of_two_counters_on_one_match_goes_on_when_the_first_is_gone() {
             drop(first);
             wire.inject(&frame(MAC, 60));
             answers.is("the second counter when the first is gone", read2(&two), [2, 120]);
-        }
-    });
-}
-
-/// Everything from open to close, by commands of the firmware that may fail.
-fn scenario(context: &Context) -> Result<()> {
-    let pd = context.alloc_pd()?;
-    let mut cq = context.create_cq(4)?;
-    let qp = pd.raw_packet(&cq).connect(1)?;
-    let memory = pd.register(4096, uverbs::AccessFlags::LOCAL_WRITE)?;
-    let counters = context.create_counters()?;
-    counters.attach(Point::Packets, 0)?;
-    let rule = to_mac(MAC).count(&counters);
-    let one = qp.create_flow(&rule)?;
-    let two = qp.create_flow(&to_mac([2, 0, 0, 0, 0, 2]).count(&counters))?;
-    counters.read(&mut [0])?;
-    one.reader()?.read()?;
-    assert_eq!(cq.poll(&mut Completion::batch::<4>()), 0);
-    drop((one, two, rule));
-    counters.destroy().map_err(|(_, error)| error)?;
-    memory.destroy().map_err(|(_, error)| error)?;
-    qp.destroy().map_err(|(_, error)| error)?;
-    cq.destroy().map_err(|(_, error)| error)?;
-    pd.destroy().map_err(|(_, error)| error)
-}
-
-/// Not the allocation of a counter, after which the kernel does not survive the close of the file.
-const MAKING: &[&str] = &[
-    "ALLOC_TRANSPORT_DOMAIN",
-    "ALLOC_UAR",
-    "ALLOC_PD",
-    "CREATE_CQ",
-    "CREATE_MKEY",
-    "CREATE_TIS",
-    "CREATE_SQ",
-    "CREATE_RQ",
-    "CREATE_TIR",
-    "MODIFY_SQ",
-    "MODIFY_RQ",
-    "CREATE_FLOW_TABLE",
-    "CREATE_FLOW_GROUP",
-    "SET_FLOW_TABLE_ENTRY",
-    "QUERY_FLOW_COUNTER",
-];
-
-/// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
-const STATUSES: &[(u8, i32)] = &[(1, 5), (3, EINVAL), (6, EBUSY), (8, ENOMEM), (0xf, 11)];
-
-#[test]
-fn every_command_of_the_firmware_may_fail() {
-    on_every_card(|target, control| {
-        // The driver makes things of its own when they are first needed.
-        scenario(&target.open()).unwrap();
-        let objects = control.ask("objects").len();
-        for command in MAKING {
-            for &(status, errno) in STATUSES {
-                control.ask(&format!("fail {command} {status}"));
-                match target.device.open().and_then(|context| scenario(&context)) {
-                    Err(error) => {
-                        assert_eq!(error.errno(), Some(errno), "{command} with status {status}: {error}");
-                        assert_ne!(error.op(), "");
-                    }
-                    Ok(()) => println!("nothing came of {command} with status {status}"),
-                }
-                control.heal();
-                scenario(&target.open()).unwrap_or_else(|error| panic!("after {command}, {status}: {error}"));
-            }
-        }
-        assert_eq!(control.ask("objects").len(), objects, "the firmware's objects");
-    });
-}
-
-#[test]
-fn a_read_that_the_firmware_refuses_leaves_the_counters_whole() {
-    on_every_card(|target, control| {
-        let raw = Raw::new(&target.open());
-        let counters = packets_and_bytes(&raw.context);
-        let flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
-        let mut reader = flow.reader().unwrap();
-        target.wire().unwrap().inject(&frame(MAC, 60));
-        for &(status, errno) in STATUSES {
-            control.ask(&format!("fail QUERY_FLOW_COUNTER {status} 2"));
-            assert_eq!(counters.read(&mut [0; 2]).unwrap_err().errno(), Some(errno));
-            assert_eq!(reader.read().unwrap_err().errno(), Some(errno));
-            assert_eq!(read2(&counters), [1, 60]);
-            assert_eq!(reader.read().unwrap(), [1, 60]);
         }
     });
 }

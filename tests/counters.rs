@@ -4,7 +4,6 @@
 mod common;
 
 use common::*;
-use uverbs::soft::Profile;
 use uverbs::{Error, ErrorKind, Eth, FlowRule, Point, ReadCountersFlags};
 
 fn to_mac(mac: [u8; 6]) -> FlowRule {
@@ -243,26 +242,6 @@ fn values_never_go_down() {
             last.copy_from_slice(now);
         }
     });
-}
-
-/// The kernel keeps an error pointer in such counters and follows it at the next use.
-#[test]
-fn counters_that_the_device_had_no_room_for_are_not_used_again() {
-    let target = Target::soft(Profile::default().with_max_bound_counters(1));
-    let context = target.open();
-    let raw = Raw::new(&context);
-    let first = packets_and_bytes(&context);
-    let flow = raw.qp.create_flow(&to_mac(MAC).count(&first)).unwrap();
-    let second = packets_and_bytes(&context);
-    let rule = to_mac([2, 0, 0, 0, 0, 2]).count(&second);
-    refuses(raw.qp.create_flow(&rule), ErrorKind::Exhausted, ENOMEM, "no counter");
-    flow.destroy().unwrap();
-    first.destroy().unwrap();
-    refuses(raw.qp.create_flow(&rule), ErrorKind::InvalidInput, EINVAL, "make others");
-    drop(rule);
-    second.destroy().unwrap();
-    let third = packets_and_bytes(&context);
-    raw.qp.create_flow(&to_mac(MAC).count(&third)).unwrap();
 }
 
 #[test]

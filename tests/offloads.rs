@@ -6,11 +6,11 @@ mod common;
 use std::time::Instant;
 
 use common::*;
-use uverbs::abi::types::RawPacketCaps;
+use uverbs::abi::types::{RawPacketCaps, wc_opcode};
 use uverbs::soft::Profile;
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ErrorKind, Eth, FlowRule, ReceiveRequest, SendRequest, WcFlags,
-    WorkQueueState,
+    AccessFlags, Completion, CompletionQueue, ErrorKind, Eth, FlowRule, ReceiveRequest, SendRequest, Status,
+    WcFlags, WorkQueueState,
 };
 
 /// The tag that was taken off.
@@ -70,6 +70,81 @@ fn checksums_are_filled_in_by_devices_that_can() {
             assert_eq!(checksums_of(&bytes), (filled, filled), "slot {slot}");
             assert_eq!(got.flags.contains(WcFlags::IP_CSUM_OK), filled, "slot {slot}");
         }
+    });
+}
+
+#[test]
+fn a_large_send_is_cut_by_devices_that_can_and_every_frame_is_counted() {
+    on_every_wire(|target, wire, mut raw| {
+        let header = packet(["10.1.2.3", "10.4.5.6"].map(|a| a.parse().unwrap()), [7, 9], true, b"");
+        let payload: Vec<_> = (0..1000).map(|i| (i % 251) as u8).collect();
+        raw.memory.write(30 * SLOT, &payload).unwrap();
+        let segment = |from: usize, to: usize| raw.memory.segment(30 * SLOT + from..30 * SLOT + to).unwrap();
+        let (pieces, nothing, last) =
+            ([segment(0, 100), segment(100, 1000)], [segment(0, 0)], [segment(SLOT, SLOT + 60)]);
+        let large = |header, mss| SendRequest::large_send(7, header, mss, &pieces).checksums().signaled();
+        let on_another = [SendRequest::large_send(7, &header, 300, &pieces[..1])];
+        let mut cq = raw.context.create_cq(8).unwrap();
+        let most = raw.context.query_device_mlx5().unwrap().map_or(0, |driver| driver.tso_caps.max_tso);
+        let made = raw.pd.raw_packet(&cq).segments(2).large_sends(header.len() as u32).connect(1);
+        if most == 0 {
+            refuses(made, ErrorKind::Unsupported, EOPNOTSUPP, "large sends");
+            refuses(raw.qp.post_send(&on_another), ErrorKind::Unsupported, EOPNOTSUPP, "large sends");
+            return skip(target, "it does not cut large sends");
+        }
+        let mut qp = made.unwrap();
+        assert_eq!((qp.capacity().large_header, raw.qp.capacity().large_header), (54, 0));
+        refuses(raw.qp.post_send(&on_another), ErrorKind::InvalidInput, EINVAL, "made for");
+
+        wire.plug();
+        let counters = packets_and_bytes(&raw.context);
+        let _flow = raw.qp.create_flow(&for_mac().count(&counters)).unwrap();
+        let too_long = [&header[..], &[0]].concat();
+        let region = raw.pd.register(most as usize + 1, AccessFlags::empty()).unwrap();
+        let everything = [region.segment(0..region.len()).unwrap()];
+        for (bad, hint) in [
+            (large(&header, 0), "one byte"),
+            (large(&header[..13], 300), "header"),
+            (large(&too_long, 300), "header"),
+            (SendRequest::large_send(7, &header, 300, &nothing), "max_tso"),
+            (SendRequest::large_send(7, &header, 300, &everything), "max_tso"),
+        ] {
+            refuses(qp.post_send(&[large(&header, 300), bad]), ErrorKind::InvalidInput, EINVAL, hint);
+        }
+        assert_eq!((cq.poll(&mut Completion::batch::<8>()), read2(&counters)), (0, [0, 0]));
+
+        let plain = frame(MAC, 60);
+        raw.memory.write(31 * SLOT, &plain).unwrap();
+        for slot in 0..5 {
+            let room = [raw.memory.segment(slot * SLOT..(slot + 1) * SLOT).unwrap()];
+            raw.qp.post_receive(&[ReceiveRequest::new(slot as u64, &room)]).unwrap();
+        }
+        qp.post_send(&[large(&header, 300), SendRequest::frame(8, &last).signaled()]).unwrap();
+        let (start, mut batch, mut sent) = (Instant::now(), Completion::batch::<4>(), Vec::new());
+        while sent.len() < 2 {
+            assert!(start.elapsed().as_secs() < 20, "no completion");
+            let count = cq.poll(&mut batch);
+            sent.extend(batch[..count].iter().map(|done| (done.wr_id, done.status, done.opcode)));
+        }
+        assert_eq!(sent, [(7, Status::Success, wc_opcode::TSO), (8, Status::Success, wc_opcode::SEND)]);
+        let (start, mut got) = (Instant::now(), Vec::new());
+        while got.len() < 5 {
+            assert!(start.elapsed().as_secs() < 20, "only {} frames", got.len());
+            let count = raw.cq.poll(&mut batch);
+            got.extend_from_slice(&batch[..count]);
+        }
+        assert_eq!(got.iter().map(|c| c.len).collect::<Vec<_>>(), [354, 354, 354, 154, 60]);
+        assert_eq!(read2(&counters), [5, 3 * 354 + 154 + 60]);
+        for (slot, piece) in payload.chunks(300).enumerate() {
+            let mut bytes = vec![0; 54 + piece.len()];
+            raw.memory.read(slot * SLOT, &mut bytes).unwrap();
+            assert_eq!((&bytes[54..], checksums_of(&bytes)), (piece, (true, true)), "frame {slot}");
+            assert_eq!(bytes[38..42], (slot as u32 * 300).to_be_bytes(), "TCP's sequence number");
+            assert_eq!(bytes[..14], header[..14]);
+        }
+        let mut bytes = [0; 60];
+        raw.memory.read(4 * SLOT, &mut bytes).unwrap();
+        assert_eq!(bytes[..], plain);
     });
 }
 

@@ -6,7 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use uverbs::{ErrorKind, Eth, FlowRule, FlowTag, QpState, ReceiveRequest, SendRequest, Status};
+use uverbs::transport::Fault;
+use uverbs::{Completion, ErrorKind, Eth, FlowRule, FlowTag, QpState, ReceiveRequest, SendRequest, Status};
 
 fn for_mac() -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(MAC))
@@ -50,6 +51,64 @@ fn frames_go_from_one_queue_pair_to_another() {
         assert!(sent.iter().all(|c| c.status == Status::Success && !c.is_receive() && c.wr_id == 99));
         assert_eq!(receiver.await_completions(3).iter().map(|c| c.len).collect::<Vec<_>>(), [60, 1000, 1514]);
         assert_eq!(read2(&counters), [3, 60 + 1000 + 1514]);
+    });
+}
+
+#[test]
+fn frames_go_both_ways_by_registers_that_the_kernel_made_with_the_context() {
+    on_every_wire(|target, wire, _| {
+        // A driver that makes registers as objects is asked for those first; one that does not refuses.
+        let Ok(context) = target.device.open_with(|inner| Box::new(Fault::new(inner, 1, EINVAL))) else {
+            return skip(target, "its driver has no registers, or is asked for a context in one way only");
+        };
+        let registers = || target.control.as_ref().map(|control| control.commands("ALLOC_UAR"));
+        let before = registers();
+        let mut raws = [Raw::new(&context), Raw::new(&context)];
+        assert_eq!(registers(), before, "no others are made");
+        wire.plug();
+        let counters = packets_and_bytes(&context);
+        for (raw, last) in raws.iter_mut().zip(1..) {
+            let _flow = raw.qp.create_flow(&for_mac().count(&counters)).unwrap();
+            let channel = context.create_comp_channel().unwrap();
+            let mut cq = context.cq(4).channel(&channel).cookie(last).create().unwrap();
+            let mut sender = raw.pd.raw_packet(&cq).connect(1).unwrap();
+            raw.post_receives(2);
+            cq.notify(false).unwrap();
+            let segments = [raw.memory.segment(31 * SLOT..31 * SLOT + 100).unwrap()];
+            raw.memory.write(31 * SLOT, &frame(MAC, 100)).unwrap();
+            sender.post_send(&[SendRequest::frame(last, &segments).signaled()]).unwrap();
+            assert!(channel.wait(Some(Duration::from_secs(20))).unwrap());
+            assert_eq!(channel.next_event().unwrap(), Some(last));
+            let mut sent = Completion::batch::<2>();
+            assert_eq!((cq.poll(&mut sent), sent[0].wr_id, sent[0].status), (1, last, Status::Success));
+            assert_eq!(raw.await_completions(1)[0].len, 100);
+            assert_eq!(read2(&counters), [last, 100 * last]);
+        }
+    });
+}
+
+#[test]
+fn a_batch_with_a_frame_too_short_for_the_device_leaves_nothing_posted() {
+    on_every_wire(|target, wire, mut raw| {
+        wire.plug();
+        let counters = packets_and_bytes(&raw.context);
+        let _flow = raw.qp.create_flow(&for_mac().count(&counters)).unwrap();
+        raw.post_receives(4);
+        let frame = frame(MAC, 60);
+        raw.memory.write(31 * SLOT, &frame).unwrap();
+        let segments = [60, 17].map(|len| [raw.memory.segment(31 * SLOT..31 * SLOT + len).unwrap()]);
+        let batch = [1, 2].map(|wr_id| SendRequest::frame(wr_id, &segments[wr_id as usize - 1]).signaled());
+        let posted = raw.qp.post_send(&batch);
+        if posted.is_ok() {
+            raw.await_completions(2);
+            return skip(target, "it takes the head of a frame from memory");
+        }
+        refuses(posted, ErrorKind::InvalidInput, EINVAL, "18 bytes");
+        assert_eq!((raw.completions().len(), read2(&counters)), (0, [0, 0]));
+        raw.send(&frame);
+        let completions = raw.await_completions(2);
+        assert!(completions.iter().any(|completion| completion.wr_id == 99));
+        assert_eq!(read2(&counters), [1, 60]);
     });
 }
 

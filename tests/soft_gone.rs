@@ -1,10 +1,10 @@
-//! A transport that says "the device is gone" while the soft device is not: memory must stay valid for it.
+//! A transport that answers EIO while the soft device is there: memory must stay valid for it, and it has not gone.
 #![cfg(feature = "soft")]
 
 use nix::errno::Errno;
 use uverbs::command::Command;
 use uverbs::transport::{Mapping, Transport};
-use uverbs::{AccessFlags, FlowRule, ReceiveRequest, SoftDevice};
+use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SoftDevice};
 
 /// Answers every destroy with EIO, and passes on the rest.
 #[derive(Debug)]
@@ -36,4 +36,60 @@ fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
     soft.inject(&[7; 100]);
     drop((pd, cq, context));
     assert!(soft.resources().is_empty());
+}
+
+/// Answers EIO to one kind of command.
+#[derive(Debug)]
+struct Failing(Box<dyn Transport>, &'static str);
+
+impl Transport for Failing {
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        if command.op() == self.1 { Err(Errno::EIO) } else { self.0.invoke(command) }
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        if self.1 == "map" { Err(Errno::EIO) } else { self.0.map(offset, len) }
+    }
+}
+
+#[test]
+fn a_command_that_fails_with_eio_on_a_device_that_is_there_is_not_its_end() {
+    for op in [
+        "context.create",
+        "map",
+        "port.query",
+        "counters.create",
+        "flow.create",
+        "counters.read",
+        "cq.destroy",
+    ] {
+        let soft = SoftDevice::default();
+        let context = soft.device().open_with(|inner| Box::new(Failing(inner, op)));
+        let answer = context.and_then(|context| {
+            let cq = context.create_cq(8)?;
+            context.query_port(1)?;
+            let counters = context.create_counters()?;
+            counters.attach(Point::Packets, 0)?;
+            let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+            let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+            flow.reader()?.read()?;
+            drop((flow, qp));
+            cq.destroy().map_err(|(_, error)| error)
+        });
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::Other, Some(5)), "{op}: {error}");
+        assert!(error.hint().unwrap().contains("the device is there"), "{error}");
+        assert!(op == "map" || error.op() == op, "{error}");
+    }
+}
+
+#[test]
+fn eio_of_a_device_that_has_gone_says_so() {
+    let soft = SoftDevice::default();
+    let context = soft.open().unwrap();
+    let cq = context.create_cq(8).unwrap();
+    soft.unplug();
+    assert_eq!(context.query_port(1).unwrap_err().kind(), ErrorKind::Disassociated);
+    assert_eq!(soft.open().unwrap_err().kind(), ErrorKind::Disassociated);
+    cq.destroy().unwrap();
 }

@@ -194,6 +194,14 @@ impl<'a> Command<'a> {
         self.output(UHW_OUT, bytes)
     }
 
+    /// The driver's own request, if it has one, and the place of its answer.
+    pub(crate) fn driver_payload(&mut self, (request, answer): (&'a [u8], &'a mut [u8])) -> &mut Self {
+        if !request.is_empty() {
+            self.driver_input(request);
+        }
+        self.driver_output(answer)
+    }
+
     /// A struct that goes in and that holds, at `at`, the address of `inner`.
     pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
         let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());

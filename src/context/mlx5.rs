@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
+use uverbs_abi::mlx5::{MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use zerocopy::IntoBytes;
 
 use super::Context;
@@ -35,6 +36,7 @@ impl Context {
         let mut registers = mlx5.registers.lock().unwrap_or_else(PoisonError::into_inner);
         let registers = match &*registers {
             Some(registers) => registers.clone(),
+            None if mlx5.limits.has_registers => registers.insert(self.static_registers(op)?).clone(),
             None => registers.insert(self.map_registers(op)?).clone(),
         };
         Ok(Some((&mlx5.limits, registers)))
@@ -58,10 +60,18 @@ impl Context {
             .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
             .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
         self.invoke(&mut command)?;
-        let page = self.0.transport.map(offset, length as usize).map_err(|errno| Error::kernel(op, errno))?;
-        if page.len() < 4096 {
+        let page = self.map(op, offset, length as usize)?;
+        if page.len() < UAR_SIZE {
             return Err(Error::malformed(op, "a page of registers that is none"));
         }
-        Ok(Registers { page, id })
+        Ok(Registers { page, id: Some(id) })
+    }
+
+    /// The first page of those that the kernel made with the context: there is no other (`uar_mmap`, main.c, and
+    /// `alloc_bfreg`, qp.c, Linux 6.1).
+    fn static_registers(&self, op: &'static str) -> Result<Registers> {
+        let offset = mmap_offset(MMAP_NC_PAGE, 0, UAR_SIZE as u64);
+        let page = self.map(op, offset, UAR_SIZE)?;
+        Ok(Registers { page, id: None })
     }
 }

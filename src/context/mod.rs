@@ -11,15 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
-use uverbs_abi::mlx5::AllocUcontextResp;
+use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp};
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::types::RawPacketCaps;
-use uverbs_abi::write::AsyncEventDesc;
+use uverbs_abi::write::{AsyncEventDesc, GidEntry};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::mlx5::Mlx5;
-use self::origin::Origin;
+pub(crate) use self::origin::Origin;
+use self::query::Offloads;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
@@ -46,7 +46,7 @@ struct Inner {
     origin: Origin,
     mlx5: Option<Mlx5>,
     /// What it does to raw packets, once asked.
-    raw_packet_caps: OnceLock<RawPacketCaps>,
+    offloads: OnceLock<Offloads>,
 }
 
 impl Context {
@@ -58,17 +58,14 @@ impl Context {
     pub(crate) fn establish(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
         let driver = device.driver_id();
         let provider = device.provider();
-        let request = provider.context_request();
-        let mut vectors = 0_u32;
         let mut response = AllocUcontextResp::new_zeroed();
-        let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
-        command.output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes());
-        let mut core_support = 0_u64;
-        command.output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
-        if let Some(request) = &request {
-            command.driver_input(request).driver_output(response.as_mut_bytes());
-        }
-        invoke(&*transport, driver, &mut command)?;
+        let mut create = |request: Option<AllocUcontextReqV2>| {
+            create(&*transport, driver, request.as_ref(), &mut response)
+        };
+        let vectors = create(provider.context_request()).or_else(|error| {
+            let older = provider.older_context_request().filter(|_| error.kind() == ErrorKind::InvalidInput);
+            older.map_or(Err(error), |request| create(Some(request)))
+        })?;
 
         let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
@@ -85,7 +82,7 @@ impl Context {
             events,
             origin,
             mlx5,
-            raw_packet_caps: OnceLock::new(),
+            offloads: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -102,17 +99,22 @@ impl Context {
         self.0.origin.is_here()
     }
 
+    /// The process that opened the device.
+    pub(crate) fn origin(&self) -> Origin {
+        self.0.origin
+    }
+
     /// Refuses `op` in a child that `fork` made.
     #[inline]
     pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
-        if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
+        self.0.origin.check(op)
     }
 
     /// Reads counters into `values`, of which there are 8191 at most.
     #[inline]
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
         let answer = self.0.transport.read_counters(read, values);
-        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(refusal(READ_OP, answer)) }
+        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
     }
 
     /// Whether both are clones of one open device.
@@ -128,7 +130,19 @@ impl Context {
     pub(crate) fn map_ring(&self, op: &'static str, info: Mminfo) -> Result<Mapping> {
         let len =
             usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
-        self.0.transport.map(info.offset, len).map_err(|errno| Error::kernel(op, errno))
+        self.map(op, info.offset, len)
+    }
+
+    /// Maps memory of the device at an offset that the kernel or its driver knows.
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.0.transport.map(offset, len).map_err(|errno| self.refusal(op, Err(errno)))
+    }
+
+    /// The error of a command that failed, or that succeeded without its answers.
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, op: &'static str, answer: Result<(), Errno>) -> Error {
+        refusal(&*self.0.transport, self.driver_id(), op, answer)
     }
 
     pub(crate) fn provider(&self) -> Provider {
@@ -164,16 +178,28 @@ impl Context {
     /// On Linux 7.2 a device that has gone answers some commands with EPERM; so before "permission denied"
     /// is believed, a command that needs no permission is asked.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.query_port(1), Err(error) if error.kind() == ErrorKind::Disassociated)
+        is_gone(&*self.0.transport, self.driver_id())
     }
 }
 
-/// The error in a child that `fork` made.
-#[cold]
-#[inline(never)]
-fn elsewhere(op: &'static str) -> Error {
-    let hint = "this process was forked from the one that opened the device; open it again here";
-    Error::refused(op, Errno::EIO, hint)
+/// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
+/// there are.
+fn create(
+    transport: &dyn Transport,
+    driver: u32,
+    request: Option<&AllocUcontextReqV2>,
+    response: &mut AllocUcontextResp,
+) -> Result<u32> {
+    let (mut vectors, mut core_support) = (0_u32, 0_u64);
+    let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
+    command
+        .output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
+        .output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
+    if let Some(request) = request {
+        command.driver_payload((request.as_bytes(), response.as_mut_bytes()));
+    }
+    invoke(transport, driver, &mut command)?;
+    Ok(vectors)
 }
 
 /// Sends one command to `driver`'s device.
@@ -181,17 +207,35 @@ fn invoke(transport: &dyn Transport, driver: u32, command: &mut Command<'_>) -> 
     command.sendable()?;
     command.for_driver(driver);
     let answer = transport.invoke(command);
-    if answer.is_ok() && command.outputs_are_valid() { Ok(()) } else { Err(refusal(command.op(), answer)) }
+    if answer.is_ok() && command.outputs_are_valid() {
+        return Ok(());
+    }
+    Err(refusal(transport, driver, command.op(), answer))
 }
 
 /// The error of a command that failed, or that succeeded without its answers.
+///
+/// EIO is the answer of a device that has gone, and also what mlx5 makes of a firmware that fails (cmd_status_to_err, cmd.c,
+/// Linux 6.1). Which of the two it is, another command tells.
 #[cold]
 #[inline(never)]
-fn refusal(op: &'static str, answer: Result<(), Errno>) -> Error {
+fn refusal(transport: &dyn Transport, driver: u32, op: &'static str, answer: Result<(), Errno>) -> Error {
     match answer {
+        Err(Errno::EIO) if !is_gone(transport, driver) => Error::device_failed(op),
         Err(errno) => Error::kernel(op, errno),
         Ok(()) => Error::malformed(op, "the kernel did not write every answer"),
     }
+}
+
+/// Asks for an entry of the GID table, which the core has itself (uverbs_std_types_device.c, Linux 6.1): EIO then comes from
+/// the core alone, when the device has gone, with or without a context.
+fn is_gone(transport: &dyn Transport, driver: u32) -> bool {
+    use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
+    let mut entry = GidEntry::new_zeroed();
+    let mut command = Command::new("gid.query", device::OBJECT, device::method::QUERY_GID_ENTRY);
+    command.value(PORT, 1).value(GID_INDEX, 0).flags(FLAGS, 0).output(RESP_ENTRY, entry.as_mut_bytes());
+    command.for_driver(driver);
+    transport.invoke(&mut command) == Err(Errno::EIO)
 }
 
 impl AsFd for Context {

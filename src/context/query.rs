@@ -2,7 +2,8 @@
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
-use uverbs_abi::types::{RawPacketCaps, gid_type};
+use uverbs_abi::mlx5::QueryDeviceResp;
+use uverbs_abi::types::{RawPacketCaps, gid_type, qp_type};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -10,6 +11,14 @@ use super::Context;
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::Provider;
+
+/// What a device does to raw packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offloads {
+    raw_packet: RawPacketCaps,
+    /// Most bytes of payload of a large send; zero without them.
+    large_send: u32,
+}
 
 impl Context {
     /// Limits and capabilities of the device.
@@ -31,11 +40,11 @@ impl Context {
     ///
     /// # Kernel
     /// The driver's answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
-    pub fn query_device_mlx5(&self) -> Result<Option<uverbs_abi::mlx5::QueryDeviceResp>> {
+    pub fn query_device_mlx5(&self) -> Result<Option<QueryDeviceResp>> {
         if self.provider() != Provider::Mlx5 {
             return Ok(None);
         }
-        let mut driver = uverbs_abi::mlx5::QueryDeviceResp::new_zeroed();
+        let mut driver = QueryDeviceResp::new_zeroed();
         self.query(Some(driver.as_mut_bytes()))?;
         Ok(Some(driver))
     }
@@ -53,22 +62,39 @@ impl Context {
         Ok(response)
     }
 
-    /// Refuses `op` on a device that does not say it can do this to raw packets. It is asked once.
+    /// Refuses `op` on a device that does not say it can do this to raw packets.
     pub(crate) fn needs_raw_packet(
         &self,
         op: &'static str,
         wanted: RawPacketCaps,
         hint: &'static str,
     ) -> Result<()> {
-        let known = self.0.raw_packet_caps.get().copied();
-        let caps = match known {
-            Some(caps) => caps,
-            None => {
-                let caps = RawPacketCaps::from_bits_retain(self.query_device()?.raw_packet_caps);
-                *self.0.raw_packet_caps.get_or_init(|| caps)
-            }
-        };
+        let caps = self.offloads()?.raw_packet;
         if caps.contains(wanted) { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
+    }
+
+    /// The most bytes of payload of a large send over a raw packet queue pair; refuses `op` on a device that has none.
+    pub(crate) fn most_large_send(&self, op: &'static str) -> Result<u32> {
+        let most = self.offloads()?.large_send;
+        let hint = "the device does not cut large sends of raw packets";
+        if most > 0 { Ok(most) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
+    }
+
+    /// What the device does to raw packets. It is asked once.
+    fn offloads(&self) -> Result<Offloads> {
+        if let Some(known) = self.0.offloads.get() {
+            return Ok(*known);
+        }
+        let mut driver = QueryDeviceResp::new_zeroed();
+        let is_mlx5 = self.provider() == Provider::Mlx5;
+        let core = self.query(is_mlx5.then(|| driver.as_mut_bytes()))?;
+        let tso = driver.tso_caps;
+        let has_large_sends = tso.supported_qpts & 1 << qp_type::RAW_PACKET != 0;
+        let offloads = Offloads {
+            raw_packet: RawPacketCaps::from_bits_retain(core.raw_packet_caps),
+            large_send: if has_large_sends { tso.max_tso } else { 0 },
+        };
+        Ok(*self.0.offloads.get_or_init(|| offloads))
     }
 
     /// State and limits of `port`, which counts from 1.

@@ -7,11 +7,20 @@
 //! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its
 //! check passes before the driver is ready, and the driver then follows a null pointer (seen on Linux 6.1
 //! and 7.2). So the two are kept apart here. [`Counters::read`] takes a shared guard that only those two
-//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive.
+//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
+//! keeps none: the last unbind waits for its read of the device to end, and ends it.
+//!
+//! The first bind is also when mlx5 takes a counter of the device. If there is none, the driver keeps an error in its
+//! place and follows it as a pointer when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and
+//! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2). So the kernel's object is left alone after a first bind
+//! that may have failed so, and the next one gets a new object: the points are kept here, and nothing else was in it.
 
+mod latch;
 mod reader;
+pub(crate) mod refresh;
+mod snapshot;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::counters::{self, create};
@@ -19,6 +28,7 @@ use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::reader::Reader;
+pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -98,12 +108,20 @@ pub struct Counters(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    object: Object,
+    context: Context,
     /// Held while a flow is created or destroyed, and while a point is attached.
     binding: Mutex<Binding>,
-    /// How many values a read must have room for; none while no flow uses the counters. Shared by reads,
-    /// exclusive to the first bind and the last unbind.
-    slots: RwLock<Option<usize>>,
+    /// Shared by reads, exclusive to the first bind and the last unbind.
+    kernel: RwLock<Kernel>,
+}
+
+/// The kernel's side of the counters.
+#[derive(Debug)]
+struct Kernel {
+    /// Abandoned once the first bind has failed; the next bind makes another.
+    object: Object,
+    /// How many values a read must have room for; none while no flow uses the counters.
+    slots: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -111,25 +129,19 @@ struct Binding {
     points: Vec<FlowCountersDesc>,
     /// Flows that count into the object.
     flows: usize,
-    /// Whether a flow was ever bound, so that the device's counter is there.
+    /// Whether a flow was ever bound to the kernel's object, so that the device's counter is there.
     allocated: bool,
-    /// Whether the device had no counter at the first bind; the kernel's object is damaged then.
-    damaged: bool,
+    /// The cache, once asked for, until the last flow goes.
+    snapshot: Option<Snapshot>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.is_untouchable() {
-            self.object.abandon();
-        }
-    }
-}
-
-impl Inner {
-    /// Whether the kernel would follow an error pointer if it were told to destroy the object.
-    fn is_untouchable(&mut self) -> bool {
+        // Still there when a flow could not be destroyed.
         let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
-        binding.damaged && self.object.context().provider().keeps_failed_counters()
+        if let Some(snapshot) = binding.snapshot.take() {
+            snapshot.end();
+        }
     }
 }
 
@@ -144,25 +156,33 @@ impl Context {
     /// `UVERBS_METHOD_COUNTERS_CREATE` (uverbs_std_types_counters.c, Linux 6.1).
     #[doc(alias = "ibv_create_counters")]
     pub fn create_counters(&self) -> Result<Counters> {
-        let mut command = Command::new("counters.create", counters::OBJECT, counters::method::CREATE);
-        command.new_handle(create::HANDLE);
-        self.invoke(&mut command).map_err(|error| {
-            let hint = format!("the driver {} has no flow counters", self.device().driver());
-            error.hinted_if(ErrorKind::Unsupported, hint)
-        })?;
-        let object = Object::new(self, Kind::Counters, command.new_handle_of(create::HANDLE)?);
-        let inner = Inner { object, binding: Mutex::default(), slots: RwLock::new(None) };
+        let kernel = Kernel { object: create(self)?, slots: None };
+        let inner = Inner { context: self.clone(), binding: Mutex::default(), kernel: RwLock::new(kernel) };
         Ok(Counters(Arc::new(inner)))
     }
 }
 
+fn create(context: &Context) -> Result<Object> {
+    let mut command = Command::new("counters.create", counters::OBJECT, counters::method::CREATE);
+    command.new_handle(create::HANDLE);
+    context.invoke(&mut command).map_err(|error| {
+        let hint = format!("the driver {} has no flow counters", context.device().driver());
+        error.hinted_if(ErrorKind::Unsupported, hint)
+    })?;
+    Ok(Object::new(context, Kind::Counters, command.new_handle_of(create::HANDLE)?))
+}
+
 impl Counters {
-    pub(crate) fn id(&self) -> u32 {
-        self.0.object.id()
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
     }
 
-    pub(crate) fn context(&self) -> &Context {
-        self.0.object.context()
+    fn kernel(&self) -> RwLockReadGuard<'_, Kernel> {
+        self.0.kernel.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kernel_alone(&self) -> RwLockWriteGuard<'_, Kernel> {
+        self.0.kernel.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn binding(&self) -> MutexGuard<'_, Binding> {
@@ -220,15 +240,15 @@ impl Counters {
     /// As [`Counters::read`].
     pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
         let op = "counters.read";
-        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(needed) = *slots else {
+        let kernel = self.kernel();
+        let Some(needed) = kernel.slots else {
             return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters yet"));
         };
         check_slots(op, values.len(), needed)?;
         // The kernel takes no more, and nothing stands behind them.
         let (values, rest) = values.split_at_mut(values.len().min(MAX_VALUES));
         let context = self.context();
-        let mut command = CountersRead::new(context.driver_id(), self.id(), flags.bits());
+        let mut command = CountersRead::new(context.driver_id(), kernel.object.id(), flags.bits());
         context.read_counters(&mut command, values)?;
         rest.fill(0);
         Ok(())
@@ -237,46 +257,45 @@ impl Counters {
     /// Destroys the counters and says how that went.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around, and, on mlx5, when the
-    /// device had no counter for their first flow.
+    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around.
     #[doc(alias = "ibv_destroy_counters")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
             let hint = "a flow counts into these counters, or a clone of them is around";
             return Err((self, object::shared("counters.destroy", hint)));
         };
-        if inner.is_untouchable() {
-            let hint = "the device had no counter for them, and this kernel cannot destroy such counters; \
-                        drop them, and they are left to the close of the device file";
-            return Err((self, Error::refused("counters.destroy", Errno::EBUSY, hint)));
-        }
-        inner.object.release().map_err(|error| (self, error))
+        let kernel = inner.kernel.get_mut().unwrap_or_else(PoisonError::into_inner);
+        kernel.object.release().map_err(|error| (self, error))
     }
 
-    /// Creates a flow that counts here: `create` is given the points if the device must be told them.
+    /// Creates a flow that counts here: `create` is given the handle, and the points if the device must be told them.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when there are no points, or an earlier flow found the
-    /// device without counters; and those of `create`.
-    pub(crate) fn bind<T>(&self, create: impl FnOnce(&[FlowCountersDesc]) -> Result<T>) -> Result<T> {
-        let op = "flow.create";
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when there are no points, and those of `create`.
+    pub(crate) fn bind<T>(&self, create: impl FnOnce(u32, &[FlowCountersDesc]) -> Result<T>) -> Result<T> {
         let mut binding = self.binding();
-        if binding.damaged {
-            let hint = "the device had no counter for these counters before; make others";
-            return Err(Error::refused(op, Errno::EINVAL, hint));
-        }
         let made = if binding.flows > 0 {
-            create(&[])?
+            let handle = self.kernel().object.id();
+            create(handle, &[])?
         } else {
             let highest = binding.points.iter().map(|point| point.index as usize + 1).max();
-            let Some(needed) = highest else {
-                return Err(Error::refused(op, Errno::EINVAL, "attach a point to the counters first"));
-            };
-            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
-            let made = create(&binding.points).inspect_err(|error| {
-                binding.damaged = !binding.allocated && may_damage(error);
+            if highest.is_none() {
+                return Err(Error::refused(
+                    "flow.create",
+                    Errno::EINVAL,
+                    "attach a point to the counters first",
+                ));
+            }
+            let mut kernel = self.kernel_alone();
+            if !kernel.object.is_live() {
+                kernel.object = self::create(&self.0.context)?;
+            }
+            let made = create(kernel.object.id(), &binding.points).inspect_err(|error| {
+                if !binding.allocated && may_lack_a_counter(error) {
+                    kernel.object.abandon();
+                }
             })?;
-            *slots = Some(needed);
+            kernel.slots = highest;
             made
         };
         binding.allocated = true;
@@ -288,30 +307,26 @@ impl Counters {
     pub(crate) fn unbind(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut binding = self.binding();
         if binding.flows == 1 {
-            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
-            destroy()?;
-            *slots = None;
+            let mut kernel = self.kernel_alone();
+            match &binding.snapshot {
+                Some(snapshot) => snapshot.refresher().end_with(destroy)?,
+                None => destroy()?,
+            }
+            binding.snapshot = None;
+            kernel.slots = None;
         } else {
             destroy()?;
         }
         binding.flows = binding.flows.saturating_sub(1);
         Ok(())
     }
-
-    /// How many values a read must have room for; zero while unbound.
-    fn needed(&self) -> usize {
-        self.0.slots.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(0)
-    }
 }
 
-/// Whether an error of the first bind is taken for one of the allocation of the device's counter. The core and the
-/// checks before it have their own numbers; firmware has others (cmd_status_to_err, cmd.c, Linux 6.1) and one in
-/// common: EINVAL, also of a device without counters. It is nearly always a refused rule, which should not cost the
-/// counters; and where it is not, the kernel follows the error at the latest when the device file is closed, whatever
-/// is done here.
-fn may_damage(error: &Error) -> bool {
-    let before = [
-        Errno::EINVAL,
+/// Whether an error of the first bind may be one of the allocation of the device's counter. The core, and the driver before
+/// it gets there and after, have numbers that firmware does not have (cmd_status_to_err, cmd.c, Linux 6.1). EINVAL is not
+/// among them: it is nearly always a refused rule, but also some of firmware's answers.
+fn may_lack_a_counter(error: &Error) -> bool {
+    let never = [
         Errno::EFAULT,
         Errno::EOPNOTSUPP,
         Errno::EPROTONOSUPPORT,
@@ -320,7 +335,7 @@ fn may_damage(error: &Error) -> bool {
         Errno::EEXIST,
         Errno::ENOSPC,
     ];
-    !before.iter().any(|errno| error.errno() == Some(*errno as i32))
+    !never.iter().any(|errno| error.errno() == Some(*errno as i32))
 }
 
 /// Whether `len` values are enough for the highest index.

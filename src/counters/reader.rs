@@ -48,8 +48,10 @@ impl Reader {
         flags: ReadCountersFlags,
     ) -> Self {
         let context = counters.context().clone();
-        let command = CountersRead::new(context.driver_id(), counters.id(), flags.bits());
-        let values = vec![0; counters.needed()].into_boxed_slice();
+        let kernel = counters.kernel();
+        let command = CountersRead::new(context.driver_id(), kernel.object.id(), flags.bits());
+        let values = vec![0; kernel.slots.unwrap_or(0)].into_boxed_slice();
+        drop(kernel);
         Self { command, values, context, _flow: flow }
     }
 

@@ -23,7 +23,7 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, Point, Reader};
+use crate::counters::{Counters, Point, Reader, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::provider::Provider;
@@ -82,8 +82,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver
     /// refuses; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
     /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for what the driver cannot match;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. After that the
-    /// counters of the rule, if this was their first flow, can only be destroyed.
+    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. The counters of the rule
+    /// are as they were.
     ///
     /// # Kernel
     /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
@@ -118,7 +118,7 @@ impl qp::Shared {
                     let hint = "the counters belong to another open device than the queue pair";
                     return Err(Error::refused("flow.create", Errno::EINVAL, hint));
                 }
-                counters.bind(|points| self.send_rule(context, rule, Some(points)))?
+                counters.bind(|handle, points| self.send_rule(context, rule, Some((handle, points))))?
             }
             None => self.send_rule(context, rule, None)?,
         };
@@ -126,16 +126,16 @@ impl qp::Shared {
         Ok(Flow(Arc::new(inner)))
     }
 
-    /// `points` are to be sent with a rule that counts, and are empty when the device has them already.
+    /// A rule that counts needs the handle of its counters, and their points unless the device has them already.
     fn send_rule<K: RuleType>(
         &self,
         context: &Context,
         rule: &FlowRule<K>,
-        points: Option<&[FlowCountersDesc]>,
+        counters: Option<(u32, &[FlowCountersDesc])>,
     ) -> Result<Object> {
-        let request = rule.request(self.object().id());
+        let request = rule.request(self.object().id(), counters.map(|(handle, _)| handle));
         let mut response = CreateFlowResp::new_zeroed();
-        let points = points.filter(|_| context.provider().counts_as_mlx5());
+        let points = counters.map(|(_, points)| points).filter(|_| context.provider().counts_as_mlx5());
         let known = points.is_none_or(<[_]>::is_empty);
         let mut payload = CountersPayload {
             head: Payload { ncounters_data: u32::from(!known), reserved: 0 },
@@ -237,9 +237,22 @@ impl Flow {
     /// # Errors
     /// As [`Flow::reader`].
     pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
+        Ok(Reader::new(self.counted()?, self.0.clone(), flags))
+    }
+
+    /// The cache of the flow's counters, which all flows that count into them share: see [`Counters::snapshot`].
+    ///
+    /// Unlike a [`Reader`] it does not keep the flow.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when the flow counts into none.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.counted()?.snapshot()
+    }
+
+    fn counted(&self) -> Result<&Counters> {
         let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
-        let counters = self.counters().ok_or_else(none)?;
-        Ok(Reader::new(counters, self.0.clone(), flags))
+        self.counters().ok_or_else(none)
     }
 
     /// Ends the flow and says how that went.

@@ -1,6 +1,7 @@
 //! Building a rule: specs in the kernel's layout, over a fixed buffer.
 
 use std::marker::PhantomData;
+use std::mem::offset_of;
 
 use nix::errno::Errno;
 use uverbs_abi::flow::{
@@ -72,6 +73,8 @@ pub struct FlowRule<K: RuleType = Normal> {
     attr: FlowAttr,
     specs: [u8; SPECS_SIZE],
     counters: Option<Counters>,
+    /// Where the handle of the counters belongs, in the specs.
+    handle_at: usize,
     seen: Seen,
     problem: Option<Error>,
     kind: PhantomData<K>,
@@ -111,6 +114,7 @@ impl<K: RuleType> FlowRule<K> {
             attr: FlowAttr { type_, port, ..FlowAttr::new_zeroed() },
             specs: [0; SPECS_SIZE],
             counters: None,
+            handle_at: 0,
             seen: Seen::default(),
             problem: None,
             kind: PhantomData,
@@ -144,15 +148,20 @@ impl<K: RuleType> FlowRule<K> {
         &self.attr
     }
 
-    /// The rule's specs as the kernel is told them, back to back.
+    /// The rule's specs as the kernel is told them, back to back. The handle in a count action is zero here: it is filled
+    /// in when the rule is put in force.
     pub fn specs(&self) -> &[u8] {
         &self.specs[..usize::from(self.attr.size)]
     }
 
-    /// The request for a queue pair.
-    pub(super) fn request(&self, qp_handle: u32) -> Request {
+    /// The request for a queue pair, and for the counters if the rule counts.
+    pub(super) fn request(&self, qp_handle: u32, counters: Option<u32>) -> Request {
         let head = CreateFlow { comp_mask: 0, qp_handle, flow_attr: self.attr };
-        Request { head, specs: self.specs }
+        let mut request = Request { head, specs: self.specs };
+        if let Some(handle) = counters {
+            request.specs[self.handle_at..][..size_of::<u32>()].copy_from_slice(handle.as_bytes());
+        }
+        request
     }
 
     fn refuse(&mut self, hint: impl Into<std::borrow::Cow<'static, str>>) {
@@ -353,8 +362,8 @@ impl FlowRule<Normal> {
             self.refuse("a rule counts into one counters object");
         }
         let hdr = action::<FlowSpecActionCount>(flow::SPEC_ACTION_COUNT);
-        let spec = FlowSpecActionCount { hdr, handle: counters.id(), reserved1: 0 };
-        self.push(spec.as_bytes());
+        self.handle_at = usize::from(self.attr.size) + offset_of!(FlowSpecActionCount, handle);
+        self.push(FlowSpecActionCount { hdr, handle: 0, reserved1: 0 }.as_bytes());
         self.counters = Some(counters.clone());
         self
     }

@@ -39,6 +39,11 @@ impl Provider {
         (self == Self::Mlx5).then(mlx5::context_request)
     }
 
+    /// What it wants to be told if it refuses that: see [`mlx5::static_context_request`].
+    pub(crate) fn older_context_request(self) -> Option<AllocUcontextReqV2> {
+        (self == Self::Mlx5).then(mlx5::static_context_request)
+    }
+
     /// Whether queues are rxe's rings; else the error that says so.
     pub(crate) fn needs_rings(self, op: &'static str) -> Result<()> {
         match self {
@@ -53,12 +58,5 @@ impl Provider {
     /// Whether flows carry mlx5's payload.
     pub(crate) fn counts_as_mlx5(self) -> bool {
         matches!(self, Self::Mlx5 | Self::Soft)
-    }
-
-    /// Whether a counters object must not be touched again, not even destroyed, after the first flow on
-    /// it failed for want of a counter: mlx5 keeps an error pointer in it and follows that
-    /// (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2).
-    pub(crate) fn keeps_failed_counters(self) -> bool {
-        self == Self::Mlx5
     }
 }

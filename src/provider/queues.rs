@@ -13,6 +13,16 @@ pub(crate) enum Data<'a, P> {
     Inline(&'a [u8]),
 }
 
+/// What an mlx5 send request has of the headers itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a> {
+    /// Of one frame the first bytes of its data, [`Sends::inline_header`] of them; of a large send what each frame begins
+    /// with.
+    pub(crate) bytes: &'a [u8],
+    /// Bytes of data in each frame of a large send; zero of one frame.
+    pub(crate) mss: u16,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) enum Completions {
@@ -30,12 +40,12 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
-    /// many.
+    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
     #[inline]
-    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
+    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
         match self {
-            Self::Rings(ring) => ring.poll(places, Completion::fill),
-            Self::Mlx5(queue) => queue.poll(places),
+            Self::Rings(ring) => ring.poll(places, may_take, Completion::fill),
+            Self::Mlx5(queue) => queue.poll(places, may_take),
         }
     }
 
@@ -91,17 +101,16 @@ impl Sends {
         }
     }
 
-    /// Fills the next slot; false when the data does not fit into it. `header` are the first bytes of the data, which
-    /// are in the pieces too: [`Sends::inline_header`] of them.
+    /// Fills the next slot; false when the data does not fit into it.
     #[inline]
     #[must_use]
-    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, header: &[u8], data: Data<'_, P>) -> bool
+    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, head: Head<'_>, data: Data<'_, P>) -> bool
     where
         P: Iterator<Item = Sge>,
     {
         match self {
             Self::Rings(sends) => sends.put(wr, iova, data),
-            Self::Mlx5(sends) => sends.put(&wr, header, data),
+            Self::Mlx5(sends) => sends.put(&wr, head, data),
         }
     }
 

@@ -37,10 +37,18 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
-    /// many.
+    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
     #[inline]
-    pub(crate) fn poll<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, &WcWords)) -> usize {
+    pub(crate) fn poll<T>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+        fill: impl Fn(&mut T, &WcWords),
+    ) -> usize {
         let available = self.0.available() as usize;
+        if available == 0 || !may_take() {
+            return 0;
+        }
         let mut count = 0;
         for place in places.iter_mut().take(available) {
             // Always there: that a slot has room for a completion was checked when the ring was opened.

@@ -38,6 +38,8 @@ pub struct Capacity {
     pub receive_segments: u32,
     /// Bytes of one send request that is posted inline.
     pub inline: u32,
+    /// Bytes of the header of a large send; zero without them.
+    pub large_header: u32,
 }
 
 /// A queue pair about to be made; see [`ProtectionDomain::rc`] and its like.
@@ -78,7 +80,14 @@ impl ProtectionDomain {
 
 impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
-        let wanted = Capacity { sends: 64, receives: 64, send_segments: 1, receive_segments: 1, inline: 0 };
+        let wanted = Capacity {
+            sends: 64,
+            receives: 64,
+            send_segments: 1,
+            receive_segments: 1,
+            inline: 0,
+            large_header: 0,
+        };
         let flags = QpCreateFlags::empty();
         Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, flags, kind: PhantomData }
     }
@@ -152,6 +161,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         if self.flags.contains(QpCreateFlags::CVLAN_STRIPPING) {
             context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, wq::KEEPS_VLAN)?;
         }
+        if self.wanted.large_header > 0 {
+            context.most_large_send(op)?;
+        }
         let wanted = QpCap {
             max_send_wr: self.wanted.sends,
             max_recv_wr: self.wanted.receives,
@@ -166,7 +178,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             }
             Some((limits, registers)) => {
                 let queues = [self.send_cq.ring().mlx5(op)?, self.receive_cq.ring().mlx5(op)?];
-                Some(QpPlan::new(op, &wanted, limits, registers, queues, || context.next_index())?)
+                Some(QpPlan::new(op, &wanted, self.wanted.large_header, limits, registers, queues, || {
+                    context.next_index()
+                })?)
             }
             None => context.provider().needs_rings(op).map(|()| None)?,
         };
@@ -184,15 +198,10 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .value(create::TYPE, T::NUMBER.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes());
-        match &mut plan {
-            Some(plan) => {
-                let (request, response) = plan.payload();
-                command.driver_input(request).driver_output(response);
-            }
-            None => {
-                command.driver_output(driver.as_mut_bytes());
-            }
-        }
+        command.driver_payload(match &mut plan {
+            Some(plan) => plan.payload(),
+            None => (&[], driver.as_mut_bytes()),
+        });
         if !self.flags.is_empty() {
             command.flags(create::FLAGS, self.flags.bits());
         }
@@ -233,6 +242,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             send_segments: real.max_send_sge,
             receive_segments: if srq.is_some() { 0 } else { real.max_recv_sge },
             inline: real.max_inline_data,
+            large_header: self.wanted.large_header,
         };
         let shared = Shared {
             object,
@@ -255,6 +265,25 @@ impl QueuePairBuilder<'_, RawPacket> {
     #[doc(alias = "IBV_QP_CREATE_CVLAN_STRIPPING")]
     pub fn strip_vlan(mut self) -> Self {
         self.flags |= QpCreateFlags::CVLAN_STRIPPING;
+        self
+    }
+
+    /// Room for large sends with headers of up to `header` bytes; see [`SendRequest::large_send`](super::SendRequest::large_send).
+    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
+    ///
+    /// ```
+    /// # use uverbs::ErrorKind;
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
+    /// let refused = pd.raw_packet(&cq).large_sends(54).connect(1).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported); // the soft device sends what it is given
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "max_tso_header")]
+    pub fn large_sends(mut self, header: u32) -> Self {
+        self.wanted.large_header = header;
         self
     }
 

@@ -28,6 +28,12 @@ pub(super) mod sealed {
         /// Fills in opcode, immediate data and the part that depends on the opcode; gives the remote address.
         fn encode(&self, wr: &mut SendWr) -> u64;
 
+        /// Header and piece size of a send that the device cuts, if it is one.
+        #[inline]
+        fn large(&self) -> Option<(&[u8], u16)> {
+            None
+        }
+
         /// The address handle that the request needs until it is completed.
         fn address(&self) -> Option<&AddressHandle> {
             None
@@ -57,7 +63,7 @@ macro_rules! types {
 types! {
     /// Queue pairs that send and receive whole Ethernet frames.
     #[doc(alias = "IBV_QPT_RAW_PACKET")]
-    RawPacket = RAW_PACKET, Frame;
+    RawPacket = RAW_PACKET, Frame<'a>;
     /// Queue pairs connected to one other, reliably: messages, remote reads and writes, atomic operations.
     #[doc(alias = "IBV_QPT_RC")]
     Rc = RC, Operation;
@@ -69,9 +75,21 @@ types! {
     Ud = UD, Datagram<'a>;
 }
 
-/// Sends a whole Ethernet frame, without its FCS: all that a [`RawPacket`] queue pair does.
+/// What a [`RawPacket`] queue pair does: sends Ethernet frames, without their FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Frame;
+pub enum Frame<'a> {
+    /// One frame: the data is all of it.
+    #[default]
+    Whole,
+    /// As many frames as the data needs; see [`SendRequest::large_send`](crate::SendRequest::large_send).
+    #[doc(alias = "IBV_WR_TSO")]
+    Large {
+        /// What each of them begins with.
+        header: &'a [u8],
+        /// Bytes of the data in each of them but the last.
+        mss: u16,
+    },
+}
 
 /// A place in the memory of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,17 +190,31 @@ fn immediate(wr: &mut SendWr, opcode: u32, number: u32) -> u64 {
     0
 }
 
-impl Encode for Frame {
+impl Encode for Frame<'_> {
     fn encode(&self, wr: &mut SendWr) -> u64 {
-        wr.opcode = wr_opcode::SEND;
+        wr.opcode = if matches!(self, Self::Whole) { wr_opcode::SEND } else { wr_opcode::TSO };
         0
     }
+
+    #[inline]
+    fn large(&self) -> Option<(&[u8], u16)> {
+        match *self {
+            Self::Whole => None,
+            Self::Large { header, mss } => Some((header, mss)),
+        }
+    }
+}
+
+/// A message for the other side's next receive.
+fn send(wr: &mut SendWr) -> u64 {
+    wr.opcode = wr_opcode::SEND;
+    0
 }
 
 impl Encode for Operation {
     fn encode(&self, wr: &mut SendWr) -> u64 {
         match *self {
-            Self::Send => Frame.encode(wr),
+            Self::Send => send(wr),
             Self::SendImmediate(number) => immediate(wr, wr_opcode::SEND_WITH_IMM, number),
             Self::SendInvalidate(key) => {
                 (wr.opcode, wr.ex) = (wr_opcode::SEND_WITH_INV, key);
@@ -218,7 +250,7 @@ impl Encode for Datagram<'_> {
     fn encode(&self, wr: &mut SendWr) -> u64 {
         match self.immediate {
             Some(number) => immediate(wr, wr_opcode::SEND_WITH_IMM, number),
-            None => Frame.encode(wr),
+            None => send(wr),
         };
         let ah_num = self.to.number();
         let part = UdWr { remote_qpn: self.qp_num, remote_qkey: self.qkey, ah_num, ..UdWr::new_zeroed() };

@@ -13,7 +13,7 @@ use super::{Frame, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
-use crate::provider::queues::Data;
+use crate::provider::queues::{Data, Head};
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
 
@@ -26,7 +26,7 @@ use crate::work::{Held, ReceiveRequest, full, oversized};
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_send_wr")]
-pub struct SendRequest<'a, O = Frame> {
+pub struct SendRequest<'a, O = Frame<'a>> {
     wr_id: u64,
     operation: O,
     data: Local<'a>,
@@ -41,10 +41,21 @@ enum Local<'a> {
     Inline(&'a [u8]),
 }
 
+/// Bytes of a frame's own header.
+const ETHERNET_HEADER: usize = 14;
+
 /// Most bytes at the head of a frame that a device must find in the request itself.
 const MAX_HEADER: usize = ETH_L2_INLINE_HEADER_SIZE;
 
 impl Local<'_> {
+    /// Bytes of it.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Segments(segments) => segments.iter().map(|segment| u64::from(segment.sge().length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
     /// The first bytes, as many as `header` has room for.
     #[inline]
     fn header<'h>(&self, op: &'static str, header: &'h mut [u8]) -> Result<&'h [u8]> {
@@ -83,7 +94,24 @@ const NOT_READY: &str = "the queue pair is not ready to send";
 impl<'a> SendRequest<'a> {
     /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
     pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
-        Self::new(wr_id, Frame, segments)
+        Self::new(wr_id, Frame::Whole, segments)
+    }
+
+    /// Sends as many frames as `segments` need, one behind the other: the device cuts them into pieces of `mss` bytes, the
+    /// last one shorter, and puts `header` before each. `header` is that of Ethernet, IP and TCP, without a length of
+    /// IP; the device fills in that, counts on IPv4's identification and TCP's sequence number, and keeps TCP's
+    /// FIN and PSH for the last frame. It fills in checksums when [asked to](Self::checksums).
+    ///
+    /// For queue pairs made with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
+    ///
+    /// ```
+    /// # use uverbs::SendRequest;
+    /// let header = [0; 54]; // Ethernet, IPv4, TCP
+    /// let request = SendRequest::large_send(7, &header, 1448, &[]).checksums().signaled();
+    /// ```
+    #[doc(alias = "IBV_WR_TSO")]
+    pub fn large_send(wr_id: u64, header: &'a [u8], mss: u16, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame::Large { header, mss }, segments)
     }
 
     /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
@@ -166,7 +194,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
     /// for, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
-    /// [`checksums`](SendRequest::checksums) on a device that does not fill them in.
+    /// [`checksums`](SendRequest::checksums) on a device that does not fill them in, and for
+    /// [`large_send`](SendRequest::large_send) on one that does not cut them.
     ///
     /// # Kernel
     /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
@@ -193,6 +222,9 @@ impl<T: QpType> QueuePair<T> {
                 let hint = "the device does not fill in checksums of raw packets; nothing was posted";
                 self.shared.object().context().needs_raw_packet(op, RawPacketCaps::IP_CSUM, hint)?;
             }
+            if let Some((header, mss)) = request.operation.large() {
+                self.check_large(op, header, mss, request.data.len())?;
+            }
         }
         let first = self.sends.next_slot();
         let mut header = [0; MAX_HEADER];
@@ -202,19 +234,25 @@ impl<T: QpType> QueuePair<T> {
             let iova = request.operation.encode(&mut wr);
             let slot = self.sends.next_slot();
             let held = &mut self.held;
-            let header =
-                request.data.header(op, &mut header[..self.sends.inline_header()]).inspect_err(|_| {
-                    // Of a batch all or nothing.
-                    self.sends.rewind();
-                })?;
+            let head = match request.operation.large() {
+                Some((bytes, mss)) => Head { bytes, mss },
+                None => {
+                    let room = &mut header[..self.sends.inline_header()];
+                    let bytes = request.data.header(op, room).inspect_err(|_| {
+                        // Of a batch all or nothing.
+                        self.sends.rewind();
+                    })?;
+                    Head { bytes, mss: 0 }
+                }
+            };
             let put = match request.data {
                 Local::Segments(segments) => {
                     Held::hold(held, slot, segments, request.operation.address());
-                    self.sends.put(wr, iova, header, Data::Pieces(segments.iter().map(Segment::sge)))
+                    self.sends.put(wr, iova, head, Data::Pieces(segments.iter().map(Segment::sge)))
                 }
                 Local::Inline(bytes) => {
                     Held::hold(held, slot, &[], request.operation.address());
-                    self.sends.put(wr, iova, header, Data::<std::iter::Empty<_>>::Inline(bytes))
+                    self.sends.put(wr, iova, head, Data::<std::iter::Empty<_>>::Inline(bytes))
                 }
             };
             if !put {
@@ -226,6 +264,23 @@ impl<T: QpType> QueuePair<T> {
             return Ok(());
         }
         self.publish(op, first)
+    }
+
+    /// Refuses a large send that the device or this queue pair cannot take.
+    #[inline(never)]
+    fn check_large(&self, op: &'static str, header: &[u8], mss: u16, len: u64) -> Result<()> {
+        let most = self.shared.object().context().most_large_send(op)?;
+        let least = ETHERNET_HEADER.max(self.sends.inline_header());
+        let hint = if !(least..=self.capacity.large_header as usize).contains(&header.len()) {
+            "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
+        } else if mss == 0 {
+            "a large send is cut into pieces of one byte at least"
+        } else if len == 0 || len > most.into() {
+            "a large send has one byte of data at least, and no more than max_tso"
+        } else {
+            return Ok(());
+        };
+        Err(Error::refused(op, Errno::EINVAL, hint))
     }
 
     /// Posts one request that moves no data, and that needs these regions until it is completed.
@@ -250,8 +305,8 @@ impl<T: QpType> QueuePair<T> {
 
     /// Fills the next slot with a request without data; false when it does not fit.
     pub(super) fn put_nothing(&mut self, wr: SendWr) -> bool {
-        let header = &[0; MAX_HEADER][..self.sends.inline_header()];
-        self.sends.put(wr, 0, header, Data::Pieces(std::iter::empty()))
+        let bytes = &[0; MAX_HEADER][..self.sends.inline_header()];
+        self.sends.put(wr, 0, Head { bytes, mss: 0 }, Data::Pieces(std::iter::empty()))
     }
 
     /// Shows the kernel what was put into the ring from slot `first` on.

@@ -156,7 +156,6 @@ impl WorkQueueBuilder<'_> {
         let mut plan = WqPlan::new(op, self.depth, self.segments, limits, queue, index)?;
         let (capacity, segments) = plan.capacity();
         let (mut requests, mut pieces, mut number) = (0_u32, 0_u32, 0_u32);
-        let (request, response) = plan.payload();
         let mut command = Command::new(op, wq::OBJECT, wq::method::CREATE);
         command
             .new_handle(create::HANDLE)
@@ -170,8 +169,7 @@ impl WorkQueueBuilder<'_> {
             .output(create::RESP_MAX_WR, requests.as_mut_bytes())
             .output(create::RESP_MAX_SGE, pieces.as_mut_bytes())
             .output(create::RESP_WQ_NUM, number.as_mut_bytes())
-            .driver_input(request)
-            .driver_output(response);
+            .driver_payload(plan.payload());
         context.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::Unsupported => error.hinted("the device has no receive work queues"),
             ErrorKind::InvalidInput => error.hinted("check depth and segments against the device's limits"),

@@ -75,8 +75,13 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a behaviour on every device there is, and checks that nothing is left behind.
 pub fn on_every_device(behaviour: impl Fn(&Target)) {
+    on_every_device_and(Profile::default(), behaviour);
+}
+
+/// The same with another soft device.
+pub fn on_every_device_and(profile: Profile, behaviour: impl Fn(&Target)) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let soft = Target::soft(Profile::default());
+    let soft = Target::soft(profile);
     behaviour(&soft);
     let left = soft.soft.as_ref().expect("soft").resources();
     assert!(left.is_empty(), "left behind: {left:?}");
@@ -203,6 +208,8 @@ pub fn refuses<T: std::fmt::Debug>(result: uverbs::Result<T>, kind: ErrorKind, e
 }
 
 pub const ENOENT: i32 = 2;
+pub const EIO: i32 = 5;
+pub const EAGAIN: i32 = 11;
 pub const EBUSY: i32 = 16;
 pub const EINVAL: i32 = 22;
 pub const ENOMEM: i32 = 12;

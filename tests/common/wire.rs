@@ -64,6 +64,12 @@ impl Control {
     }
 }
 
+/// Whether the machine is switched off after this, without a shutdown, so that its kernel may be left with what it cannot
+/// get rid of.
+pub fn is_switched_off_afterwards() -> bool {
+    std::env::var_os("UVERBS_TEST_SWITCHED_OFF").is_some()
+}
+
 /// Where frames come from.
 pub enum Wire<'a> {
     Soft(&'a SoftDevice),

@@ -12,10 +12,6 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
 
-control_line() { # raw, and open until the end so that it stays so
-    exec 9<>"$MLX5_CONTROL" && stty -F "$MLX5_CONTROL" raw -echo
-}
-
 steps=$here/alike/steps.txt
 
 theirs() { timeout 300 "$UVERBS_ALIKE_THEIRS" "$device" "$MLX5_CONTROL" "$steps" >"$OUT/theirs.txt"; }

@@ -30,10 +30,28 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
-run_tests() { # run_tests BINARY
-    tests=tests-$(basename "${1%-*}") # cargo ends the name with a hash
+run_tests() { # run_tests BINARY [SUFFIX]
+    tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$1"
     record_skips "$tests"
+}
+
+# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
+other_card() { # other_card STRUCTURE.FIELD=VALUE...
+    sh "$here/mlx5-card.sh" remove "$device" && control_line || return
+    for cap; do
+        printf 'cap %s\n' "$cap" >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
+    done
+    exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
+}
+
+kernel_goes_on() { # it may have warned of what it cannot destroy when a device file is closed, and of nothing else
+    dmesg >"$OUT/dmesg-last.log" || return
+    if grep -E '\<(BUG|Oops|general protection fault)\>|WARNING: ' "$OUT/dmesg-last.log" |
+        grep -vE 'virtme-|WARNING: .* uverbs_destroy_ufile_hw'; then
+        echo "the kernel complains; see dmesg-last.log" >&2
+        return 1
+    fi
 }
 
 step make-device make_device || finish
@@ -59,9 +77,27 @@ resources >"$OUT/resources.before"
 # The stock library again, with completions of the other size.
 step peer-again peer MLX5_CQE_SIZE=128
 for binary in $MLX5_TEST_BINS; do
-    case $binary in */card_faults-*) ;; *) run_tests "$binary" ;; esac
+    case $binary in */card_faults-* | */exhaustion-*) ;; *) run_tests "$binary" ;; esac
 done
 step resources resources_are_as_before
+
+# Headers must stand in the request, and large sends are cut.
+offload_caps=per_protocol_networking_offload_caps
+step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
+for binary in $MLX5_TEST_BINS; do
+    case $binary in */packets-* | */offloads-*) run_tests "$binary" -other-card ;; esac
+done
 step unload unload
 step kernel-log kernel_log_is_clean
-finish
+
+# From here on the kernel has things that it cannot get rid of, some only by an oops at the close of the device file. So
+# that stays open, and the machine is switched off without a shutdown.
+step make-again make_device || finish
+export UVERBS_TEST_SWITCHED_OFF=yes
+for binary in $MLX5_TEST_BINS; do
+    case $binary in */firmware-* | */exhaustion-*) run_tests "$binary" -last ;; esac
+done
+step kernel-goes-on kernel_goes_on
+record end -
+sync
+echo b >/proc/sysrq-trigger

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{
     CQE_INVALID, CQE_L3_OK, CQE_L4_OK, CQE_OWNER_MASK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND,
-    Cqe64, ErrCqe,
+    Cqe64, ErrCqe, OPCODE_TSO,
 };
 use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp};
 use uverbs_abi::types::{WcFlags, wc_opcode};
@@ -91,13 +91,13 @@ impl CqPlan {
             let last = (slot + 1) * place.size as usize - 4;
             place.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
         }
-        let uar_page_index = u16::try_from(registers.id)
+        let uar_page_index = u16::try_from(registers.id.unwrap_or(0))
             .map_err(|_| Error::malformed(op, "a page of registers with a number above 65535"))?;
         let request = CreateCq {
             buf_addr: place.memory.address(),
             db_addr: place.memory.address() + place.record as u64,
             cqe_size: place.size,
-            flags: CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+            flags: registers.id.map_or(0, |_| CREATE_CQ_FLAGS_UAR_PAGE_INDEX),
             uar_page_index,
             ..CreateCq::new_zeroed()
         };
@@ -202,13 +202,16 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
-    /// many.
-    pub(crate) fn poll(&mut self, places: &mut [Completion]) -> usize {
+    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
+    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
         let first = self.shared.next.load(Ordering::Relaxed);
         let (mut position, mut count) = (first, 0);
         while let Some(place) = places.get_mut(count) {
             let Some(entry) = self.shared.place.entry(position) else { break };
             if position == first {
+                if !may_take() {
+                    return 0;
+                }
                 self.look_for_changes();
             }
             if let Some(completion) = self.completion(&entry, position) {
@@ -246,7 +249,11 @@ impl Completions {
         let wr_id = lane.complete(cqe.wqe_counter.get(), position)?;
         let completion = Completion { wr_id, qp_num: track.number(), ..Completion::default() };
         Some(match opcode {
-            CQE_REQ => Completion { status: Status::Success, opcode: wc_opcode::SEND, ..completion },
+            CQE_REQ => {
+                let is_large = cqe.sop_drop_qpn.get() >> 24 == u32::from(OPCODE_TSO);
+                let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
+                Completion { status: Status::Success, opcode, ..completion }
+            }
             CQE_REQ_ERR | CQE_RESP_ERR => {
                 let error = ErrCqe::ref_from_bytes(entry).ok()?;
                 let opcode = if opcode == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };

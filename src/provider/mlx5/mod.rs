@@ -37,6 +37,19 @@ pub(crate) fn context_request() -> AllocUcontextReqV2 {
     }
 }
 
+/// The request to a kernel that refuses the other one, because it knows no registers that are made as objects (before
+/// Linux 5.7): with the context it makes one page of them, for all queues.
+pub(crate) fn static_context_request() -> AllocUcontextReqV2 {
+    AllocUcontextReqV2 {
+        total_num_bfregs: REGISTERS_OF_A_PAGE,
+        lib_caps: LIB_CAP_4K_UAR,
+        ..context_request()
+    }
+}
+
+/// Send doorbells in a page: what the kernel hands out (`MLX5_NON_FP_BFREGS_PER_UAR`, device.h, Linux 6.1).
+const REGISTERS_OF_A_PAGE: u32 = 2;
+
 /// What the kernel said about the device when the context was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -50,6 +63,8 @@ pub(crate) struct Limits {
     cqe_size: u32,
     /// Bytes of each frame that must be copied into the request.
     inline_header: usize,
+    /// The kernel has made the page of registers with the context.
+    pub(crate) has_registers: bool,
 }
 
 impl Limits {
@@ -64,6 +79,7 @@ impl Limits {
                 USER_INLINE_MODE_NONE => 0,
                 _ => uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE,
             },
+            has_registers: answer.tot_bfregs > 0,
         }
     }
 }
@@ -72,8 +88,9 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Registers {
     pub(crate) page: Mapping,
-    /// The kernel's number of the page.
-    pub(crate) id: u32,
+    /// The kernel's number of the page; none of the page that was made with the context, which queues have unless they
+    /// name another.
+    pub(crate) id: Option<u32>,
 }
 
 /// Where in the page the doorbells of completion queues and of send queues are.

@@ -1,6 +1,7 @@
 //! The send ring of an mlx5 raw packet queue pair.
 //!
-//! A request is a control segment, an Ethernet segment, and data: pieces of memory, or the bytes themselves. It
+//! A request is a control segment, an Ethernet segment with as much of the headers as the device wants there, and data:
+//! pieces of memory, or the bytes themselves. It
 //! takes whole blocks of 64 bytes, and may go round the end of the ring between two segments. The device begins when
 //! the send counter in the doorbell record has grown and the first eight bytes of the last request were
 //! written to the registers.
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, ETH_WQE_L3_CSUM, ETH_WQE_L4_CSUM, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB,
-    SND_DBR, WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
+    ETH_WQE_L3_CSUM, ETH_WQE_L4_CSUM, INLINE_SEG, OPCODE_SEND, OPCODE_TSO, SEND_WQE_BB, SND_DBR,
+    WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
 };
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::SendFlags;
@@ -23,7 +24,7 @@ use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
 use crate::mapping::Mapping;
-use crate::provider::queues::Data;
+use crate::provider::queues::{Data, Head};
 
 /// All segments have this size, or a multiple of it.
 const UNIT: usize = 16;
@@ -99,30 +100,27 @@ impl Sends {
         self.inline_header
     }
 
-    /// Fills the next place with a frame, whose first bytes are `header`: [`Sends::inline_header`] of them, which stand
-    /// in the request itself, and are left out of the pieces. False when it does not fit.
+    /// Fills the next place with a frame, or with a large send. A frame's head is left out of its data, where it stands
+    /// too. False when it does not fit.
     #[must_use]
     pub(crate) fn put(
         &mut self,
         wr: &SendWr,
-        header: &[u8],
+        head: Head<'_>,
         data: Data<'_, impl Iterator<Item = Sge>>,
     ) -> bool {
+        let mut left_out = if head.mss == 0 { head.bytes.len() as u32 } else { 0 };
         match data {
-            Data::Pieces(mut pieces) => {
-                let mut left_out = header.len() as u32;
-                self.fill(wr, header, |writer| {
-                    pieces.all(|piece| {
-                        let cut = left_out.min(piece.length);
-                        left_out -= cut;
-                        let rest =
-                            Sge { addr: piece.addr + u64::from(cut), length: piece.length - cut, ..piece };
-                        rest.length == 0 || writer.put(data_segment(&rest).as_bytes())
-                    })
+            Data::Pieces(mut pieces) => self.fill(wr, head, |writer| {
+                pieces.all(|piece| {
+                    let cut = left_out.min(piece.length);
+                    left_out -= cut;
+                    let rest = Sge { addr: piece.addr + u64::from(cut), length: piece.length - cut, ..piece };
+                    rest.length == 0 || writer.put(data_segment(&rest).as_bytes())
                 })
-            }
-            Data::Inline(frame) => self.fill(wr, header, |writer| {
-                let rest = frame.get(header.len()..).unwrap_or_default();
+            }),
+            Data::Inline(bytes) => self.fill(wr, head, |writer| {
+                let rest = bytes.get(left_out as usize..).unwrap_or_default();
                 let head = (rest.len() as u32 | INLINE_SEG).to_be_bytes();
                 const { assert!(size_of::<u32>() == INLINE_HEAD) }
                 rest.is_empty() || (writer.put(&head) && writer.put(rest))
@@ -130,8 +128,8 @@ impl Sends {
         }
     }
 
-    fn fill(&mut self, wr: &SendWr, header: &[u8], data: impl FnOnce(&mut Writer<'_>) -> bool) -> bool {
-        if self.places == 0 || header.len() != self.inline_header {
+    fn fill(&mut self, wr: &SendWr, head: Head<'_>, data: impl FnOnce(&mut Writer<'_>) -> bool) -> bool {
+        if self.places == 0 || head.mss == 0 && head.bytes.len() != self.inline_header {
             return false;
         }
         let block = SEND_WQE_BB;
@@ -147,17 +145,18 @@ impl Sends {
         let bit = |flag: SendFlags, bit: u8| if flags.contains(flag) { bit } else { 0 };
         let mut eth = WqeEthSeg {
             cs_flags: bit(SendFlags::IP_CSUM, ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM),
-            inline_hdr_sz: (header.len() as u16).into(),
+            mss: head.mss.into(),
+            inline_hdr_sz: (head.bytes.len() as u16).into(),
             ..WqeEthSeg::new_zeroed()
         };
-        let eth_len = if header.len() == ETH_L2_INLINE_HEADER_SIZE {
-            eth.inline_hdr_start.copy_from_slice(&header[..2]);
-            eth.inline_hdr.copy_from_slice(&header[2..]);
-            size_of::<WqeEthSeg>()
-        } else {
-            UNIT
-        };
-        if !writer.put(&eth.as_bytes()[..eth_len]) || !data(&mut writer) {
+        // Two bytes of the head are in the first unit of the segment, the others in as many more as they need.
+        let (start, rest) = head.bytes.split_at(head.bytes.len().min(eth.inline_hdr_start.len()));
+        eth.inline_hdr_start[..start.len()].copy_from_slice(start);
+        if !writer.put(&eth.as_bytes()[..UNIT]) || !(rest.is_empty() || writer.put(rest)) {
+            return false;
+        }
+        writer.align();
+        if !data(&mut writer) {
             return false;
         }
         writer.align();
@@ -166,8 +165,9 @@ impl Sends {
         if blocks > self.most_blocks {
             return false;
         }
+        let opcode = if head.mss == 0 { OPCODE_SEND } else { OPCODE_TSO };
         let control = WqeCtrlSeg {
-            opmod_idx_opcode: ((self.head & 0xffff) << 8 | u32::from(OPCODE_SEND)).into(),
+            opmod_idx_opcode: ((self.head & 0xffff) << 8 | u32::from(opcode)).into(),
             qpn_ds: (self.number << 8 | units as u32).into(),
             fm_ce_se: bit(SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(SendFlags::SOLICITED, WQE_CTRL_SOLICITED),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg};
+use uverbs_abi::mlx5::wqe::{ETH_L2_INLINE_HEADER_SIZE, SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg};
 use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
@@ -18,8 +18,10 @@ use crate::mapping::Mapping;
 
 pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;
-/// What every send begins with: control segment and Ethernet segment.
+/// What every send begins with: control segment and Ethernet segment, which has room for the headers of a frame.
 const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
+/// The same without any of the headers.
+const BARE_HEAD: u32 = HEAD - ETH_L2_INLINE_HEADER_SIZE as u32;
 /// The head of data that stands in the request itself.
 pub(super) const INLINE_HEAD: usize = 4;
 
@@ -59,16 +61,18 @@ pub(super) fn too_large(op: &'static str) -> Error {
 }
 
 impl QpPlan {
-    /// `index` gives candidates for the number by which completions name the queue pair.
+    /// For large sends with headers of up to `header` bytes. `index` gives candidates for the number by which completions
+    /// name the queue pair.
     pub(crate) fn new(
         op: &'static str,
         wanted: &QpCap,
+        header: u32,
         limits: &Limits,
         registers: Registers,
         queues: [&Arc<Shared>; 2],
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
-        let sends = Ring::of_sends(wanted, limits).ok_or_else(|| too_large(op))?;
+        let sends = Ring::of_sends(wanted, header, limits).ok_or_else(|| too_large(op))?;
         let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
         let page = |bytes: usize| bytes.next_multiple_of(4096);
         let sends_at = page(receives.bytes());
@@ -84,9 +88,9 @@ impl QpPlan {
             sq_wqe_count: sends.places,
             rq_wqe_count: receives.places,
             rq_wqe_shift: receives.stride.checked_ilog2().unwrap_or(0),
-            flags: QP_FLAG_UAR_PAGE_INDEX,
+            flags: registers.id.map_or(0, |_| QP_FLAG_UAR_PAGE_INDEX),
             uidx: track.index(),
-            bfreg_index: registers.id,
+            bfreg_index: registers.id.unwrap_or(0),
             ..CreateQp::new_zeroed()
         };
         let cap = QpCap {
@@ -205,7 +209,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A send takes as many blocks as its segments need.
-    fn of_sends(wanted: &QpCap, limits: &Limits) -> Option<Self> {
+    fn of_sends(wanted: &QpCap, header: u32, limits: &Limits) -> Option<Self> {
         if wanted.max_send_wr == 0 {
             return Some(Self::default());
         }
@@ -214,7 +218,8 @@ impl Ring {
             0 => 0,
             bytes => bytes.checked_add(INLINE_HEAD as u32)?.checked_next_multiple_of(SEGMENT)?,
         };
-        let bytes = HEAD.checked_add(pieces.max(inline))?;
+        let head = BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD);
+        let bytes = head.checked_add(pieces.max(inline))?;
         let unit = bytes.div_ceil(BLOCK);
         let places = wanted.max_send_wr.checked_mul(unit)?.checked_next_power_of_two()?;
         let fits = bytes <= limits.max_send && places <= limits.max_send_blocks;

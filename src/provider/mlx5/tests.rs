@@ -12,7 +12,11 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::{Completions, CqPlan, Limits, QpPlan, Receives, Registers, Sends};
 use crate::completion::{Completion, Status};
 use crate::mapping::Mapping;
-use crate::provider::queues::Data;
+use crate::provider::queues::{Data, Head};
+
+fn of_frame(bytes: &[u8]) -> Head<'_> {
+    Head { bytes, mss: 0 }
+}
 
 /// A queue pair with one completion queue, and what the device sees of them.
 struct Bench {
@@ -52,15 +56,20 @@ fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCap {
 
 impl Bench {
     fn new(eth_min_inline: u8, wanted: &QpCap) -> Self {
+        Self::with_large_sends(eth_min_inline, wanted, 0)
+    }
+
+    /// For large sends with headers of so many bytes.
+    fn with_large_sends(eth_min_inline: u8, wanted: &QpCap, header: u32) -> Self {
         let limits = limits(eth_min_inline);
         let registers = Mapping::block(4096).unwrap();
-        let page = Registers { page: registers.clone(), id: 9 };
+        let page = Registers { page: registers.clone(), id: Some(9) };
         let mut plan = CqPlan::new("test", 7, &limits, page.clone()).unwrap();
         let cq_request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
         let cq_memory = plan.memory().clone();
         let queue = plan.open();
         let mut index = 40;
-        let mut plan = QpPlan::new("test", wanted, &limits, page, [queue.shared(); 2], || {
+        let mut plan = QpPlan::new("test", wanted, header, &limits, page, [queue.shared(); 2], || {
             index += 1;
             index
         })
@@ -73,7 +82,7 @@ impl Bench {
 
     fn send(&mut self, wr_id: u64, pieces: &[Sge]) -> bool {
         let wr = SendWr { wr_id, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
-        self.sends.put(&wr, &[], Data::Pieces(pieces.iter().copied()))
+        self.sends.put(&wr, of_frame(&[]), Data::Pieces(pieces.iter().copied()))
     }
 
     /// The device completes something.
@@ -89,7 +98,7 @@ impl Bench {
 
     fn poll(&mut self) -> Vec<(u64, Status)> {
         let mut batch = Completion::batch::<16>();
-        let count = self.queue.poll(&mut batch);
+        let count = self.queue.poll(&mut batch, || true);
         batch[..count].iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
@@ -136,7 +145,7 @@ fn checksums_are_asked_for_in_the_ethernet_segment() {
         for (block, flags) in [SendFlags::IP_CSUM, SendFlags::empty()].into_iter().enumerate() {
             let wr = SendWr { send_flags: flags.bits(), ..SendWr::new_zeroed() };
             let piece = Sge { length: 100, ..PIECE };
-            assert!(bench.sends.put(&wr, header, Data::Pieces([piece].into_iter())));
+            assert!(bench.sends.put(&wr, of_frame(header), Data::Pieces([piece].into_iter())));
             // Both: that of IPv4, and that of TCP or UDP.
             let asked = if flags.is_empty() { 0 } else { 0xc0 };
             assert_eq!(bench.ring(block, 64)[16..28], [0, 0, 0, 0, asked, 0, 0, 0, 0, 0, 0, 0]);
@@ -150,7 +159,7 @@ fn the_first_bytes_of_a_frame_stand_in_the_request_where_the_device_wants_them()
     let header: [u8; 18] = std::array::from_fn(|i| i as u8 + 1);
     let pieces = [Sge { length: 10, ..PIECE }, Sge { length: 100, ..PIECE }];
     let wr = SendWr { wr_id: 1, ..SendWr::new_zeroed() };
-    assert!(bench.sends.put(&wr, &header, Data::Pieces(pieces.into_iter())));
+    assert!(bench.sends.put(&wr, of_frame(&header), Data::Pieces(pieces.into_iter())));
     let wqe = bench.ring(0, 64);
     assert_eq!(wqe[7], 4, "sixteen bytes each: control, two for Ethernet, one piece");
     assert_eq!(wqe[11], 0, "not signaled");
@@ -158,12 +167,71 @@ fn the_first_bytes_of_a_frame_stand_in_the_request_where_the_device_wants_them()
     assert_eq!(wqe[48..], *b"\x00\x00\x00\x5c\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x90");
     let frame: [u8; 40] = std::array::from_fn(|i| i as u8 + 1);
     let data = Data::<std::iter::Empty<_>>::Inline(&frame);
-    assert!(bench.sends.put(&wr, &frame[..18], data));
+    assert!(bench.sends.put(&wr, of_frame(&frame[..18]), data));
     let wqe = bench.ring(1, 128);
     assert_eq!(wqe[48..52], [0x80, 0, 0, 22]);
     assert_eq!(wqe[52..74], frame[18..]);
     assert_eq!(wqe[7], 5, "74 bytes are five times sixteen");
     assert_eq!(bench.sends.next_slot(), 3, "it took two blocks");
+}
+
+/// What libmlx5 writes (`set_tso_eth_seg`, qp.c, version 44): the header begins in the last two bytes of the Ethernet
+/// segment's first unit and takes as many units more as it needs.
+#[test]
+fn a_large_send_has_its_whole_header_in_the_request() {
+    // Control, Ethernet with two bytes, the other 52 in four units, two pieces: 128 bytes.
+    let mut bench = Bench::with_large_sends(1, &cap(4, 4, 2, 0), 54);
+    let header: [u8; 54] = std::array::from_fn(|i| i as u8 + 1);
+    let wr = SendWr { wr_id: 5, send_flags: SendFlags::IP_CSUM.bits(), ..SendWr::new_zeroed() };
+    let pieces = [Sge { lkey: 1, ..PIECE }, Sge { lkey: 2, ..PIECE }];
+    let head = Head { bytes: &header, mss: 0x5a8 };
+    assert!(bench.sends.put(&wr, head, Data::Pieces(pieces.into_iter())));
+    let wqe = bench.ring(0, 128);
+    assert_eq!(wqe[..8], *b"\x00\x00\x00\x0e\x00\x12\x34\x08");
+    assert_eq!(wqe[16..30], [0, 0, 0, 0, 0xc0, 0, 0x05, 0xa8, 0, 0, 0, 0, 0, 54]);
+    assert_eq!(wqe[30..84], header);
+    // All of each piece, since the header is no part of them.
+    assert_eq!(wqe[96..112], *b"\x00\x00\x00\x99\x00\x00\x00\x01\x11\x22\x33\x44\x55\x66\x77\x88");
+    assert_eq!(wqe[112..], *b"\x00\x00\x00\x99\x00\x00\x00\x02\x11\x22\x33\x44\x55\x66\x77\x88");
+    assert_eq!(bench.sends.next_slot(), 2);
+    // A header of Ethernet alone fits the place that every frame has for it.
+    let head = Head { bytes: &header[..14], mss: 1 };
+    assert!(bench.sends.put(&wr, head, Data::Pieces(pieces[..1].iter().copied())));
+    let wqe = bench.ring(2, 64);
+    assert_eq!((wqe[7], &wqe[22..30], &wqe[30..44]), (4, &[0, 1, 0, 0, 0, 0, 0, 14][..], &header[..14]));
+    assert_eq!(wqe[48..56], *b"\x00\x00\x00\x99\x00\x00\x00\x01");
+    // Its completion says that it was one.
+    bench.sends.publish();
+    bench.complete(CQE_REQ, 0, |cqe| cqe.sop_drop_qpn = 0x0e00_1234.into());
+    let mut batch = Completion::batch::<1>();
+    assert_eq!(bench.queue.poll(&mut batch, || true), 1);
+    assert_eq!((batch[0].wr_id, batch[0].opcode), (5, wc_opcode::TSO));
+}
+
+#[test]
+fn a_header_longer_than_was_asked_for_does_not_fit() {
+    let mut bench = Bench::with_large_sends(1, &cap(1, 1, 1, 0), 54);
+    let fits = |bench: &mut Bench, len: usize| {
+        let head = Head { bytes: &[0; 96][..len], mss: 1 };
+        bench.sends.put(&SendWr::new_zeroed(), head, Data::Pieces([PIECE].into_iter()))
+    };
+    // 112 bytes in two blocks: there is room for one unit more.
+    assert!(!fits(&mut bench, 83));
+    assert_eq!(bench.sends.next_slot(), 0);
+    assert!(fits(&mut bench, 82));
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    for header in [983, u32::MAX] {
+        let plan = QpPlan::new(
+            "test",
+            &cap(1, 1, 1, 0),
+            header,
+            &limits(1),
+            page.clone(),
+            [bench.queue.shared(); 2],
+            || 0,
+        );
+        assert!(plan.is_err(), "the device takes 1,024 bytes in a request");
+    }
 }
 
 #[test]
@@ -210,7 +278,7 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
         cqe.timestamp = 99.into();
     });
     let mut batch = Completion::batch::<2>();
-    assert_eq!(bench.queue.poll(&mut batch), 1);
+    assert_eq!(bench.queue.poll(&mut batch, || true), 1);
     let got = batch[0];
     assert_eq!((got.wr_id, got.len, got.immediate, got.timestamp), (70, 60, 0x55_6677, 99));
     assert_eq!((got.opcode, got.qp_num, got.status), (wc_opcode::RECV, 0x1234, Status::Success));
@@ -235,7 +303,7 @@ fn a_completion_tells_right_checksums_and_the_tag_that_was_taken_off() {
             (cqe.hds_ip_ext, cqe.l4_hdr_type_etc, cqe.vlan_info) = (checks, kind, 0x6123.into());
         });
         let mut batch = Completion::batch::<2>();
-        assert_eq!(bench.queue.poll(&mut batch), 1);
+        assert_eq!(bench.queue.poll(&mut batch, || true), 1);
         assert_eq!((batch[0].flags, batch[0].vlan), (flags, 0x6123), "{checks:#x} {kind:#x}");
     }
 }
@@ -260,6 +328,17 @@ fn a_queue_goes_round_and_tells_how_far_it_was_read() {
 }
 
 #[test]
+fn who_may_take_is_asked_only_when_there_is_something_and_no_leaves_it_there() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let mut batch = Completion::batch::<2>();
+    assert_eq!(bench.queue.poll(&mut batch, || unreachable!()), 0);
+    assert!(bench.send(1, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!(bench.queue.poll(&mut batch, || false), 0);
+    assert_eq!(bench.poll(), [(1, Status::Success)]);
+}
+
+#[test]
 fn errors_have_their_status() {
     let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
     for (counter, (syndrome, status)) in
@@ -272,6 +351,25 @@ fn errors_have_their_status() {
         bench.complete(CQE_REQ_ERR, counter as u16, |cqe| cqe.timestamp = syndrome.into());
         assert_eq!(bench.poll(), [(counter as u64, status)]);
     }
+}
+
+#[test]
+fn what_is_taken_back_is_never_told_and_its_places_are_used_again() {
+    let mut bench = Bench::new(2, &cap(4, 1, 1, 0));
+    let put = |bench: &mut Bench, wr_id, head: &[u8]| {
+        let wr = SendWr { wr_id, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
+        bench.sends.put(&wr, of_frame(head), Data::Pieces([PIECE].into_iter()))
+    };
+    assert!(put(&mut bench, 1, &[1; 18]));
+    assert!(!put(&mut bench, 2, &[2; 17]), "the device wants 18 bytes");
+    bench.sends.rewind();
+    bench.sends.publish();
+    assert_eq!((bench.counter(1), bench.doorbell(0x800), bench.sends.free()), (0, [0; 8], 4));
+    assert!(put(&mut bench, 3, &[3; 18]));
+    bench.sends.publish();
+    assert_eq!((bench.counter(1), &bench.ring(0, 48)[30..]), (1, &[3; 18][..]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!(bench.poll(), [(3, Status::Success)]);
 }
 
 #[test]
@@ -295,7 +393,7 @@ fn completions_of_a_queue_pair_that_is_gone_are_left_out() {
     bench.complete(CQE_REQ, 0, |_| {});
     let Bench { sends, receives, mut queue, .. } = bench;
     drop((sends, receives));
-    assert_eq!(queue.poll(&mut Completion::batch::<4>()), 0);
+    assert_eq!(queue.poll(&mut Completion::batch::<4>(), || true), 0);
 }
 
 #[test]
@@ -330,7 +428,7 @@ fn a_queue_is_armed_with_a_new_number_after_each_event() {
 #[test]
 fn what_the_device_does_not_have_is_refused() {
     let limits = limits(1);
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: 0 };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
     assert!(CqPlan::new("test", 0, &limits, page.clone()).is_err());
     assert!(CqPlan::new("test", u32::MAX, &limits, page.clone()).is_err());
     let queue = CqPlan::new("test", 1, &limits, page.clone()).unwrap().open();
@@ -342,7 +440,7 @@ fn what_the_device_does_not_have_is_refused() {
         cap(1, 1, u32::MAX, 0),
         cap(u32::MAX, 1, 1, u32::MAX),
     ] {
-        let plan = QpPlan::new("test", &wanted, &limits, page.clone(), [queue.shared(); 2], || 0);
+        let plan = QpPlan::new("test", &wanted, 0, &limits, page.clone(), [queue.shared(); 2], || 0);
         assert!(plan.is_err(), "{wanted:?}");
     }
 }

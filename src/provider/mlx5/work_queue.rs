@@ -110,14 +110,14 @@ mod tests {
             eth_min_inline: 1,
             ..AllocUcontextResp::new_zeroed()
         });
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: 9 };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
         let mut plan = CqPlan::new("test", 3, &limits, page).unwrap();
         let request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
         assert_eq!((request.cqe_size, request.db_addr - request.buf_addr), (128, 4 * 128));
         let memory = plan.memory().clone();
         let mut queue = plan.open();
         let mut wq = WqPlan::new("test", 4, 1, &limits, queue.shared(), || 3).unwrap().open(0x77);
-        assert_eq!((queue.capacity(), queue.poll(&mut Completion::batch::<4>())), (3, 0));
+        assert_eq!((queue.capacity(), queue.poll(&mut Completion::batch::<4>(), || true)), (3, 0));
         for position in 0..10_u8 {
             assert!(wq.put(position.into(), [PIECE].into_iter()));
             let op_own = CQE_RESP_SEND << 4 | u8::from(position / 4 % 2 != 0);
@@ -133,7 +133,7 @@ mod tests {
             assert!(memory.write(slot, &[0xff; 64]));
             assert!(memory.write(slot + 64, cqe.as_bytes()));
             let mut batch = Completion::batch::<4>();
-            assert_eq!(queue.poll(&mut batch), 1);
+            assert_eq!(queue.poll(&mut batch, || true), 1);
             assert_eq!((batch[0].wr_id, batch[0].len, batch[0].qp_num), (position.into(), 60, 0x77));
             assert_eq!(batch[0].status, Status::Success);
         }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_work_queue_is_a_receive_ring_of_its_own() {
         let limits = limits(1);
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: 9 };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
         let mut plan = CqPlan::new("test", 7, &limits, page).unwrap();
         let cq_memory = plan.memory().clone();
         assert!(!plan.payload().0.is_empty());
@@ -182,7 +182,7 @@ mod tests {
         };
         cqe(6, 0);
         let mut batch = Completion::batch::<2>();
-        assert_eq!(queue.poll(&mut batch), 1);
+        assert_eq!(queue.poll(&mut batch, || true), 1);
         assert_eq!((batch[0].wr_id, batch[0].qp_num, two.free()), (70, 0x200, 8));
         // Emptied, it begins at the first place again.
         assert!(two.put(71, [PIECE].into_iter()));
@@ -190,13 +190,13 @@ mod tests {
         assert_eq!((counter(), two.free(), two.next_slot()), (0, 8, 0));
         drop((one, two));
         cqe(6, 1);
-        assert_eq!(queue.poll(&mut batch), 0, "it is gone");
+        assert_eq!(queue.poll(&mut batch, || true), 0, "it is gone");
     }
 
     #[test]
     fn what_the_device_does_not_have_is_refused() {
         let limits = limits(1);
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: 0 };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
         let queue = CqPlan::new("test", 1, &limits, page).unwrap().open();
         for (depth, segments) in [(0, 1), (32769, 1), (1, 33), (u32::MAX, 1), (1, u32::MAX)] {
             let plan = WqPlan::new("test", depth, segments, &limits, queue.shared(), || 0);

@@ -56,11 +56,7 @@ struct Arguments {
 fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
     let mut capabilities = Capabilities::default();
     for setting in &arguments.cap {
-        let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
-        let ((structure, field), value) =
-            parts.ok_or_else(|| format!("{setting}: STRUCTURE.FIELD=VALUE is wanted"))?;
-        let value = control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
-        capabilities.set_by_name(structure, field, value)?;
+        capabilities.set_by_text(setting)?;
     }
     Ok(capabilities)
 }

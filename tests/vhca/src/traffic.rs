@@ -1,7 +1,7 @@
 //! The way of packets through the device.
 
 use crate::device::Device;
-use crate::packet::{Headers, complete, header_flags, match_value};
+use crate::packet::{Headers, complete, cut, header_flags, match_value};
 use crate::queue::{Receive, Send, state};
 use crate::rss::Target;
 use crate::steering::Domain;
@@ -82,8 +82,9 @@ impl Device {
 
     /// Carries out what is in a send queue.
     pub(crate) fn send_all(&mut self, number: u32) {
+        let most_large = self.capabilities.most_large_send();
         while let Some(sq) = self.sqs.get_mut(&number).filter(|sq| sq.state() != state::RESET) {
-            let work = match sq.take(&self.memory, &self.mkeys) {
+            let work = match sq.take(&self.memory, &self.mkeys, most_large) {
                 Ok(Some(work)) => work,
                 Ok(None) => return,
                 Err(_) => {
@@ -95,8 +96,8 @@ impl Device {
                 sq.set_state(state::ERROR);
             }
             let (cqn, completion) = (sq.cqn, sq.completion(number, &work));
-            if let Ok(Some(packet)) = work.result {
-                self.transmit(number, packet);
+            if let Ok(Some(send)) = work.result {
+                self.send(number, send);
             }
             if let Some(completion) = completion {
                 self.complete(cqn, completion);
@@ -104,11 +105,22 @@ impl Device {
         }
     }
 
-    fn transmit(&mut self, number: u32, mut packet: Send) {
-        let headers = Headers::parse(&packet.bytes, &self.vxlan_ports);
-        complete(&mut packet.bytes, &headers, packet.l3_checksum, packet.l4_checksum);
-        let value = match_value(&headers, number);
-        let verdict = self.steering.run(Domain::Transmit, &value, packet.bytes.len(), &mut self.counters);
+    fn send(&mut self, number: u32, send: Send) {
+        let frames = match send.large {
+            Some(large) => cut(&send.bytes, large, &self.vxlan_ports),
+            None => vec![send.bytes],
+        };
+        for mut bytes in frames {
+            let headers = Headers::parse(&bytes, &self.vxlan_ports);
+            complete(&mut bytes, &headers, send.l3_checksum, send.l4_checksum);
+            self.transmit(number, bytes, &headers);
+        }
+    }
+
+    /// A packet goes to the wire, if the flow tables let it.
+    fn transmit(&mut self, number: u32, bytes: Vec<u8>, headers: &Headers) {
+        let value = match_value(headers, number);
+        let verdict = self.steering.run(Domain::Transmit, &value, bytes.len(), &mut self.counters);
         if !verdict.passes {
             return;
         }
@@ -117,8 +129,8 @@ impl Device {
             self.wire.sent.pop_front();
         }
         if self.wire.is_loop {
-            self.receive(&packet.bytes);
+            self.receive(&bytes);
         }
-        self.wire.sent.push_back(packet.bytes);
+        self.wire.sent.push_back(bytes);
     }
 }

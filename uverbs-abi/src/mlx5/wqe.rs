@@ -23,6 +23,7 @@ numbers! {
 
         OPCODE_NOP = 0x00, "Opcode of [`WqeCtrlSeg`]: nothing.";
         OPCODE_SEND = 0x0a, "Opcode of [`WqeCtrlSeg`]: send.";
+        OPCODE_TSO = 0x0e, "Opcode of [`WqeCtrlSeg`]: a large send, which the device cuts.";
         WQE_CTRL_SOLICITED = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
         WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
         ETH_WQE_L3_CSUM = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
@@ -119,9 +120,9 @@ layout! {
         5  rsvd1: u8, "Zero.";
         6  mss: U16, "Segment size of large sends; zero without them.";
         8  rsvd2: U32, "Zero.";
-        12 inline_hdr_sz: U16, "Bytes of header that are inside the segment: 0 or 18.";
+        12 inline_hdr_sz: U16, "Bytes of header that are inside the request: 0, 18, or those of a large send.";
         14 inline_hdr_start: [u8; 2], "First bytes of that header.";
-        16 inline_hdr: [u8; 16], "The rest; a request without inline header ends before it.";
+        16 inline_hdr: [u8; 16], "The rest, in as many bytes; without inline header there is none.";
     }
 
     /// First segment of an entry of a shared receive queue.

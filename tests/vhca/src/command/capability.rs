@@ -98,6 +98,18 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
+    /// Sets a field, as in `cmd_hca_cap.log_max_uctx=20`.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it.
+    pub(crate) fn set_by_text(&mut self, setting: &str) -> Result<(), String> {
+        let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+        let ((structure, field), value) =
+            parts.ok_or_else(|| format!("{setting}: STRUCTURE.FIELD=VALUE is wanted"))?;
+        let value = crate::control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
+        self.set_by_name(structure, field, value)
+    }
+
     /// Sets a field by the names of its structure and itself; the flow tables' fields for both directions.
     ///
     /// # Errors
@@ -122,6 +134,14 @@ impl Capabilities {
             _ => return Err(format!("{structure} is no capability")),
         }
         Ok(())
+    }
+
+    /// Most bytes of payload of a large send; zero without them.
+    pub(crate) fn most_large_send(&self) -> usize {
+        match self.ethernet.num(per_protocol_networking_offload_caps::max_lso_cap) {
+            0 => 0,
+            log => 1 << log,
+        }
     }
 
     fn find(&self, kind: u32, current: bool) -> Option<&[u8]> {

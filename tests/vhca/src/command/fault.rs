@@ -10,6 +10,8 @@ pub(crate) struct Fault {
     pub(crate) syndrome: u32,
     /// How many more commands fail so.
     pub(crate) times: u32,
+    /// How many do not fail before that.
+    pub(crate) after: u32,
 }
 
 /// What is to go wrong.
@@ -38,6 +40,10 @@ impl Faults {
     /// The fault for a command that is about to be carried out, if it is to fail.
     pub(super) fn take(&mut self, opcode: u16) -> Option<Fault> {
         let fault = self.failing.get_mut(&opcode)?;
+        if fault.after > 0 {
+            fault.after -= 1;
+            return None;
+        }
         let taken = *fault;
         fault.times = fault.times.saturating_sub(1);
         if fault.times == 0 {

@@ -252,11 +252,12 @@ fn counters_come_one_by_one_and_in_bulk() {
 #[test]
 fn commands_fail_as_often_as_asked() {
     let mut driver = Driver::new();
-    driver.device.faults.fail(ALLOC_PD as u16, Fault { status: 8, syndrome: 0x77, times: 2 });
+    driver.device.faults.fail(ALLOC_PD as u16, Fault { status: 8, syndrome: 0x77, times: 2, after: 1 });
+    assert_eq!(driver.short(ALLOC_PD, 0).0, OK);
     let output = driver.run(&input(ALLOC_PD, 16), 16);
     assert_eq!((output.num(alloc_pd_out::status), output.num(alloc_pd_out::syndrome)), (8, 0x77));
     assert_eq!(driver.short(ALLOC_PD, 0).0, 8);
     assert_eq!(driver.short(ALLOC_PD, 0).0, OK);
-    assert_eq!(driver.device.trace.counts().collect::<Vec<_>>(), [(ALLOC_PD as u16, 3)]);
-    assert_eq!(driver.device.trace.lines().count(), 3);
+    assert_eq!(driver.device.trace.counts().collect::<Vec<_>>(), [(ALLOC_PD as u16, 4)]);
+    assert_eq!(driver.device.trace.lines().count(), 4);
 }

@@ -13,9 +13,10 @@ const HELP: &[&str] = &[
     "sent [clear]                     packets that were sent",
     "loop on|off                      whether packets that are sent come back",
     "port up|down                     the state of the port",
-    "fail COMMAND STATUS [TIMES [SYNDROME]]   the next commands fail",
+    "fail COMMAND STATUS [TIMES [SYNDROME [AFTER]]]   the next commands fail, or those after so many",
     "delay MILLISECONDS [COMMAND]     commands take that long",
     "limit counters NUMBER            no more counters than that",
+    "cap NAME=VALUE                   sets a capability, for drivers that come",
     "heal                             nothing fails and nothing is delayed any more",
     "commands                         how many commands there were, by opcode",
     "trace [clear]                    the last commands in full",
@@ -86,9 +87,10 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         ["sent", "clear"] => device.wire.sent.clear(),
         ["loop", state @ ("on" | "off")] => device.wire.is_loop = *state == "on",
         ["port", state @ ("up" | "down")] => device.set_port(*state == "up"),
-        ["fail", command, status, rest @ ..] if rest.len() <= 2 => {
-            let syndrome = rest.get(1).map_or(Ok(0), |word| small(word))?;
-            let fault = Fault { status: small(status)?, syndrome, times: times(rest)? };
+        ["fail", command, status, rest @ ..] if rest.len() <= 3 => {
+            let optional = |at: usize| rest.get(at).map_or(Ok(0), |word| small(word));
+            let (syndrome, after) = (optional(1)?, optional(2)?);
+            let fault = Fault { status: small(status)?, syndrome, times: times(rest)?, after };
             if fault.status == 0 || fault.times == 0 {
                 return Err("a status and a number of times above zero are wanted".to_owned());
             }
@@ -99,6 +101,7 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
             device.faults.delay(opcode, Duration::from_millis(small::<u32>(time)?.into()));
         }
         ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
+        ["cap", capability] => device.capabilities.set_by_text(capability)?,
         ["heal"] => device.faults.clear(),
         ["commands"] => return Ok(show::commands(device)),
         ["trace"] => return Ok(device.trace.lines().map(ToString::to_string).collect()),
@@ -134,9 +137,11 @@ mod tests {
             "port up",
             "fail QUERY_FLOW_COUNTER 5",
             "fail 93b 0x8 2 0x1234",
+            "fail 93b 0x8 1 0 3",
             "delay 10",
             "delay 0 CREATE_CQ",
             "limit counters 7",
+            "cap per_protocol_networking_offload_caps.max_lso_cap=16",
             "heal",
             "commands",
             "trace",
@@ -169,6 +174,8 @@ mod tests {
             "fail 93b 256",
             "delay soon",
             "limit counters -1",
+            "cap cmd_hca_cap.xrc",
+            "cap cmd_hca_cap.nothing=1",
             "pcap /nowhere",
         ] {
             assert!(ask(&mut device, line).is_err(), "{line}");

@@ -1,6 +1,7 @@
 //! Packets: their headers, what flows match in them, their checksums.
 
 mod checksum;
+mod cut;
 mod headers;
 mod matching;
 mod pcap;
@@ -8,6 +9,7 @@ mod pcap;
 pub(crate) mod tests;
 
 pub(crate) use self::checksum::{complete, fcs, header_flags};
+pub(crate) use self::cut::{Large, cut};
 #[cfg(test)]
 pub(crate) use self::headers::{Address, Transport};
 pub(crate) use self::headers::{Headers, Layer, VXLAN_PORT};

@@ -6,9 +6,11 @@ use crate::command::Status;
 use crate::ifc::context::{sqc, wq};
 use crate::memory::{Fault, Memory};
 use crate::mkey::{Access, Mkeys};
+use crate::packet::Large;
 
 const OPCODE_NOP: u8 = 0x00;
 const OPCODE_SEND: u8 = 0x0a;
+const OPCODE_LARGE_SEND: u8 = 0x0e;
 
 /// Longest packet the device sends.
 const LONGEST: usize = 9978 + 22;
@@ -26,6 +28,8 @@ pub(crate) struct Sq {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Send {
     pub(crate) bytes: Vec<u8>,
+    /// How it is cut, if it is many frames.
+    pub(crate) large: Option<Large>,
     pub(crate) l3_checksum: bool,
     pub(crate) l4_checksum: bool,
 }
@@ -65,11 +69,17 @@ impl Sq {
         }
     }
 
-    /// Takes the next work request, if the doorbell says that there is one.
+    /// Takes the next work request, if the doorbell says that there is one. A large send has `most_large` bytes of
+    /// payload at most.
     ///
     /// # Errors
     /// When the ring or its doorbell is not in the guest's memory.
-    pub(crate) fn take(&mut self, memory: &Memory, mkeys: &Mkeys) -> Result<Option<Work>, Fault> {
+    pub(crate) fn take(
+        &mut self,
+        memory: &Memory,
+        mkeys: &Mkeys,
+        most_large: usize,
+    ) -> Result<Option<Work>, Fault> {
         // The second word of the doorbell record is the sender's.
         let producer = memory.word(self.ring.doorbell.wrapping_add(4))? as u16;
         let counter = self.consumer;
@@ -90,7 +100,11 @@ impl Sq {
             _ if self.state() == state::ERROR => Err(Syndrome::Flushed),
             _ if blocks > left => Err(Syndrome::Operation),
             OPCODE_NOP => Ok(None),
-            OPCODE_SEND => gather(memory, mkeys, self.ring.pd, bytes.get(16..).unwrap_or_default()).map(Some),
+            OPCODE_SEND | OPCODE_LARGE_SEND => {
+                let most_large = (opcode == OPCODE_LARGE_SEND).then_some(most_large);
+                let request = bytes.get(16..).unwrap_or_default();
+                gather(memory, mkeys, self.ring.pd, request, most_large).map(Some)
+            }
             _ => Err(Syndrome::Operation),
         };
         // Two bits: 2 and 3 ask for a completion always, 0 and 1 only when something is wrong.
@@ -120,8 +134,14 @@ impl Sq {
 }
 
 /// The packet of a work request, behind its control segment: an Ethernet segment, with the first headers or a VLAN tag
-/// in it, and pieces of memory.
-fn gather(memory: &Memory, mkeys: &Mkeys, pd: u32, request: &[u8]) -> Result<Send, Syndrome> {
+/// in it, and pieces of memory. `most_large` is given for a large send.
+fn gather(
+    memory: &Memory,
+    mkeys: &Mkeys,
+    pd: u32,
+    request: &[u8],
+    most_large: Option<usize>,
+) -> Result<Send, Syndrome> {
     let (ethernet, mut rest) = request.split_at_checked(16).ok_or(Syndrome::Operation)?;
     let word = u16::from_be_bytes([ethernet[12], ethernet[13]]);
     let mut bytes = Vec::new();
@@ -137,6 +157,13 @@ fn gather(memory: &Memory, mkeys: &Mkeys, pd: u32, request: &[u8]) -> Result<Sen
         bytes.extend(header);
         rest = rest.get(behind.next_multiple_of(16)..).unwrap_or_default();
     }
+    let header = bytes.len();
+    let mss = usize::from(u16::from_be_bytes([ethernet[6], ethernet[7]]));
+    let large = most_large.map(|_| Large { header, mss });
+    if large.is_some_and(|large| large.header < 14 || large.mss == 0 || header + mss > LONGEST) {
+        return Err(Syndrome::Operation);
+    }
+    let longest = most_large.map_or(LONGEST, |most| header + most);
     while let Some((segment, behind)) = rest.split_first_chunk() {
         let segment = Segment::parse(segment);
         if segment.len & 0x8000_0000 != 0 {
@@ -145,7 +172,7 @@ fn gather(memory: &Memory, mkeys: &Mkeys, pd: u32, request: &[u8]) -> Result<Sen
             rest = rest.get((4 + len).next_multiple_of(16)..).unwrap_or_default();
             continue;
         }
-        if bytes.len() + segment.len as usize > LONGEST {
+        if bytes.len() + segment.len as usize > longest {
             return Err(Syndrome::Length);
         }
         let from = bytes.len();
@@ -161,5 +188,6 @@ fn gather(memory: &Memory, mkeys: &Mkeys, pd: u32, request: &[u8]) -> Result<Sen
     if let Some([a, b]) = vlan {
         bytes.splice(12..12, [0x81, 0x00, a, b]);
     }
-    Ok(Send { bytes, l3_checksum: ethernet[4] & 0x40 != 0, l4_checksum: ethernet[4] & 0x80 != 0 })
+    let [l3_checksum, l4_checksum] = [0x40, 0x80].map(|bit| ethernet[4] & bit != 0);
+    Ok(Send { bytes, large, l3_checksum, l4_checksum })
 }

@@ -7,6 +7,7 @@ use crate::ifc::context::{cqc, mkc, rqc, sqc, wq};
 use crate::memory::Memory;
 use crate::memory::tests::memory;
 use crate::mkey::Mkeys;
+use crate::packet::Large;
 
 const RING: u64 = 0x1000;
 const DOORBELL: u64 = 0x2000;
@@ -198,7 +199,7 @@ fn sent(context: &[u8], requests: &[Vec<u8>]) -> Vec<Sent> {
     memory.write(DATA, &(0..64).collect::<Vec<u8>>()).unwrap();
     memory.write(DOORBELL + 4, &((requests.concat().len() / 64) as u32).to_be_bytes()).unwrap();
     let mut all = Vec::new();
-    while let Some(work) = sq.take(&memory, &keys).unwrap() {
+    while let Some(work) = sq.take(&memory, &keys, 64).unwrap() {
         let opcode = sq.completion(5, &work).map(|entry| entry.bytes[63] >> 4);
         if work.result.is_err() {
             sq.set_state(state::ERROR);
@@ -231,6 +232,29 @@ fn packets_are_gathered_from_headers_and_memory() {
     assert_eq!(out[2], (Ok(Some(tagged)), Some(0)));
 }
 
+/// The Ethernet segment of a large send with a header of 14 bytes, or none.
+fn large(header: u8, mss: u8) -> Vec<u8> {
+    let mut ethernet = vec![0; 16];
+    (ethernet[7], ethernet[13]) = (mss, header);
+    ethernet[14..].fill(0xcc);
+    ethernet.resize(if header > 0 { 32 } else { 16 }, 0xcc);
+    ethernet
+}
+
+#[test]
+fn a_large_send_is_gathered_with_the_way_to_cut_it() {
+    let request = [large(14, 4), segment(64, KEY, DATA)].concat();
+    let (memory, keys, mut sq) = (guest(), keys(), Sq::new(&queue(sqc::wq, 6)).unwrap());
+    sq.set_state(state::READY);
+    memory.write(RING, &work_request(0x0e, 0, &request)).unwrap();
+    memory.write(DOORBELL + 4, &1_u32.to_be_bytes()).unwrap();
+    let work = sq.take(&memory, &keys, 64).unwrap().unwrap();
+    let send = work.result.as_ref().unwrap().as_ref().unwrap();
+    assert_eq!((send.large, send.bytes.len()), (Some(Large { header: 14, mss: 4 }), 78));
+    // The completion names the opcode.
+    assert_eq!(sq.completion(5, &work).unwrap().bytes[56..60], [0x0e, 0, 0, 5]);
+}
+
 #[test]
 fn a_request_that_fails_ends_the_queue() {
     let context = queue(sqc::wq, 6);
@@ -240,6 +264,10 @@ fn a_request_that_fails_ends_the_queue() {
         (work_request(0x0a, 0, &[vec![0; 16], segment(20, KEY, DATA + 8190)].concat()), Syndrome::Protection),
         (work_request(0x0a, 0, &[vec![0; 16], segment(20_000, KEY, DATA)].concat()), Syndrome::Length),
         (work_request(0x25, 0, &[0; 16]), Syndrome::Operation),
+        // Large sends: without a piece size, without a header, and too large.
+        (work_request(0x0e, 0, &[large(14, 0), segment(20, KEY, DATA)].concat()), Syndrome::Operation),
+        (work_request(0x0e, 0, &[large(0, 4), segment(20, KEY, DATA)].concat()), Syndrome::Operation),
+        (work_request(0x0e, 0, &[large(14, 4), segment(65, KEY, DATA)].concat()), Syndrome::Length),
         (work_request(0x0a, 0, &[]), Syndrome::Operation),
     ];
     for (bad, syndrome) in cases {

@@ -1,0 +1,216 @@
+//! A device that has no flow counter left for the first flow of a counters object.
+//!
+//! mlx5's driver keeps an error in the kernel's object then, and follows it as a pointer when the device file is closed,
+//! whatever the program does (docs/kernels.md). So on a card these tests run only where `UVERBS_TEST_SWITCHED_OFF` promises
+//! that the machine will be switched off without a shutdown, and they hand the device file to a process that never ends.
+#![cfg(feature = "soft")]
+
+mod common;
+
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command as Process, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use nix::errno::Errno;
+use nix::libc::{EFAULT, ENOSPC, EPERM, ETIMEDOUT};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use uverbs::command::Command;
+use uverbs::soft::Profile;
+use uverbs::transport::{Mapping, Transport};
+use uverbs::{ErrorKind, Eth, FlowRule, Point, SoftDevice};
+
+fn to(last: u8) -> FlowRule {
+    FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, last]))
+}
+
+/// Hands the device files of this process to another, on a socket that nobody reads.
+fn keep_open() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let of_a_device = |fd: &std::fs::DirEntry| {
+        std::fs::read_link(fd.path()).is_ok_and(|path| path.starts_with("/dev/infiniband"))
+    };
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(of_a_device);
+    let fds: Vec<RawFd> = fds.map(|fd| fd.file_name().to_str().unwrap().parse().unwrap()).collect();
+    assert!(!fds.is_empty());
+    let files = [ControlMessage::ScmRights(&fds)];
+    sendmsg::<()>(here.as_raw_fd(), &[IoSlice::new(&[0])], &files, MsgFlags::empty(), None).unwrap();
+    let mut keeper = Process::new("sleep");
+    keeper.arg("infinity").stdin(OwnedFd::from(there)).stdout(Stdio::null()).stderr(Stdio::null());
+    drop(keeper.spawn().unwrap());
+}
+
+/// Runs a behaviour on every device that has counters, where it has two and may run out of them.
+fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
+    on_every_device_and(Profile::default().with_max_bound_counters(2), |target| {
+        let context = target.open();
+        match context.create_counters() {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                return skip(target, "it has no flow counters");
+            }
+            other => drop(other.unwrap()),
+        }
+        if target.soft.is_none() {
+            let Some(control) = target.control.as_ref().filter(|_| is_switched_off_afterwards()) else {
+                return skip(target, "the kernel would not survive the close of the device file");
+            };
+            keep_open();
+            control.ask("limit counters 2");
+        }
+        behaviour(target, &Raw::new(&context));
+    });
+}
+
+/// How many commands a card has had that concern counters.
+fn commands(target: &Target) -> u32 {
+    let count = |name| target.control.as_ref().map_or(0, |control| control.commands(name));
+    ["ALLOC_FLOW_COUNTER", "DEALLOC_FLOW_COUNTER", "QUERY_FLOW_COUNTER"].into_iter().map(count).sum()
+}
+
+/// Through libibverbs the kernel follows an error pointer at the second flow on the third counters.
+#[test]
+fn the_third_counters_find_none_left_the_others_go_on_and_they_get_one_that_becomes_free() {
+    with_two_counters(|target, raw| {
+        let [one, two, third] = [(); 3].map(|()| packets_and_bytes(&raw.context));
+        let [first, _second] = [(1, &one), (2, &two)]
+            .map(|(last, counters)| raw.qp.create_flow(&to(last).count(counters)).unwrap());
+        let rule = to(3).count(&third);
+        for _ in 0..3 {
+            refuses(raw.qp.create_flow(&rule), ErrorKind::Exhausted, ENOMEM, "no counter");
+            refuses(third.read(&mut [0; 2]), ErrorKind::InvalidInput, EINVAL, "no flow uses");
+            third.attach(Point::Packets, 2).unwrap();
+        }
+        let wire = target.wire().unwrap();
+        for last in [1, 2, 2, 3] {
+            wire.inject(&frame([2, 0, 0, 0, 0, last], 60));
+        }
+        assert_eq!((read2(&one), read2(&two)), ([1, 60], [2, 120]));
+        first.destroy().unwrap();
+        one.destroy().unwrap();
+        let flow = raw.qp.create_flow(&rule).unwrap();
+        wire.inject(&frame([2, 0, 0, 0, 0, 3], 60));
+        let mut values = [0; 3];
+        third.read(&mut values).unwrap();
+        assert_eq!(values, [1, 60, 3]);
+        drop(rule);
+        flow.destroy().unwrap();
+        third.destroy().unwrap();
+    });
+}
+
+#[test]
+fn counters_that_found_none_left_are_destroyed_without_a_word_to_the_device() {
+    with_two_counters(|target, raw| {
+        let flows =
+            [1, 2].map(|last| raw.qp.create_flow(&to(last).count(&packets_and_bytes(&raw.context))).unwrap());
+        let [dropped, destroyed] = [(); 2].map(|()| packets_and_bytes(&raw.context));
+        for counters in [&dropped, &destroyed] {
+            refuses(raw.qp.create_flow(&to(3).count(counters)), ErrorKind::Exhausted, ENOMEM, "no counter");
+        }
+        let before = commands(target);
+        drop(dropped);
+        destroyed.destroy().unwrap();
+        assert_eq!(commands(target), before);
+        // Those that have one are given back: two more find theirs.
+        drop(flows);
+        let _flows =
+            [1, 2].map(|last| raw.qp.create_flow(&to(last).count(&packets_and_bytes(&raw.context))).unwrap());
+    });
+}
+
+#[test]
+fn whatever_the_firmware_says_when_it_is_asked_for_a_counter_the_next_try_finds_one() {
+    with_two_counters(|target, raw| {
+        let Some(control) = &target.control else {
+            return skip(target, "its firmware cannot be told to fail");
+        };
+        for status in (1..=0x10).chain([0x30, 0x40, 0x50, 0x51, 0xff]) {
+            let counters = packets_and_bytes(&raw.context);
+            let rule = to(1).count(&counters);
+            control.ask(&format!("fail ALLOC_FLOW_COUNTER {status}"));
+            let error = raw.qp.create_flow(&rule).unwrap_err();
+            let expected = match status {
+                6 => (ErrorKind::Busy, EBUSY),
+                8 => (ErrorKind::Exhausted, ENOMEM),
+                0xf => (ErrorKind::Exhausted, EAGAIN),
+                2 | 3 | 5 | 9 | 0xa | 0x10 | 0x30 | 0x40 => (ErrorKind::InvalidInput, EINVAL),
+                _ => (ErrorKind::Other, EIO),
+            };
+            assert_eq!((error.kind(), error.errno()), (expected.0, Some(expected.1)), "{status:#x}: {error}");
+            let flow = raw.qp.create_flow(&rule).unwrap();
+            target.wire().unwrap().inject(&frame([2, 0, 0, 0, 0, 1], 60));
+            assert_eq!(read2(&counters), [1, 60]);
+            drop(rule);
+            flow.destroy().unwrap();
+            counters.destroy().unwrap();
+        }
+    });
+}
+
+/// Answers the next CREATE_FLOW with an errno, and counts the counters objects.
+#[derive(Debug)]
+struct Refusing {
+    inner: Box<dyn Transport>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    next: Mutex<Option<Errno>>,
+    made: AtomicUsize,
+}
+
+impl Transport for Refusing {
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        match command.op() {
+            "flow.create" => self.seen.next.lock().unwrap().take().map_or(Ok(()), Err)?,
+            "counters.create" => drop(self.seen.made.fetch_add(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        self.inner.invoke(command)
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        self.inner.map(offset, len)
+    }
+}
+
+#[test]
+fn the_kernels_object_is_left_alone_after_a_first_flow_that_may_have_found_no_counter() {
+    let soft = SoftDevice::default();
+    let seen = Arc::new(Seen::default());
+    let spy = seen.clone();
+    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let raw = Raw::new(&context);
+    let refuse = |rule: &FlowRule, errno| {
+        *seen.next.lock().unwrap() = Some(Errno::from_raw(errno));
+        assert_eq!(raw.qp.create_flow(rule).unwrap_err().errno(), Some(errno));
+    };
+    let before = soft.resources().counters;
+    let never = [EFAULT, EOPNOTSUPP, EPROTONOSUPPORT, EPERM, ENOENT, EEXIST, ENOSPC];
+    let perhaps = [EINVAL, EIO, EBUSY, ENOMEM, EAGAIN, ETIMEDOUT];
+    for (errnos, made) in [(&never[..], 1), (&perhaps[..], 2)] {
+        for &errno in errnos {
+            seen.made.store(0, Ordering::Relaxed);
+            let counters = packets_and_bytes(&context);
+            let rule = to(1).count(&counters);
+            refuse(&rule, errno);
+            let flow = raw.qp.create_flow(&rule).unwrap();
+            assert_eq!(seen.made.load(Ordering::Relaxed), made, "{errno}");
+            // The device's counter is there by now: no later failure is one of its allocation.
+            refuse(&rule, errno);
+            flow.destroy().unwrap();
+            refuse(&rule, errno);
+            let flow = raw.qp.create_flow(&rule).unwrap();
+            assert_eq!(seen.made.load(Ordering::Relaxed), made, "{errno}");
+            drop((flow, rule));
+            counters.destroy().unwrap();
+        }
+    }
+    assert_eq!(soft.resources().counters, before + perhaps.len());
+    drop((raw, context));
+    assert!(soft.resources().is_empty());
+}

@@ -1,0 +1,230 @@
+//! Commands of the firmware that fail, on a card with a control line: each that makes, changes or reads something and each
+//! that ends something, with every status, at the first use and at later ones. The allocation of a flow counter is in
+//! `exhaustion.rs`.
+#![cfg(feature = "soft")]
+
+mod common;
+
+use common::*;
+use uverbs::{
+    AccessFlags, Completion, Context, Error, ErrorKind, Eth, FlowRule, HashFields, Point, Result,
+    WorkQueueState,
+};
+
+fn to(last: u8) -> FlowRule {
+    FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, last]))
+}
+
+/// Runs a behaviour on a card with a control line.
+fn on_every_card(behaviour: impl Fn(&Target, &Control)) {
+    on_every_device(|target| match &target.control {
+        Some(control) => behaviour(target, control),
+        None => skip(target, "its firmware cannot be told to fail"),
+    });
+}
+
+/// Everything from open to close, by commands of the firmware that may fail.
+fn scenario(context: &Context) -> Result<()> {
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(4)?;
+    let qp = pd.raw_packet(&cq).connect(1)?;
+    let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+    let mut queue = pd.work_queue(&cq).depth(4).create()?;
+    queue.modify(WorkQueueState::Ready)?;
+    let table = context.create_indirection_table(&[&queue])?;
+    let spread = pd.rss(&table).hash(HashFields::IPV4).create()?;
+    let counters = context.create_counters()?;
+    counters.attach(Point::Packets, 0)?;
+    let rule = to(1).count(&counters);
+    let flows =
+        [qp.create_flow(&rule)?, qp.create_flow(&to(2).count(&counters))?, spread.create_flow(&to(3))?];
+    counters.read(&mut [0])?;
+    flows[0].reader()?.read()?;
+    assert_eq!(cq.poll(&mut Completion::batch::<4>()), 0);
+    drop((flows, rule));
+    counters.destroy().map_err(|(_, error)| error)?;
+    spread.destroy().map_err(|(_, error)| error)?;
+    table.destroy().map_err(|(_, error)| error)?;
+    queue.destroy().map_err(|(_, error)| error)?;
+    memory.destroy().map_err(|(_, error)| error)?;
+    qp.destroy().map_err(|(_, error)| error)?;
+    cq.destroy().map_err(|(_, error)| error)?;
+    pd.destroy().map_err(|(_, error)| error)
+}
+
+const MAKING: &[&str] = &[
+    "ALLOC_TRANSPORT_DOMAIN",
+    "ALLOC_UAR",
+    "ALLOC_PD",
+    "CREATE_CQ",
+    "CREATE_MKEY",
+    "CREATE_TIS",
+    "CREATE_SQ",
+    "CREATE_RQ",
+    "CREATE_RQT",
+    "CREATE_TIR",
+    "MODIFY_SQ",
+    "MODIFY_RQ",
+    "CREATE_FLOW_TABLE",
+    "SET_FLOW_TABLE_ROOT",
+    "CREATE_FLOW_GROUP",
+    "SET_FLOW_TABLE_ENTRY",
+    "QUERY_FLOW_COUNTER",
+];
+
+/// What comes of a command that ends something, when the firmware refuses it once.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// The driver tells nobody, and what the firmware has stays there.
+    Untold,
+    /// The same, and the completion queue that it still uses cannot be destroyed.
+    Held,
+    /// This operation says so; the close of the device file tries again.
+    Told(&'static str),
+}
+
+const ENDING: &[(&str, Fate)] = &[
+    ("DEALLOC_FLOW_COUNTER", Fate::Untold),
+    ("DELETE_FLOW_TABLE_ENTRY", Fate::Held),
+    ("DESTROY_FLOW_GROUP", Fate::Untold),
+    ("DESTROY_FLOW_TABLE", Fate::Untold),
+    ("DESTROY_TIR", Fate::Held),
+    ("DESTROY_RQT", Fate::Held),
+    ("DESTROY_RQ", Fate::Held),
+    ("DESTROY_SQ", Fate::Held),
+    ("DESTROY_TIS", Fate::Untold),
+    ("DESTROY_MKEY", Fate::Told("mr.destroy")),
+    ("DESTROY_CQ", Fate::Told("cq.destroy")),
+    ("DEALLOC_PD", Fate::Told("pd.destroy")),
+    ("DEALLOC_UAR", Fate::Untold),
+    ("DEALLOC_TRANSPORT_DOMAIN", Fate::Untold),
+];
+
+/// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
+const STATUSES: &[(u8, i32)] = &[(1, EIO), (3, EINVAL), (6, EBUSY), (8, ENOMEM), (0xf, EAGAIN)];
+
+/// Runs the scenario on a device whose firmware is to refuse something.
+fn run(target: &Target) -> Option<Error> {
+    target.device.open().and_then(|context| scenario(&context)).err()
+}
+
+/// The error is the one of the status, and EIO is not taken for the end of a device that is there.
+#[track_caller]
+fn is_of(error: &Error, errno: i32, what: &str) {
+    assert_eq!(error.errno(), Some(errno), "{what}: {error}");
+    assert_eq!(error.kind() == ErrorKind::Other, errno == EIO, "{what}: {error}");
+    assert_eq!(error.hint().is_some_and(|hint| hint.contains("firmware")), errno == EIO, "{what}: {error}");
+}
+
+/// All is well again.
+#[track_caller]
+fn recovers(target: &Target, control: &Control) {
+    control.heal();
+    scenario(&target.open()).unwrap();
+}
+
+#[test]
+fn every_command_that_makes_something_may_fail() {
+    on_every_card(|target, control| {
+        // The driver makes things of its own when they are first needed.
+        recovers(target, control);
+        let objects = control.ask("objects");
+        for command in MAKING {
+            let later = [(3, EINVAL, 1), (8, ENOMEM, 2)];
+            let first = STATUSES.iter().map(|&(status, errno)| (status, errno, 0));
+            for (status, errno, after) in first.chain(later) {
+                let what = format!("{command} with status {status} after {after}");
+                control.ask(&format!("fail {command} {status} 1 0 {after}"));
+                match run(target) {
+                    Some(error) => is_of(&error, errno, &what),
+                    // There are not as many, or only the driver is concerned.
+                    None => {
+                        println!("nothing came of {what}");
+                        assert_ne!(after, 0, "{what}");
+                    }
+                }
+                control.heal();
+                assert_eq!(control.ask("objects"), objects, "{what}");
+            }
+            recovers(target, control);
+        }
+    });
+}
+
+#[test]
+fn every_command_that_ends_something_may_fail_once() {
+    on_every_card(|target, control| {
+        recovers(target, control);
+        for &(command, fate) in ENDING {
+            for &(status, errno) in STATUSES {
+                let what = format!("{command} with status {status}");
+                let objects = control.ask("objects").len();
+                let fail = || control.ask(&format!("fail {command} {status}"));
+                let left = match fate {
+                    Fate::Held => continue,
+                    Fate::Untold => {
+                        fail();
+                        assert!(run(target).is_none(), "{what}");
+                        true
+                    }
+                    Fate::Told(op) => {
+                        fail();
+                        let error = run(target).expect(&what);
+                        assert_eq!(error.op(), op);
+                        is_of(&error, errno, &what);
+                        false
+                    }
+                };
+                assert_eq!(control.ask("objects").len() > objects, left, "{what}");
+            }
+            recovers(target, control);
+        }
+    });
+}
+
+/// What the kernel cannot destroy when the device file is closed, it warns of, and forgets (`uverbs_destroy_ufile_hw`,
+/// rdma_core.c, Linux 6.1).
+#[test]
+fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
+    on_every_card(|target, control| {
+        if !is_switched_off_afterwards() {
+            return skip(target, "the kernel would warn of what it cannot destroy");
+        }
+        recovers(target, control);
+        for &(command, fate) in ENDING {
+            for (status, errno, times) in [(1, EIO, 1), (3, EINVAL, 1_000_000)] {
+                let what = format!("{command} with status {status}, {times} times");
+                control.ask(&format!("fail {command} {status} {times}"));
+                let answer = run(target);
+                match fate {
+                    Fate::Untold => assert!(answer.is_none(), "{what}"),
+                    Fate::Held => assert_eq!(answer.expect(&what).op(), "cq.destroy", "{what}"),
+                    Fate::Told(op) => {
+                        let error = answer.expect(&what);
+                        assert_eq!(error.op(), op);
+                        is_of(&error, errno, &what);
+                    }
+                }
+                recovers(target, control);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_read_that_the_firmware_refuses_leaves_the_counters_whole() {
+    on_every_card(|target, control| {
+        let raw = Raw::new(&target.open());
+        let counters = packets_and_bytes(&raw.context);
+        let flow = raw.qp.create_flow(&to(1).count(&counters)).unwrap();
+        let mut reader = flow.reader().unwrap();
+        target.wire().unwrap().inject(&frame(MAC, 60));
+        for &(status, errno) in STATUSES {
+            control.ask(&format!("fail QUERY_FLOW_COUNTER {status} 2"));
+            is_of(&counters.read(&mut [0; 2]).unwrap_err(), errno, "a read");
+            is_of(&reader.read().unwrap_err(), errno, "a reader");
+            assert_eq!(read2(&counters), [1, 60]);
+            assert_eq!(reader.read().unwrap(), [1, 60]);
+        }
+    });
+}
