@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 /// The modes that the soft device has.
-const MODES: [&str; 3] = ["volatile", "prepared", "driver-cached"];
+const MODES: [&str; 4] = ["volatile", "prepared", "driver-cached", "snapshot"];
 
 fn command(rest: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
@@ -92,9 +92,25 @@ fn each_mode_and_number_of_counters_is_measured() {
         assert_eq!(object["threads"], 1);
         assert_eq!(object["loop"], "closed");
         assert_eq!(object["warmup"]["count"], 20);
-        // Nothing that these read has an age.
-        assert!(object["age_p50_ns"].is_null() && object["age_max_ns"].is_null());
+        // What is not from a cache has no age, and no driver's cache tells one.
+        let aged = object["mode"] == "snapshot";
+        assert_eq!((object["age_p50_ns"].is_u64(), object["age_max_ns"].is_u64()), (aged, aged), "{object}");
+        assert!(!aged || number(object, "age_p50_ns") <= number(object, "age_max_ns"), "{object}");
     }
+}
+
+#[test]
+fn cached_values_are_no_older_than_allowed_but_for_a_read_of_the_device() {
+    let cached = ["--mode", "snapshot", "--max-age", "20us", "--samples", "2000", "--json"];
+    let object = &parsed(&output(&cached))[0];
+    check_figures(object);
+    // Whoever finds them too old asks the device, which takes a part of the sample.
+    assert!(number(object, "age_max_ns") <= number(object, "max_ns").max(21_020.0), "{object}");
+    let forever = ["--mode", "snapshot", "--max-age", "1h", "--samples", "2000", "--json"];
+    let object = &parsed(&output(&forever))[0];
+    // One read, in the warm-up: the last sees it as old as all of them took.
+    assert!(number(object, "age_max_ns") > number(object, "age_p50_ns"), "{object}");
+    assert!(number(object, "age_max_ns") >= number(object, "elapsed_ns") / 2.0, "{object}");
 }
 
 #[test]
@@ -175,6 +191,7 @@ fn figures_say_what_they_show_and_of_what() {
         "percentile of the samples (%)",
         "99.9",
         "(b) Median time to read all",
+        "(c) Age of cached values, 1 counters object",
         "counters objects",
         "1 µs",
         "closed loop, 1 thread",

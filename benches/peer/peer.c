@@ -2,6 +2,7 @@
 //
 //     peer bench DEVICE MODE COUNTERS SAMPLES BATCH    closed loop, one JSON object with the fields of ours
 //     peer marks DEVICE MODE READS                     reads between marks, for count.c
+//     peer reads DEVICE MODE READS                     reads by the function read_one, for callgrind
 //     peer first DEVICE                                everything up to the first read, between marks
 //
 // MODE is volatile, or driver-cached (IBV_READ_COUNTERS_ATTR_PREFER_CACHED).
@@ -99,11 +100,18 @@ static struct ibv_counters *make_counters(struct ibv_context *context, struct ib
 static struct ibv_counters **all;
 static uint32_t count, flags;
 
+static uint64_t values[POINTS];
+
 static void read_all(void)
 {
-    static uint64_t values[POINTS];
     for (uint32_t i = 0; i < count; i++)
         check(!ibv_read_counters(all[i], values, POINTS, flags), "ibv_read_counters");
+}
+
+// What callgrind counts.
+__attribute__((noinline)) int read_one(void)
+{
+    return ibv_read_counters(all[0], values, POINTS, flags);
 }
 
 static void prepare(const char *device, const char *mode, uint32_t counters)
@@ -161,7 +169,6 @@ int main(int argc, char **argv)
     }
     if (argc == 5 && !strcmp(argv[1], "marks")) {
         prepare(argv[2], argv[3], 1);
-        static uint64_t values[POINTS];
         for (int i = 0, reads = atoi(argv[4]); i < reads; i++) {
             // What the marks cost.
             mark_nothing();
@@ -173,11 +180,18 @@ int main(int argc, char **argv)
         }
         return 0;
     }
+    if (argc == 5 && !strcmp(argv[1], "reads")) {
+        prepare(argv[2], argv[3], 1);
+        for (int i = 0, reads = atoi(argv[4]); i < reads; i++)
+            check(!read_one(), "ibv_read_counters");
+        return 0;
+    }
     if (argc == 7 && !strcmp(argv[1], "bench")) {
         prepare(argv[2], argv[3], atoi(argv[4]));
         bench(argv[3], strtoull(argv[5], NULL, 10), atoi(argv[6]));
         return 0;
     }
-    fprintf(stderr, "usage: peer bench DEVICE MODE COUNTERS SAMPLES BATCH | marks DEVICE MODE READS | first DEVICE\n");
+    fprintf(stderr, "usage: peer bench DEVICE MODE COUNTERS SAMPLES BATCH | marks DEVICE MODE READS |\n"
+                    "       peer reads DEVICE MODE READS | first DEVICE\n");
     return 2;
 }

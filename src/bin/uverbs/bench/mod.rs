@@ -78,6 +78,9 @@ pub(crate) struct ReadArgs {
     /// Where the threads run, in turn: CPU numbers with commas between, ranges such as 2-5.
     #[arg(long, value_name = "LIST", value_parser = units::cpus)]
     cpu: Option<units::Cpus>,
+    /// Age from which on the mode snapshot asks the device again.
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
+    max_age: Duration,
     /// The port, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     port: u8,
@@ -163,7 +166,8 @@ fn measure(rig: &mut Rig, target: &Target, args: &ReadArgs, stop: &Stop) -> Outc
             if stop.is_set() || missing.contains(mode) {
                 continue;
             }
-            let reads = (0..args.threads).map(|_| rig.reads(*mode, count)).collect::<Outcome<Vec<_>>>();
+            let reads =
+                (0..args.threads).map(|_| rig.reads(*mode, count, args.max_age)).collect::<Outcome<Vec<_>>>();
             let reads = match reads {
                 Err(Failure::Uverbs(error)) if lenient && error.kind() == ErrorKind::Unsupported => {
                     eprintln!("uverbs: {} left out: {error}", mode.name());

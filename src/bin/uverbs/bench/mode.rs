@@ -12,13 +12,15 @@ pub(super) enum Mode {
     Prepared,
     /// As prepared, telling the driver that cached values will do. Up to Linux 7.2 no driver has any.
     DriverCached,
+    /// Values kept in user space; the device is asked when they are older than --max-age.
+    Snapshot,
     /// Each of the others that the device has.
     All,
 }
 
 impl Mode {
     /// What `all` stands for.
-    const EACH: [Self; 3] = [Self::Volatile, Self::Prepared, Self::DriverCached];
+    const EACH: [Self; 4] = [Self::Volatile, Self::Prepared, Self::DriverCached, Self::Snapshot];
 
     /// The modes that are meant, each once, and whether one may be left out that the device does not have.
     pub(super) fn meant(modes: &[Self]) -> (Vec<Self>, bool) {
@@ -32,6 +34,7 @@ impl Mode {
             Self::Volatile => "volatile",
             Self::Prepared => "prepared",
             Self::DriverCached => "driver-cached",
+            Self::Snapshot => "snapshot",
             Self::All => "all",
         }
     }

@@ -1,10 +1,11 @@
 //! What reading takes: counters, each with two points and a flow that counts into it.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use uverbs::{
     CompletionQueue, Context, Counters, Eth, Flow, FlowRule, Point, ProtectionDomain, QueuePair, RawPacket,
-    ReadCountersFlags, Reader,
+    ReadCountersFlags, Reader, Snapshot,
 };
 
 use super::clock::Monotonic;
@@ -57,14 +58,19 @@ impl Rig {
     }
 
     /// Prepares one thread's reads of the first `count` counters objects.
-    pub(super) fn reads(&self, mode: Mode, count: u32) -> Outcome<Reads<'_>> {
+    pub(super) fn reads(&self, mode: Mode, count: u32, max_age: Duration) -> Outcome<Reads<'_>> {
         let count = count as usize;
         let flows = self.flows.iter().take(count);
         let readers = |flags| flows.map(|flow| flow.reader_with(flags)).collect::<uverbs::Result<_>>();
+        let counters = self.counters.get(..count).unwrap_or_default();
         Ok(match mode {
-            Mode::Volatile | Mode::All => Reads::Volatile(self.counters.get(..count).unwrap_or_default()),
+            Mode::Volatile | Mode::All => Reads::Volatile(counters),
             Mode::Prepared => Reads::Prepared(readers(ReadCountersFlags::empty())?),
             Mode::DriverCached => Reads::Prepared(readers(ReadCountersFlags::PREFER_CACHED)?),
+            Mode::Snapshot => {
+                let snapshots = counters.iter().map(Counters::snapshot).collect::<uverbs::Result<_>>();
+                Reads::Snapshot(snapshots?, max_age)
+            }
         })
     }
 
@@ -83,6 +89,8 @@ impl Rig {
 pub(super) enum Reads<'a> {
     Volatile(&'a [Counters]),
     Prepared(Vec<Reader>),
+    /// Of values that are younger than that.
+    Snapshot(Vec<Snapshot>, Duration),
 }
 
 impl Reads<'_> {
@@ -107,6 +115,14 @@ impl Reads<'_> {
                     black_box(reader.read()?);
                 }
                 Ok(None)
+            }),
+            Self::Snapshot(snapshots, max_age) => measure(clock, plan, watched, || {
+                let mut oldest = 0;
+                for snapshot in &*snapshots {
+                    let seen = snapshot.read_cached::<POINTS>(*max_age)?;
+                    oldest = oldest.max(black_box(seen).age_ns());
+                }
+                Ok(Some(oldest))
             }),
         }
     }
