@@ -14,7 +14,7 @@ const HELP: &[&str] = &[
     "loop on|off                      whether packets that are sent come back",
     "port up|down                     the state of the port",
     "fail COMMAND STATUS [TIMES [SYNDROME]]   the next commands fail",
-    "delay MILLISECONDS [COMMAND]     commands take that long",
+    "delay TIME [COMMAND]             commands take that long: milliseconds, or microseconds as in 50us",
     "limit counters NUMBER            no more counters than that",
     "heal                             nothing fails and nothing is delayed any more",
     "commands                         how many commands there were, by opcode",
@@ -57,6 +57,14 @@ fn bytes(word: &str) -> Result<Vec<u8>, String> {
         .ok_or_else(|| "an even number of hexadecimal digits is wanted".to_owned())
 }
 
+/// Milliseconds, or microseconds where it says so.
+fn duration(word: &str) -> Result<Duration, String> {
+    match word.strip_suffix("us") {
+        Some(word) => Ok(Duration::from_micros(small::<u32>(word)?.into())),
+        None => Ok(Duration::from_millis(small::<u32>(word)?.into())),
+    }
+}
+
 fn times(words: &[&str]) -> Result<u32, String> {
     words.first().map_or(Ok(1), |word| small(word))
 }
@@ -96,7 +104,7 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         }
         ["delay", time, rest @ ..] if rest.len() <= 1 => {
             let opcode = rest.first().map(|word| opcode(word)).transpose()?;
-            device.faults.delay(opcode, Duration::from_millis(small::<u32>(time)?.into()));
+            device.faults.delay(opcode, duration(time)?);
         }
         ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
         ["heal"] => device.faults.clear(),
@@ -136,6 +144,7 @@ mod tests {
             "fail 93b 0x8 2 0x1234",
             "delay 10",
             "delay 0 CREATE_CQ",
+            "delay 50us QUERY_FLOW_COUNTER",
             "limit counters 7",
             "heal",
             "commands",
@@ -168,6 +177,7 @@ mod tests {
             "fail 93b 5 0",
             "fail 93b 256",
             "delay soon",
+            "delay us",
             "limit counters -1",
             "pcap /nowhere",
         ] {
