@@ -19,6 +19,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::mlx5::Mlx5;
+pub use self::open::OpenOptions;
 use self::origin::Origin;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
@@ -45,6 +46,8 @@ struct Inner {
     events: OwnedFd,
     origin: Origin,
     mlx5: Option<Mlx5>,
+    /// Whether it may send commands to the firmware.
+    devx: bool,
     /// What it does to raw packets, once asked.
     raw_packet_caps: OnceLock<RawPacketCaps>,
 }
@@ -55,10 +58,10 @@ impl Context {
     /// The ioctl form is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` answers EBADF on Linux 7.2
     /// (ib_alloc_ucontext, uverbs_cmd.c). The async event file is made before any other object, since
     /// objects made without one have no events.
-    pub(crate) fn establish(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
+    pub(crate) fn establish(device: Device, transport: Box<dyn Transport>, devx: bool) -> Result<Self> {
         let driver = device.driver_id();
         let provider = device.provider();
-        let request = provider.context_request();
+        let request = provider.context_request(devx);
         let mut vectors = 0_u32;
         let mut response = AllocUcontextResp::new_zeroed();
         let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
@@ -85,6 +88,7 @@ impl Context {
             events,
             origin,
             mlx5,
+            devx,
             raw_packet_caps: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
@@ -138,6 +142,11 @@ impl Context {
     /// The device that was opened.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Whether it was opened with [`OpenOptions::devx`].
+    pub fn has_devx(&self) -> bool {
+        self.0.devx
     }
 
     /// Number of completion vectors; a completion queue names one of `0..completion_vectors()`.
