@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use uverbs_abi::ids;
+use uverbs_abi::mlx5::ids as mlx5;
 
 use crate::command::Command;
 use crate::context::Context;
@@ -22,6 +23,10 @@ pub(crate) enum Kind {
     Ah,
     Flow,
     Counters,
+    /// Of mlx5: which parts of a packet a flow looks at.
+    FlowMatcher,
+    /// Of mlx5: what a command to the firmware has made.
+    Devx,
 }
 
 /// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
@@ -36,9 +41,11 @@ struct Destroy {
     response: usize,
 }
 
-/// The attributes of a destroy method have the same ids in every object.
+/// The attributes of a destroy method have the same ids in every object; those of a driver's objects begin where
+/// its methods do.
 const HANDLE: u16 = 0;
 const RESPONSE: u16 = 1;
+const DRIVER: u16 = 0x1000;
 
 impl Kind {
     fn destroy(self) -> Destroy {
@@ -57,6 +64,10 @@ impl Kind {
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
+            Self::FlowMatcher => {
+                ("flow_matcher.destroy", mlx5::flow_matcher::OBJECT, mlx5::flow_matcher::method::DESTROY, 0)
+            }
+            Self::Devx => ("devx.destroy", mlx5::devx_obj::OBJECT, mlx5::devx_obj::method::DESTROY, 0),
         };
         Destroy { op, object, method, response }
     }
@@ -136,7 +147,7 @@ impl Object {
         let how = self.kind.destroy();
         let mut response = [0; 8];
         let mut command = Command::new(how.op, how.object, how.method);
-        command.handle(HANDLE, self.id);
+        command.handle(HANDLE + (how.method & DRIVER), self.id);
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }

@@ -42,7 +42,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (log_max_stride_sz_rq, 13), (log_min_stride_sz_rq, 4), (log_max_stride_sz_sq, 6), (log_min_stride_sz_sq, 6),
         (max_wqe_sz_sq, 1024), (max_wqe_sz_rq, 512),
         (uar_sz, 5), (log_pg_sz, 12), (num_of_uars_per_page, 1), (bf, 1), (log_bf_reg_size, 9),
-        (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff),
+        (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff), (log_max_flow_counter_bulk, 15),
         (log_max_vlan_list, 8), (log_max_current_uc_list, 5), (log_max_current_mc_list, 5), (log_max_l2_table, 10),
         (device_frequency_mhz, 156), (device_frequency_khz, 156_250),
     ]

@@ -70,5 +70,7 @@ fn run(device: &mut Device, opcode: u16, input: &[u8], output: &mut [u8]) -> Res
     if output.len() < command.output {
         return Err(Status::BadOutputLength);
     }
-    (command.run)(device, input, output)
+    device.objects.act_for(input.num(alloc_pd_in::uid) as u16)?;
+    let done = (command.run)(device, input, output);
+    device.objects.act_for(0).and(done)
 }

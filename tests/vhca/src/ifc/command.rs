@@ -229,6 +229,12 @@ layouts! {
     rst2init_qp_in {
         qpc: 0xc0 + 1856,
     }
+    create_uctx_out {
+        uid: 0x50 + 16,
+    }
+    destroy_uctx_in {
+        uid: 0x50 + 16,
+    }
     add_vxlan_udp_dport_in {
         vxlan_udp_port: 0x70 + 16,
     }
