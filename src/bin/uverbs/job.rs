@@ -2,11 +2,10 @@
 
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Counters, Error, Flow, FlowRule, MemoryRegion, Point,
-    ProtectionDomain, QueuePair, RawPacket, ReadCountersFlags, Reader, ReceiveRequest, Status,
+    ProtectionDomain, QueuePair, RawPacket, Reader, ReceiveRequest, Status,
 };
 
 use crate::Outcome;
-use crate::failure::Failure;
 use crate::target::Target;
 
 /// Frames that can wait to be looked at.
@@ -19,11 +18,11 @@ const BYTES: u32 = 1;
 /// Everything that counting takes, in the order that it is released in.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) reader: Reader,
+    reader: Reader,
     flow: Flow,
     counters: Counters,
     qp: QueuePair<RawPacket>,
-    memory: Option<MemoryRegion>,
+    memory: MemoryRegion,
     cq: CompletionQueue,
     pd: ProtectionDomain,
     /// The device file, closed last.
@@ -36,19 +35,9 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Puts a rule in force that counts; with `receive`, packets are received, else they are only counted.
-    pub(crate) fn start(
-        target: &Target,
-        port: u8,
-        rule: FlowRule,
-        flags: ReadCountersFlags,
-        receive: bool,
-    ) -> Outcome<Self> {
-        let ports = target.device.ports();
-        if u32::from(port) > ports {
-            let name = target.device.name();
-            return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
-        }
+    /// Puts a rule in force that counts, and receives what it takes.
+    pub(crate) fn start(target: &Target, port: u8, rule: FlowRule) -> Outcome<Self> {
+        target.check_port(port)?;
         let context = target.open()?;
         let pd = context.alloc_pd()?;
         let counters = context.create_counters()?;
@@ -56,14 +45,10 @@ impl Job {
         counters.attach(Point::Bytes, BYTES)?;
         let cq = context.create_cq(DEPTH)?;
         let mut qp = pd.raw_packet(&cq).send_depth(1).receive_depth(DEPTH).connect(port)?;
-        let mut memory = None;
-        if receive {
-            let region = pd.register(DEPTH as usize * SLOT, AccessFlags::LOCAL_WRITE)?;
-            post(&mut qp, &region, 0..u64::from(DEPTH))?;
-            memory = Some(region);
-        }
+        let memory = pd.register(DEPTH as usize * SLOT, AccessFlags::LOCAL_WRITE)?;
+        post(&mut qp, &memory, 0..u64::from(DEPTH))?;
         let flow = qp.create_flow(&rule.count(&counters))?;
-        let reader = flow.reader_with(flags)?;
+        let reader = flow.reader()?;
         let completions = Completion::batch();
         let (received, broken) = (0, None);
         Ok(Self {
@@ -83,7 +68,6 @@ impl Job {
 
     /// Takes the frames that have come in, and makes room for as many.
     pub(crate) fn drain(&mut self) -> Outcome {
-        let Some(memory) = &self.memory else { return Ok(()) };
         loop {
             let count = self.cq.poll(&mut self.completions);
             if count == 0 {
@@ -95,7 +79,7 @@ impl Job {
             let done = completions.iter().filter(|done| done.ok().is_ok()).map(|done| done.wr_id);
             self.received += done.clone().count() as u64;
             if self.broken.is_none() {
-                post(&mut self.qp, memory, done)?;
+                post(&mut self.qp, &self.memory, done)?;
             }
         }
     }
@@ -115,7 +99,7 @@ impl Job {
             told(flow.destroy()),
             told(counters.destroy()),
             told(qp.destroy()),
-            memory.map_or(Ok(()), |memory| told(memory.destroy())),
+            told(memory.destroy()),
             told(cq.destroy()),
             told(pd.destroy()),
         ];

@@ -49,6 +49,16 @@ impl Target {
         })
     }
 
+    /// Refuses a port that the device does not have.
+    pub(crate) fn check_port(&self, port: u8) -> Outcome {
+        let ports = self.device.ports();
+        if u32::from(port) <= ports {
+            return Ok(());
+        }
+        let name = self.device.name();
+        Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")))
+    }
+
     /// Who may open the device file.
     fn mode(&self) -> Option<String> {
         let path = self.device.node()?;

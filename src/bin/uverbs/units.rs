@@ -1,4 +1,4 @@
-//! Durations, rates and addresses, as people write them.
+//! Durations, rates, addresses and processors, as people write them.
 
 use std::fmt::{self, Display};
 use std::num::NonZeroU64;
@@ -68,6 +68,29 @@ pub(crate) fn mac(text: &str) -> Result<[u8; 6], String> {
     }
 }
 
+/// Numbers of processors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
+
+/// `0`, `2-5`, `0,2-3`: as in the kernel's lists of processors.
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+')).map(usize::from);
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => cpus.extend(first..=last),
+            _ => {
+                return Err(format!(
+                    "`{}` is no number of a CPU and no range such as 2-5",
+                    part.escape_debug()
+                ));
+            }
+        }
+    }
+    Ok(Cpus(cpus))
+}
+
 /// A rate with a unit: `480.0 kbit/s`.
 pub(crate) struct Scaled(pub(crate) f64, pub(crate) &'static str);
 
@@ -117,6 +140,14 @@ mod tests {
         for text in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:+1", "02:00:00:00:00:100"]
         {
             assert!(mac(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_listed() {
+        assert_eq!(cpus("0,2-4,3"), Ok(Cpus(vec![0, 2, 3, 4, 3])));
+        for text in ["", "a", "1-", "2-1", "+1", "1,,2", "70000"] {
+            assert!(cpus(text).is_err(), "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uverbs::{AnyRule, Eth, FlowRule, ReadCountersFlags};
+use uverbs::{AnyRule, Eth, FlowRule};
 
 use self::reading::Reading;
 use self::source::{Running, Source};
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let rule = args.rule(&target)?;
     let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
     let stop = Stop::on_signals()?;
-    let mut job = Job::start(&target, args.port, rule, ReadCountersFlags::empty(), true)?;
+    let mut job = Job::start(&target, args.port, rule)?;
     let running = match (source, target.soft) {
         (Some(source), Some(soft)) => Some(source.start(soft)?),
         _ => None,

@@ -1,0 +1,72 @@
+//! The ways to read.
+
+use serde::Serialize;
+
+/// How counters are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Mode {
+    /// Ask the device, with a command made anew each time.
+    Volatile,
+    /// Ask the device, with a command prepared once.
+    Prepared,
+    /// As prepared, telling the driver that cached values will do. Up to Linux 7.2 no driver has any.
+    DriverCached,
+    /// Each of the others that the device has.
+    All,
+}
+
+impl Mode {
+    /// What `all` stands for.
+    const EACH: [Self; 3] = [Self::Volatile, Self::Prepared, Self::DriverCached];
+
+    /// The modes that are meant, each once, and whether one may be left out that the device does not have.
+    pub(super) fn meant(modes: &[Self]) -> (Vec<Self>, bool) {
+        let all = modes.contains(&Self::All);
+        (Self::EACH.into_iter().filter(|mode| all || modes.contains(mode)).collect(), all)
+    }
+
+    /// The name, as on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Volatile => "volatile",
+            Self::Prepared => "prepared",
+            Self::DriverCached => "driver-cached",
+            Self::All => "all",
+        }
+    }
+
+    /// What is to be known of the mode's figures.
+    pub(super) fn remark(self) -> Option<&'static str> {
+        match self {
+            Self::DriverCached => {
+                Some("up to Linux 7.2 no driver has a cache: as prepared, and no age is known")
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn all_is_each_of_the_others_once() {
+        let others: Vec<_> =
+            Mode::value_variants().iter().copied().filter(|mode| *mode != Mode::All).collect();
+        assert_eq!(Mode::meant(&[Mode::All]), (others, true));
+        let (meant, lenient) = Mode::meant(&[Mode::Prepared, Mode::Volatile, Mode::Prepared]);
+        assert_eq!((meant, lenient), (vec![Mode::Volatile, Mode::Prepared], false));
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line_and_of_json() {
+        for mode in Mode::value_variants() {
+            assert_eq!(mode.to_possible_value().unwrap().get_name(), mode.name());
+            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! How far it is, on a terminal.
+
+use std::io::{self, IsTerminal};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar on standard error while it is a terminal; nothing else.
+#[derive(Debug)]
+pub(super) struct Progress {
+    bar: ProgressBar,
+    /// Samples of the settings before.
+    before: u64,
+    by_time: bool,
+}
+
+impl Progress {
+    /// For so many samples, or so many settings of which each has its time.
+    pub(super) fn new(samples: Option<u64>, settings: u64) -> Self {
+        let target = match io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr_with_hz(10),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(samples.unwrap_or(settings)), target);
+        let style = ProgressStyle::with_template("{wide_bar} {percent:>3} % {msg} {eta:>4}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Self { bar, before: 0, by_time: samples.is_none() }
+    }
+
+    /// What is measured now.
+    pub(super) fn begin(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// How many samples of it there are.
+    pub(super) fn show(&self, samples: u64) {
+        if !self.by_time {
+            self.bar.set_position(self.before + samples);
+        } else {
+            self.bar.tick();
+        }
+    }
+
+    /// It is done, with so many samples.
+    pub(super) fn end(&mut self, samples: u64) {
+        self.before += if self.by_time { 1 } else { samples };
+        self.bar.set_position(self.before);
+    }
+
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,242 @@
+//! What was measured, for people and for programs. The figures are those of perftest's latency tests.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::clock::Floor;
+use super::kind::Kind;
+use super::mode::Mode;
+use super::run::Result;
+use crate::Outcome;
+use crate::failure::Failure;
+
+/// What holds for all measurements of a run.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) device: String,
+    pub(super) driver: &'static str,
+    pub(super) kind: Kind,
+    pub(super) kernel: String,
+    pub(super) clock: String,
+    pub(super) floor: Floor,
+    pub(super) threads: u16,
+    pub(super) rate: Option<u64>,
+    pub(super) batch: u32,
+    pub(super) cpus: Vec<usize>,
+}
+
+impl About {
+    /// How reads were sent: `closed loop, 1 thread`.
+    pub(super) fn load(&self) -> String {
+        let pace = match self.rate {
+            Some(rate) => format!("open loop of {rate} samples/s"),
+            None => "closed loop".to_owned(),
+        };
+        let threads =
+            if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
+        let list = self.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let place = if self.cpus.is_empty() { String::new() } else { format!(" on CPU {list}") };
+        format!("{pace}, {threads}{place}")
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) mode: Mode,
+    pub(super) counters: u32,
+    pub(super) result: Result,
+}
+
+/// A row with everything that is to be known of it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    mode: Mode,
+    counters: u32,
+    threads: u16,
+    count: u64,
+    min_ns: u64,
+    typical_ns: u64,
+    mean_ns: f64,
+    stdev_ns: f64,
+    p99_ns: u64,
+    p999_ns: u64,
+    p9999_ns: u64,
+    max_ns: u64,
+    age_p50_ns: Option<u64>,
+    age_max_ns: Option<u64>,
+    floor_ns: u64,
+    refused_ns: u64,
+    clock_ns: u64,
+    clock: &'a str,
+    device: &'a str,
+    device_kind: Kind,
+    driver: &'static str,
+    kernel: &'a str,
+    note: Option<&'static str>,
+    #[serde(rename = "loop")]
+    pace: &'static str,
+    rate: Option<u64>,
+    late: u64,
+    unsent: u64,
+    batch: u32,
+    cpus: &'a [usize],
+    elapsed_ns: u64,
+    warmup: WarmUp,
+}
+
+#[derive(Debug, Serialize)]
+struct WarmUp {
+    count: u64,
+    typical_ns: u64,
+    max_ns: u64,
+}
+
+impl<'a> Line<'a> {
+    fn new(about: &'a About, row: &Row) -> Self {
+        let (measured, warm_up) = (&row.result.measured, &row.result.warm_up);
+        let (latency, age) = (&measured.latency, &measured.age);
+        let aged = age.count() > 0;
+        Self {
+            mode: row.mode,
+            counters: row.counters,
+            threads: about.threads,
+            count: latency.count(),
+            min_ns: latency.min(),
+            typical_ns: latency.quantile(0.5),
+            mean_ns: latency.mean(),
+            stdev_ns: latency.stdev(),
+            p99_ns: latency.quantile(0.99),
+            p999_ns: latency.quantile(0.999),
+            p9999_ns: latency.quantile(0.9999),
+            max_ns: latency.max(),
+            age_p50_ns: aged.then(|| age.quantile(0.5)),
+            age_max_ns: aged.then(|| age.max()),
+            floor_ns: about.floor.system_call,
+            refused_ns: about.floor.refused,
+            clock_ns: about.floor.clock,
+            clock: &about.clock,
+            device: &about.device,
+            device_kind: about.kind,
+            driver: about.driver,
+            kernel: &about.kernel,
+            note: about.kind.remark(),
+            pace: if about.rate.is_some() { "open" } else { "closed" },
+            rate: about.rate,
+            late: measured.late,
+            unsent: measured.unsent,
+            batch: about.batch,
+            cpus: &about.cpus,
+            elapsed_ns: measured.elapsed,
+            warmup: WarmUp {
+                count: warm_up.latency.count(),
+                typical_ns: warm_up.latency.quantile(0.5),
+                max_ns: warm_up.latency.max(),
+            },
+        }
+    }
+}
+
+/// One JSON object a line.
+pub(super) fn json(about: &About, rows: &[Row]) -> Outcome<String> {
+    let line = |row| serde_json::to_string(&Line::new(about, row)).map(|line| line + "\n");
+    rows.iter()
+        .map(line)
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|error| Failure::Other(error.to_string()))
+}
+
+/// The names of the columns, after perftest's.
+const COLUMNS: [&str; 12] = [
+    "mode",
+    "#counters",
+    "#samples",
+    "t_min",
+    "t_max",
+    "t_typical",
+    "t_avg",
+    "t_stdev",
+    "99%",
+    "99.9%",
+    "99.99%",
+    "#warm-up",
+];
+
+/// A table, and what it must be read with.
+pub(super) fn table(about: &About, rows: &[Row]) -> String {
+    let About { device, driver, kernel, clock, floor, .. } = about;
+    let note = about.kind.remark().map(|note| format!("; {note}")).unwrap_or_default();
+    let batch = if about.batch == 1 { String::new() } else { format!(", means of {} reads", about.batch) };
+    let mut text = format!(
+        "device   {device}, driver {driver}{note}
+kernel   {kernel}
+clock    {clock}; two looks cost {} ns, contained in each sample
+floor    {} ns a system call that does nothing, {} ns a command refused on the same file
+load     {}{batch}; each sample reads all counters once
+
+",
+        floor.clock,
+        floor.system_call,
+        floor.refused,
+        about.load(),
+    );
+    let cells: Vec<_> = rows.iter().map(|row| cells(&Line::new(about, row))).collect();
+    let head = COLUMNS.map(|name| {
+        if name.starts_with("t_") || name.ends_with('%') { format!("{name}[ns]") } else { name.to_owned() }
+    });
+    let width = |column: usize| {
+        let all = cells.iter().chain([&head]);
+        all.filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0)
+    };
+    for row in [&head].into_iter().chain(&cells) {
+        let line = row.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("{cell:<0$}", width(column)),
+            _ => format!("{cell:>0$}", width(column)),
+        });
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}", line.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    remarks(&mut text, about, rows);
+    text
+}
+
+fn cells(line: &Line<'_>) -> [String; 12] {
+    [
+        line.mode.name().to_owned(),
+        line.counters.to_string(),
+        line.count.to_string(),
+        line.min_ns.to_string(),
+        line.max_ns.to_string(),
+        line.typical_ns.to_string(),
+        format!("{:.1}", line.mean_ns),
+        format!("{:.1}", line.stdev_ns),
+        line.p99_ns.to_string(),
+        line.p999_ns.to_string(),
+        line.p9999_ns.to_string(),
+        line.warmup.count.to_string(),
+    ]
+}
+
+/// What is to be known of single rows.
+fn remarks(text: &mut String, about: &About, rows: &[Row]) {
+    let mut seen = Vec::new();
+    for row in rows {
+        let line = Line::new(about, row);
+        let name = format!("{}, {} counters", row.mode.name(), row.counters);
+        if let (Some(half), Some(max)) = (line.age_p50_ns, line.age_max_ns) {
+            let _ = writeln!(
+                text,
+                "age      {name}: half of what was read was up to {half} ns old, all of it {max} ns"
+            );
+        }
+        if about.rate.is_some() {
+            let (late, unsent) = (line.late, line.unsent);
+            let _ = writeln!(text, "on time  {name}: {late} sent late, {unsent} not sent before the end");
+        }
+        if let Some(remark) = row.mode.remark().filter(|_| !seen.contains(&row.mode)) {
+            let _ = writeln!(text, "note     {}: {remark}", row.mode.name());
+            seen.push(row.mode);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What reading takes: counters, each with two points and a flow that counts into it.
+
+use std::hint::black_box;
+
+use uverbs::{
+    CompletionQueue, Context, Counters, Eth, Flow, FlowRule, Point, ProtectionDomain, QueuePair, RawPacket,
+    ReadCountersFlags, Reader,
+};
+
+use super::clock::Monotonic;
+use super::mode::Mode;
+use super::pace::{Measured, Plan, Watched, measure};
+use crate::Outcome;
+use crate::job::told;
+use crate::target::Target;
+
+/// Points of each counters object.
+const POINTS: usize = 2;
+
+/// Counters and their flows, in the order that they are released in.
+#[derive(Debug)]
+pub(super) struct Rig {
+    flows: Vec<Flow>,
+    counters: Vec<Counters>,
+    qp: QueuePair<RawPacket>,
+    cq: CompletionQueue,
+    pd: ProtectionDomain,
+    pub(super) context: Context,
+}
+
+impl Rig {
+    /// A rig with one counters object.
+    pub(super) fn new(target: &Target, port: u8) -> Outcome<Self> {
+        target.check_port(port)?;
+        let context = target.open()?;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(1)?;
+        let qp = pd.raw_packet(&cq).send_depth(1).receive_depth(1).connect(port)?;
+        let mut rig = Self { flows: Vec::new(), counters: Vec::new(), qp, cq, pd, context };
+        rig.grow(port, 1)?;
+        Ok(rig)
+    }
+
+    /// Makes so many counters objects, those that are there included. The rules are for addresses that nobody has, so
+    /// they take nothing away from anybody.
+    pub(super) fn grow(&mut self, port: u8, count: u32) -> Outcome {
+        for number in self.counters.len() as u32..count {
+            let counters = self.context.create_counters()?;
+            counters.attach(Point::Packets, 0)?;
+            counters.attach(Point::Bytes, 1)?;
+            let [a, b, c, d] = number.to_be_bytes();
+            let rule = FlowRule::normal(port).eth(Eth::any().dst([0x02, 0xfe, a, b, c, d]));
+            self.flows.push(self.qp.create_flow(&rule.count(&counters))?);
+            self.counters.push(counters);
+        }
+        Ok(())
+    }
+
+    /// Prepares one thread's reads of the first `count` counters objects.
+    pub(super) fn reads(&self, mode: Mode, count: u32) -> Outcome<Reads<'_>> {
+        let count = count as usize;
+        let flows = self.flows.iter().take(count);
+        let readers = |flags| flows.map(|flow| flow.reader_with(flags)).collect::<uverbs::Result<_>>();
+        Ok(match mode {
+            Mode::Volatile | Mode::All => Reads::Volatile(self.counters.get(..count).unwrap_or_default()),
+            Mode::Prepared => Reads::Prepared(readers(ReadCountersFlags::empty())?),
+            Mode::DriverCached => Reads::Prepared(readers(ReadCountersFlags::PREFER_CACHED)?),
+        })
+    }
+
+    /// Releases everything. All is tried; the first error is told.
+    pub(super) fn release(self) -> uverbs::Result<()> {
+        let Self { flows, counters, qp, cq, pd, context: _context } = self;
+        let flows = flows.into_iter().map(|flow| told(flow.destroy())).collect::<Vec<_>>();
+        let counters = counters.into_iter().map(|counters| told(counters.destroy())).collect::<Vec<_>>();
+        let rest = [told(qp.destroy()), told(cq.destroy()), told(pd.destroy())];
+        flows.into_iter().chain(counters).chain(rest).collect()
+    }
+}
+
+/// One thread's reads: of all counters, one after the other.
+#[derive(Debug)]
+pub(super) enum Reads<'a> {
+    Volatile(&'a [Counters]),
+    Prepared(Vec<Reader>),
+}
+
+impl Reads<'_> {
+    pub(super) fn measure(
+        &mut self,
+        clock: &Monotonic,
+        plan: &Plan,
+        watched: &Watched<'_>,
+    ) -> Outcome<Measured> {
+        match self {
+            Self::Volatile(all) => {
+                let mut values = [0; POINTS];
+                measure(clock, plan, watched, || {
+                    for counters in *all {
+                        counters.read(black_box(&mut values))?;
+                    }
+                    Ok(None)
+                })
+            }
+            Self::Prepared(readers) => measure(clock, plan, watched, || {
+                for reader in &mut *readers {
+                    black_box(reader.read()?);
+                }
+                Ok(None)
+            }),
+        }
+    }
+}

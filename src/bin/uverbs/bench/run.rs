@@ -1,0 +1,154 @@
+//! One measurement: threads that warm up, begin together, and add up.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::clock::Monotonic;
+use super::pace::{Limit, Measured, Pace, Plan, Watched};
+use super::progress::Progress;
+use super::rig::Reads;
+use crate::Outcome;
+use crate::failure::{self, Failure};
+use crate::stop::Stop;
+
+/// Between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How all threads measure.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// Samples of all threads a second, for an open loop.
+    pub(super) rate: Option<u64>,
+    pub(super) limit: Limit,
+    /// None for what is usual before such a limit.
+    pub(super) warm_up: Option<u64>,
+    pub(super) batch: u32,
+    /// Where threads run, in turn; anywhere if it is empty.
+    pub(super) cpus: Vec<usize>,
+}
+
+impl Setting {
+    /// What one of `threads` does. The intended times of all of them are spread evenly.
+    fn plan(&self, thread: u64, threads: u64) -> Plan {
+        let pace = self.rate.map_or(Pace::Closed, |rate| Pace::Open {
+            interval: (1_000_000_000 * threads / rate).max(1),
+            first: 1_000_000_000 * thread / rate,
+        });
+        let limit = match self.limit {
+            Limit::Samples(all) => Limit::Samples(all / threads + u64::from(thread < all % threads)),
+            time @ Limit::Time(_) => time,
+        };
+        Plan { pace, limit, batch: self.batch }
+    }
+}
+
+/// What was measured, the warm-up apart.
+#[derive(Clone, Debug)]
+pub(super) struct Result {
+    pub(super) warm_up: Measured,
+    pub(super) measured: Measured,
+}
+
+/// Has each of `reads` measured by a thread of its own.
+pub(super) fn run(
+    reads: Vec<Reads<'_>>,
+    setting: &Setting,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> Outcome<Result> {
+    let threads = reads.len();
+    let barrier = Barrier::new(threads);
+    let counts: Vec<AtomicU64> = reads.iter().map(|_| AtomicU64::new(0)).collect();
+    let done = AtomicU64::new(0);
+    let results = thread::scope(|scope| {
+        let mut running = Vec::with_capacity(threads);
+        for (number, (mut reads, samples)) in reads.into_iter().zip(&counts).enumerate() {
+            let (barrier, done) = (&barrier, &done);
+            let cpu = setting.cpus.get(number % setting.cpus.len().max(1)).copied();
+            let plan = setting.plan(number as u64, threads as u64);
+            running.push(scope.spawn(move || {
+                let result = one(&mut reads, &plan, setting, cpu, stop, barrier, samples);
+                done.fetch_add(1, Ordering::Release);
+                result
+            }));
+        }
+        while done.load(Ordering::Acquire) < threads as u64 {
+            thread::sleep(LOOK);
+            progress.show(counts.iter().map(|count| count.load(Ordering::Relaxed)).sum());
+        }
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|_| Err(panicked()))).collect::<Vec<_>>()
+    });
+    let mut sum = Result { warm_up: Measured::new()?, measured: Measured::new()? };
+    failure::first(results.into_iter().map(|result| {
+        let result = result?;
+        sum.warm_up.add(&result.warm_up)?;
+        sum.measured.add(&result.measured)
+    }))?;
+    Ok(sum)
+}
+
+fn panicked() -> Failure {
+    Failure::Other("a measuring thread broke".to_owned())
+}
+
+/// One thread's part.
+fn one(
+    reads: &mut Reads<'_>,
+    plan: &Plan,
+    setting: &Setting,
+    cpu: Option<usize>,
+    stop: &Stop,
+    barrier: &Barrier,
+    samples: &AtomicU64,
+) -> Outcome<Result> {
+    let pinned = cpu.map_or(Ok(()), pin);
+    let clock = Monotonic::new();
+    let warm_up = setting.warm_up.map_or_else(|| setting.limit.warm_up(), Limit::Samples);
+    let warm_up = Plan { pace: Pace::Closed, limit: warm_up, batch: 1 };
+    let watched = Watched { stop: Some(stop.flag()), samples: None };
+    let warm_up = pinned.and_then(|()| reads.measure(&clock, &warm_up, &watched));
+    // Whoever failed must not keep the others waiting.
+    barrier.wait();
+    let warm_up = warm_up?;
+    let watched = Watched { samples: Some(samples), ..watched };
+    let measured = reads.measure(&clock, plan, &watched)?;
+    Ok(Result { warm_up, measured })
+}
+
+/// Keeps the calling thread on one processor.
+pub(super) fn pin(cpu: usize) -> Outcome {
+    let mut set = CpuSet::new();
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|errno| Failure::Usage(format!("--cpu: this process may not run on CPU {cpu} ({errno})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(rate: Option<u64>, limit: Limit) -> Setting {
+        Setting { rate, limit, warm_up: None, batch: 1, cpus: Vec::new() }
+    }
+
+    #[test]
+    fn threads_share_the_samples() {
+        let setting = setting(None, Limit::Samples(10));
+        let parts: Vec<_> = (0..3).map(|thread| setting.plan(thread, 3).limit).collect();
+        assert_eq!(parts, [4, 3, 3].map(Limit::Samples));
+    }
+
+    #[test]
+    fn threads_share_the_rate() {
+        let setting = setting(Some(1000), Limit::Time(1));
+        let paces: Vec<_> = (0..2).map(|thread| setting.plan(thread, 2).pace).collect();
+        let pace = |first| Pace::Open { interval: 2_000_000, first };
+        assert_eq!(paces, [pace(0), pace(1_000_000)]);
+    }
+}
