@@ -28,6 +28,10 @@ pub(crate) trait Source: fmt::Debug + Send {
     fn refresh(&mut self, at: Moment) -> Result<()>;
 }
 
+/// What a publication without values says of its moment.
+pub(super) const NONE: u64 = 0;
+const NOTHING: Entry = Entry { ticks: NEVER, ns: NONE };
+
 /// What readers of a snapshot look at.
 #[derive(Debug)]
 pub(crate) struct Cell {
@@ -51,7 +55,7 @@ pub(crate) struct Publisher(Arc<Cell>);
 impl Publisher {
     /// Of a snapshot of `len` values.
     pub(crate) fn new(context: &Context, len: usize) -> Self {
-        let latch = Latch::new(len, Entry { ticks: NEVER, ns: 0 });
+        let latch = Latch::new(len, NOTHING);
         let (origin, rate) = (context.origin(), Rate::of_counter());
         Self(Arc::new(Cell { latch, origin, rate, ended: AtomicBool::new(false) }))
     }
@@ -71,7 +75,7 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
         // What is published last is never young, so that the fresh path need not ask for the end.
-        self.0.latch.publish(Entry { ticks: NEVER, ns: 0 }, &[]);
+        self.0.latch.publish(NOTHING, &[]);
     }
 }
 
