@@ -20,7 +20,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::mlx5::Mlx5;
 pub use self::open::OpenOptions;
-use self::origin::Origin;
+pub(crate) use self::origin::Origin;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead, READ_OP};
 use crate::device::Device;
@@ -106,10 +106,15 @@ impl Context {
         self.0.origin.is_here()
     }
 
+    /// The process that opened the device.
+    pub(crate) fn origin(&self) -> Origin {
+        self.0.origin
+    }
+
     /// Refuses `op` in a child that `fork` made.
     #[inline]
     pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
-        if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
+        self.0.origin.check(op)
     }
 
     /// Reads counters into `values`, of which there are 8191 at most.
@@ -175,14 +180,6 @@ impl Context {
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.query_port(1), Err(error) if error.kind() == ErrorKind::Disassociated)
     }
-}
-
-/// The error in a child that `fork` made.
-#[cold]
-#[inline(never)]
-fn elsewhere(op: &'static str) -> Error {
-    let hint = "this process was forked from the one that opened the device; open it again here";
-    Error::refused(op, Errno::EIO, hint)
 }
 
 /// Sends one command to `driver`'s device.

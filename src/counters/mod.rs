@@ -7,9 +7,13 @@
 //! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its
 //! check passes before the driver is ready, and the driver then follows a null pointer (seen on Linux 6.1
 //! and 7.2). So the two are kept apart here. [`Counters::read`] takes a shared guard that only those two
-//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive.
+//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
+//! keeps none: the last unbind waits for its read of the device to end, and ends it.
 
+mod latch;
 mod reader;
+pub(crate) mod refresh;
+mod snapshot;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -19,6 +23,7 @@ use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::reader::Reader;
+pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -115,10 +120,17 @@ struct Binding {
     allocated: bool,
     /// Whether the device had no counter at the first bind; the kernel's object is damaged then.
     damaged: bool,
+    /// The cache, once asked for, until the last flow goes.
+    snapshot: Option<Snapshot>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Still there when a flow could not be destroyed.
+        let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(snapshot) = binding.snapshot.take() {
+            snapshot.end();
+        }
         if self.is_untouchable() {
             self.object.abandon();
         }
@@ -289,7 +301,11 @@ impl Counters {
         let mut binding = self.binding();
         if binding.flows == 1 {
             let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
-            destroy()?;
+            match &binding.snapshot {
+                Some(snapshot) => snapshot.refresher().end_with(destroy)?,
+                None => destroy()?,
+            }
+            binding.snapshot = None;
             *slots = None;
         } else {
             destroy()?;

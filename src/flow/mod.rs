@@ -23,7 +23,7 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, Point, Reader};
+use crate::counters::{Counters, Point, Reader, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::provider::Provider;
@@ -238,9 +238,22 @@ impl Flow {
     /// # Errors
     /// As [`Flow::reader`].
     pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
+        Ok(Reader::new(self.counted()?, self.0.clone(), flags))
+    }
+
+    /// The cache of the flow's counters, which all flows that count into them share: see [`Counters::snapshot`].
+    ///
+    /// Unlike a [`Reader`] it does not keep the flow.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when the flow counts into none.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.counted()?.snapshot()
+    }
+
+    fn counted(&self) -> Result<&Counters> {
         let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
-        let counters = self.counters().ok_or_else(none)?;
-        Ok(Reader::new(counters, self.0.clone(), flags))
+        self.counters().ok_or_else(none)
     }
 
     /// Ends the flow and says how that went.

@@ -1,0 +1,415 @@
+//! Values of counters that are kept in user space, with their age.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::latch::Values;
+use super::refresh::{Cell, NONE, Publisher, Refresher, Source};
+use super::{Counters, check_slots};
+use crate::clock::{self, Clock, Moment};
+use crate::command::{CountersRead, READ_OP};
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// The cache of one counters object: all its values, of one read of the device, and when that was.
+///
+/// A read that finds values young enough costs some 30 instructions: no system call, no lock, no allocation.
+/// Else the device is asked, by one thread for all who wait. Any number of threads may read at once, and none of them
+/// holds up another, nor whoever refreshes: a read of their own that found them too old, or a [`Sampler`](crate::Sampler).
+///
+/// What is promised:
+/// - the values of one read belong together: they are those of one read of the device;
+/// - nothing goes back: no later read has an older [epoch](Stamp::epoch);
+/// - an age is never less than it is told to be, but for one part in 500 and a microsecond: it counts from the
+///   moment before the device was asked. Like `CLOCK_MONOTONIC` it leaves out the time that the machine slept;
+/// - `max_age` alone decides. When the device cannot be read, the error is kept ([`Snapshot::last_error`]), and the values grow
+///   old: they go to whoever still takes values of that age, and whoever does not gets the error of a try of its own;
+/// - when the last flow that counts has gone, or the device has, every read says so, and so it does in a child of `fork`.
+///   A snapshot keeps neither flow nor counters alive.
+///
+/// Cheap to clone; clones are the same snapshot.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use uverbs::{FlowRule, Point, SoftDevice};
+/// # fn main() -> uverbs::Result<()> {
+/// # let device = SoftDevice::default();
+/// # let context = device.open()?;
+/// # let cq = context.create_cq(16)?;
+/// # let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+/// # let counters = context.create_counters()?;
+/// # counters.attach(Point::Packets, 0)?;
+/// # counters.attach(Point::Bytes, 1)?;
+/// let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+/// let snapshot = counters.snapshot()?;
+/// device.inject(&[0; 60]);
+/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // asks the device, as nothing has been read yet
+/// assert_eq!(*seen, [1, 60]);
+///
+/// device.inject(&[0; 60]);
+/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // does not
+/// assert_eq!((*seen, seen.stamp().epoch()), ([1, 60], 1));
+/// assert!(seen.age() < Duration::from_secs(60));
+/// let seen = snapshot.read_cached::<2>(Duration::ZERO)?; // nothing is young enough: asks
+/// assert_eq!((*seen, seen.stamp().epoch()), ([2, 120], 2));
+///
+/// drop(flow);
+/// assert!(snapshot.read_cached::<2>(Duration::from_secs(60)).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    cell: Arc<Cell>,
+    refresher: Arc<Refresher>,
+}
+
+/// Which read of the device values are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    epoch: u64,
+    taken_ns: u64,
+}
+
+impl Stamp {
+    /// The number of the read: 1 for the first, and one more each time.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The moment before the device was asked, in nanoseconds of `CLOCK_MONOTONIC`; or of the caller's clock, after
+    /// [`Snapshot::read_at`].
+    #[inline]
+    pub fn taken_ns(&self) -> u64 {
+        self.taken_ns
+    }
+
+    /// How old the values are at `now_ns` of the same clock.
+    #[inline]
+    pub fn age_at(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns.saturating_sub(self.taken_ns))
+    }
+}
+
+/// Which read of the device values are of, and how old they were when they were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    stamp: Stamp,
+    age_ns: u64,
+}
+
+impl Seen {
+    /// Which read of the device they are of.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// How old they were. That is less than `max_age`, or as long as the device took if it was asked.
+    #[inline]
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(self.age_ns)
+    }
+
+    /// The same in nanoseconds, for hot loops.
+    #[inline]
+    pub fn age_ns(&self) -> u64 {
+        self.age_ns
+    }
+}
+
+/// Values of one read of the device, and how old they were when they were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached<const N: usize> {
+    values: [u64; N],
+    seen: Seen,
+}
+
+impl<const N: usize> Cached<N> {
+    /// The values, by index; zero where there is no point.
+    #[inline]
+    pub fn values(&self) -> [u64; N] {
+        self.values
+    }
+
+    /// Which read of the device they are of.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        self.seen.stamp
+    }
+
+    /// How old they were; see [`Seen::age`].
+    #[inline]
+    pub fn age(&self) -> Duration {
+        self.seen.age()
+    }
+
+    /// The same in nanoseconds, for hot loops.
+    #[inline]
+    pub fn age_ns(&self) -> u64 {
+        self.seen.age_ns
+    }
+}
+
+impl<const N: usize> Deref for Cached<N> {
+    type Target = [u64; N];
+
+    #[inline]
+    fn deref(&self) -> &[u64; N] {
+        &self.values
+    }
+}
+
+/// Reads one counters object.
+#[derive(Debug)]
+struct Single {
+    command: CountersRead,
+    values: Box<[u64]>,
+    context: Context,
+    publisher: Publisher,
+}
+
+impl Source for Single {
+    fn refresh(&mut self, at: Moment) -> Result<()> {
+        self.context.read_counters(&mut self.command, &mut self.values)?;
+        self.publisher.publish(at, &self.values);
+        Ok(())
+    }
+}
+
+impl Counters {
+    /// The cache of these counters: the same one for all who ask while flows count into them.
+    ///
+    /// No command is sent before its first read.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) while no flow uses the counters.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let mut binding = self.binding();
+        let needed = self.needed();
+        if needed == 0 {
+            return Err(Error::refused(READ_OP, Errno::EINVAL, "no flow uses these counters yet"));
+        }
+        let snapshot = binding.snapshot.get_or_insert_with(|| {
+            let context = self.context().clone();
+            let publisher = Publisher::new(&context, needed);
+            let cell = publisher.cell();
+            let source = Single {
+                command: CountersRead::new(context.driver_id(), self.id(), 0),
+                values: vec![0; needed].into(),
+                publisher,
+                context: context.clone(),
+            };
+            Snapshot::new(cell, Arc::new(Refresher::new(&context, Box::new(source))))
+        });
+        Ok(snapshot.clone())
+    }
+}
+
+impl Snapshot {
+    /// The reading end of a publisher, refreshed by whoever owns that one.
+    pub(crate) fn new(cell: Arc<Cell>, refresher: Arc<Refresher>) -> Self {
+        Self { cell, refresher }
+    }
+
+    /// No values come any more.
+    pub(super) fn end(&self) {
+        // Nothing is destroyed, so nothing fails.
+        self.refresher.end_with(|| Ok(())).unwrap_or_default();
+    }
+
+    pub(super) fn refresher(&self) -> &Arc<Refresher> {
+        &self.refresher
+    }
+
+    /// How many values there are: one more than the highest index that has a point.
+    #[allow(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.cell.latch.len()
+    }
+
+    /// The values, if they are younger than `max_age`; else they are read from the device first.
+    ///
+    /// Zero asks the device each time, as [`Counters::read`] does, but threads that come together share one command.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the last flow that counts has gone, and when `N` has no room for
+    /// the highest index; [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and in a child of `fork`;
+    /// and those of the device's firmware.
+    #[inline]
+    pub fn read_cached<const N: usize>(&self, max_age: Duration) -> Result<Cached<N>> {
+        let limit = clock::nanoseconds(max_age);
+        match self.young(limit, |all| all.array()) {
+            Some((seen, values)) => Ok(Cached { values, seen }),
+            None => self.read_slowly(Clock::Monotonic, limit),
+        }
+    }
+
+    /// The same into a slice; what it has room for beyond the highest index is zero. After an error its values mean nothing.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_cached`].
+    #[inline]
+    pub fn read_cached_into(&self, max_age: Duration, values: &mut [u64]) -> Result<Seen> {
+        let limit = clock::nanoseconds(max_age);
+        match self.young(limit, |all| all.copy(values)) {
+            Some((seen, ())) => Ok(seen),
+            None => self.read_slowly_into(Clock::Monotonic, limit, values),
+        }
+    }
+
+    /// The same by the caller's own clock, which is at `now_ns`: `CLOCK_MONOTONIC`, if it is not the only one that this snapshot is
+    /// ever read and sampled by. Values that were taken later are of age zero.
+    ///
+    /// For loops that look at the time anyway, and for tests.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_cached`].
+    #[inline]
+    pub fn read_at<const N: usize>(&self, now_ns: u64, max_age: Duration) -> Result<Cached<N>> {
+        let limit = clock::nanoseconds(max_age);
+        match self.young_at(now_ns, limit, |all| all.array()) {
+            Some((seen, values)) => Ok(Cached { values, seen }),
+            None => self.read_slowly(Clock::At(now_ns), limit),
+        }
+    }
+
+    /// The same into a slice.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_cached`].
+    #[inline]
+    pub fn read_at_into(&self, now_ns: u64, max_age: Duration, values: &mut [u64]) -> Result<Seen> {
+        let limit = clock::nanoseconds(max_age);
+        match self.young_at(now_ns, limit, |all| all.copy(values)) {
+            Some((seen, ())) => Ok(seen),
+            None => self.read_slowly_into(Clock::At(now_ns), limit, values),
+        }
+    }
+
+    /// The values that were read last, whatever their age: no clock is looked at, and the device never asked.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) when nothing has been read yet, and those of [`Snapshot::read_cached`] but for the
+    /// firmware's.
+    #[inline]
+    pub fn latest<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
+        match self.published(|all| all.array()) {
+            Some((stamp, _, values)) if stamp.taken_ns != NONE => Ok((values, stamp)),
+            _ => self.latest_slowly(),
+        }
+    }
+
+    /// The same into a slice; what it has room for beyond the highest index is zero.
+    ///
+    /// # Errors
+    /// As [`Snapshot::latest`].
+    pub fn latest_into(&self, values: &mut [u64]) -> Result<Stamp> {
+        self.newest(values)?.ok_or_else(nothing_yet)
+    }
+
+    /// What was published last, and its moment by the CPU's counter; none in a child of `fork`, when publications
+    /// overtake the look, and when `take` wants none of it.
+    #[inline]
+    fn published<T>(&self, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Stamp, u64, T)> {
+        if !self.cell.origin.is_here() {
+            return None;
+        }
+        let (epoch, entry, taken) = self.cell.latch.try_read(take)?;
+        Some((Stamp { epoch, taken_ns: entry.ns }, entry.ticks, taken))
+    }
+
+    /// What is younger than `limit` by the CPU's counter.
+    #[inline]
+    fn young<T>(&self, limit: u64, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Seen, T)> {
+        let (stamp, ticks, taken) = self.published(take)?;
+        let age_ns = self.cell.rate.younger_than(limit, ticks)?;
+        Some((Seen { stamp, age_ns }, taken))
+    }
+
+    /// What is younger than `limit` at `now_ns`.
+    #[inline]
+    fn young_at<T>(
+        &self,
+        now_ns: u64,
+        limit: u64,
+        take: impl FnOnce(Values<'_>) -> Option<T>,
+    ) -> Option<(Seen, T)> {
+        let (stamp, _, taken) = self.published(take)?;
+        let age_ns = now_ns.saturating_sub(stamp.taken_ns);
+        (stamp.taken_ns != NONE && age_ns < limit).then_some((Seen { stamp, age_ns }, taken))
+    }
+
+    /// Asks the device now, unless another thread has begun to do so since the call.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_cached`].
+    pub fn refresh(&self) -> Result<()> {
+        self.refresher.refresh(Clock::Monotonic, || false)
+    }
+
+    /// Why the device could not be read the last time that it was asked; none if it could. The snapshot goes on.
+    pub fn last_error(&self) -> Option<Error> {
+        self.refresher.failure()
+    }
+
+    /// Whether no values will come any more: the last flow that counts has gone, or the device.
+    pub fn has_ended(&self) -> bool {
+        self.cell.has_ended()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly<const N: usize>(&self, clock: Clock, limit: u64) -> Result<Cached<N>> {
+        let mut values = [0; N];
+        let seen = self.read_slowly_into(clock, limit, &mut values)?;
+        Ok(Cached { values, seen })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn latest_slowly<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
+        let mut values = [0; N];
+        let stamp = self.latest_into(&mut values)?;
+        Ok((values, stamp))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slowly_into(&self, clock: Clock, limit: u64, values: &mut [u64]) -> Result<Seen> {
+        let aged = |stamp: Stamp| Seen { stamp, age_ns: clock.ns().saturating_sub(stamp.taken_ns) };
+        let is_young = |seen: &Seen| seen.age_ns < limit;
+        if let Some(seen) = self.newest(values)?.map(aged).filter(is_young) {
+            return Ok(seen);
+        }
+        let is_enough = || matches!(self.newest(values), Ok(Some(stamp)) if is_young(&aged(stamp)));
+        self.refresher.refresh(clock, is_enough)?;
+        self.newest(values)?.map(aged).ok_or_else(nothing_yet)
+    }
+
+    /// The newest publication, if there is one.
+    fn newest(&self, values: &mut [u64]) -> Result<Option<Stamp>> {
+        self.cell.origin.check(READ_OP)?;
+        check_slots(READ_OP, values.len(), self.len())?;
+        let (values, rest) = values.split_at_mut(self.len());
+        rest.fill(0);
+        let (epoch, entry) = loop {
+            if let Some((epoch, entry, ())) = self.cell.latch.try_read(|all| all.copy(values)) {
+                break (epoch, entry);
+            }
+            std::hint::spin_loop();
+        };
+        if self.has_ended() {
+            return Err(self.refresher.why_it_ended());
+        }
+        Ok((epoch > 0).then_some(Stamp { epoch, taken_ns: entry.ns }))
+    }
+}
+
+fn nothing_yet() -> Error {
+    Error::refused(READ_OP, Errno::ENODATA, "nothing has been read yet")
+}
