@@ -86,6 +86,9 @@ struct Entry {
     owner: u16,
 }
 
+/// The context that the driver names for what all contexts may use (`MLX5_SHARED_RESOURCE_UID`): as good as none here.
+const SHARED: u16 = 0xffff;
+
 /// All objects, with what they use.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
@@ -107,10 +110,10 @@ impl Objects {
     /// `BadResource` when there is no such context.
     pub(crate) fn act_for(&mut self, user: u16) -> Result<(), Status> {
         self.user = 0;
-        if user != 0 {
+        if user != 0 && user != SHARED {
             self.expect(Handle(Kind::Uctx, user.into()))?;
+            self.user = user;
         }
-        self.user = user;
         Ok(())
     }
 
@@ -316,6 +319,7 @@ mod tests {
     fn what_a_user_context_has_made_is_its_own() {
         let mut objects = Objects::default();
         assert_eq!(objects.act_for(1), Err(Status::BadResource));
+        objects.act_for(SHARED).unwrap();
         let shared = Handle(Kind::Eq, objects.create(Kind::Eq, vec![]).unwrap().into());
         let [one, two] = [(); 2].map(|()| objects.create(Kind::Uctx, vec![]).unwrap() as u16);
         objects.act_for(one).unwrap();
