@@ -1,5 +1,7 @@
 //! A kernel object: the handle and the one destroying `Drop`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use nix::errno::Errno;
 use uverbs_abi::ids;
 use uverbs_abi::mlx5::ids as mlx5;
@@ -86,19 +88,33 @@ pub(crate) struct Object {
     live: bool,
     /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
     /// memory is leaked on purpose.
-    memory: Option<Box<Mapping>>,
+    memory: Mutex<Vec<Mapping>>,
 }
 
 impl Object {
     /// Takes charge of a handle that the kernel has just made.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
-        Self { context: context.clone(), kind, id, live: true, memory: None }
+        Self { context: context.clone(), kind, id, live: true, memory: Mutex::default() }
     }
 
     /// The same, and keeps the memory that the device may write to as long as the object exists.
-    pub(crate) fn holding(mut self, memory: Option<&Mapping>) -> Self {
-        self.memory = memory.cloned().map(Box::new);
+    pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
+        memory.into_iter().for_each(|memory| self.hold(memory));
         self
+    }
+
+    /// Keeps this memory too.
+    pub(crate) fn hold(&self, memory: &Mapping) {
+        self.held().push(memory.clone());
+    }
+
+    /// The device does not write to this memory any more.
+    pub(crate) fn let_go(&self, memory: &Mapping) {
+        self.held().retain(|held| held.address() != memory.address());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -153,7 +169,7 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live = false;
-        self.memory = None;
+        self.held().clear();
         Ok(())
     }
 }
@@ -168,7 +184,7 @@ impl Drop for Object {
             drop(error);
         }
         // Still there: the kernel has not said that the object is gone.
-        std::mem::forget(self.memory.take());
+        std::mem::forget(std::mem::take(&mut *self.held()));
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod completions;
 mod receives;
+mod ring;
 mod sends;
 mod shape;
 #[cfg(test)]

@@ -32,7 +32,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (port_type, 1), (num_ports, 1), (cqe_version, 1), (nic_flow_table, 1), (eth_net_offloads, 1),
         // Without it a memory region is registered by a work request on a queue pair.
         (umr_modify_entity_size_disabled, 1),
-        (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_moderation, 1), (end_pad, 1),
+        (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_resize, 1), (cq_moderation, 1), (end_pad, 1),
         (log_max_qp_sz, 15), (log_max_qp, 16), (log_max_ra_req_qp, 4), (log_max_ra_res_qp, 4), (log_max_msg, 30),
         (log_max_srq_sz, 14), (log_max_srq, 16), (log_max_cq_sz, 22), (log_max_cq, 16), (log_max_eq_sz, 22), (log_max_eq, 7),
         (max_num_eqs, 64), (log_max_mkey, 16), (log_max_mrw_sz, 40), (log_max_klm_list_size, 16), (max_indirection, 4),

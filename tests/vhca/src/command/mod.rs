@@ -36,6 +36,8 @@ pub(crate) enum Status {
     BadResourceState = 0x09,
     BadIndex = 0x0a,
     BadQpState = 0x10,
+    /// More completions wait than a queue is to hold (`MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR`).
+    BadSize = 0x40,
     BadInputLength = 0x50,
     BadOutputLength = 0x51,
 }

@@ -129,6 +129,7 @@ layouts! {
     modify_cq_in {
         modify_field_select_resize_field_select: 0x60 + 32,
         cq_context: 0x80 + 512,
+        pas: 0x880 + 0,
     }
     create_mkey_in {
         memory_key_mkey_entry: 0x80 + 512,
