@@ -1,23 +1,159 @@
-//! Instructions of the crate's own around the system call of one read, counted by callgrind:
-//! `cargo bench --bench instructions`. The count does not depend on the machine's load.
+//! Instructions of the crate's own of one read, counted by callgrind: `cargo bench --bench instructions`. The count does not
+//! depend on the machine's load.
 //!
 //! The program runs itself under `valgrind --tool=callgrind` twice, with few and with many reads on a
 //! transport that does all that the real one does but for the ioctl; the difference, divided by the number of
-//! reads, is the cost of one. What stands in for the kernel is taken off, and so is the loop.
+//! reads, is the cost of one. What stands in for the kernel is taken off, and so is the loop with the use of the result.
+//!
+//! The counts are kept in `benches/instructions.txt`. One that has grown by more than 2 % fails the run, and so does one
+//! above its promise; `UVERBS_BENCH_KEEP=1` writes the file anew.
 
+use std::fmt::Write;
 use std::hint::black_box;
 use std::process::Command;
+use std::time::Duration;
 
 use uverbs::transport::Null;
-use uverbs::{Eth, FlowRule, Point, SoftDevice};
-
-/// The promise of the `Reader`.
-const READER_LIMIT: f64 = 25.0;
+use uverbs::{Counters, Eth, Flow, FlowRule, Point, Snapshot, SoftDevice};
 
 const FEW: u64 = 1_000;
 const MANY: u64 = 11_000;
 
-fn work(path: &str, reads: u64) {
+/// Old enough for what the bench reads, and known to the compiler as it mostly is.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What is measured: how it is called, the most instructions that are promised, and this many reads of it.
+struct Path {
+    name: &'static str,
+    promise: Option<f64>,
+    run: fn(&Counters, &Flow, u64),
+    /// The same loop, with the use of the result, that reads nothing.
+    empty: fn(u64),
+}
+
+const PATHS: &[Path] = &[
+    Path { name: "Reader::read", promise: Some(25.0), run: reader, empty: use_one },
+    Path { name: "Counters::read", promise: None, run: volatile, empty: use_one },
+    Path { name: "Snapshot::read_cached", promise: Some(30.0), run: cached, empty: use_three },
+    Path {
+        name: "Snapshot::read_cached, a limit that varies",
+        promise: None,
+        run: cached_by,
+        empty: use_three_by,
+    },
+    Path { name: "Snapshot::read_cached_into", promise: None, run: cached_into, empty: use_one },
+    Path { name: "Snapshot::read_at", promise: Some(30.0), run: at, empty: use_three_by },
+    Path { name: "Snapshot::latest", promise: Some(30.0), run: latest, empty: use_three },
+];
+
+/// How much a count may grow.
+const TOLERANCE: f64 = 1.02;
+
+#[inline(never)]
+fn reader(_: &Counters, flow: &Flow, reads: u64) {
+    let mut reader = flow.reader().expect("reader");
+    for _ in 0..reads {
+        black_box(reader.read().is_ok());
+    }
+}
+
+#[inline(never)]
+fn volatile(counters: &Counters, _: &Flow, reads: u64) {
+    let mut values = [0; 2];
+    for _ in 0..reads {
+        black_box(counters.read(black_box(&mut values)).is_ok());
+    }
+}
+
+fn filled(counters: &Counters) -> Snapshot {
+    let snapshot = counters.snapshot().expect("snapshot");
+    snapshot.refresh().expect("refresh");
+    snapshot
+}
+
+#[inline(never)]
+fn cached(counters: &Counters, _: &Flow, reads: u64) {
+    let snapshot = filled(counters);
+    for _ in 0..reads {
+        let Ok(seen) = snapshot.read_cached::<2>(HOUR) else { return };
+        black_box(seen[0]);
+        black_box(seen[1]);
+        black_box(seen.age_ns());
+    }
+}
+
+#[inline(never)]
+fn cached_by(counters: &Counters, _: &Flow, reads: u64) {
+    let snapshot = filled(counters);
+    for _ in 0..reads {
+        let Ok(seen) = snapshot.read_cached::<2>(black_box(HOUR)) else { return };
+        black_box(seen[0]);
+        black_box(seen[1]);
+        black_box(seen.age_ns());
+    }
+}
+
+#[inline(never)]
+fn cached_into(counters: &Counters, _: &Flow, reads: u64) {
+    let snapshot = filled(counters);
+    let mut values = [0; 2];
+    for _ in 0..reads {
+        let Ok(seen) = snapshot.read_cached_into(HOUR, black_box(&mut values)) else { return };
+        black_box(seen.age_ns());
+    }
+}
+
+#[inline(never)]
+fn at(counters: &Counters, _: &Flow, reads: u64) {
+    let snapshot = filled(counters);
+    let (_, stamp) = snapshot.latest::<2>().expect("filled");
+    for _ in 0..reads {
+        let Ok(seen) = snapshot.read_at::<2>(black_box(stamp.taken_ns()), HOUR) else { return };
+        black_box(seen[0]);
+        black_box(seen[1]);
+        black_box(seen.age_ns());
+    }
+}
+
+#[inline(never)]
+fn latest(counters: &Counters, _: &Flow, reads: u64) {
+    let snapshot = filled(counters);
+    for _ in 0..reads {
+        let Ok((values, stamp)) = snapshot.latest::<2>() else { return };
+        black_box(values[0]);
+        black_box(values[1]);
+        black_box(stamp.taken_ns());
+    }
+}
+
+#[inline(never)]
+fn use_one(reads: u64) {
+    for i in 0..reads {
+        black_box(black_box(i) == 7);
+    }
+}
+
+#[inline(never)]
+fn use_three(reads: u64) {
+    for i in 0..reads {
+        black_box(i);
+        black_box(i);
+        black_box(i);
+    }
+}
+
+#[inline(never)]
+fn use_three_by(reads: u64) {
+    for _ in 0..reads {
+        let i = black_box(7_u64);
+        black_box(i);
+        black_box(i);
+        black_box(i);
+    }
+}
+
+fn work(name: &str, reads: u64, is_empty: bool) {
+    let path = PATHS.iter().find(|path| path.name == name).expect("a path");
     let device = SoftDevice::default().device();
     let context = device.open_with(|inner| Box::new(Null::new(inner))).expect("open");
     let cq = context.create_cq(16).expect("cq");
@@ -27,60 +163,18 @@ fn work(path: &str, reads: u64) {
     counters.attach(Point::Bytes, 1).expect("attach");
     let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, 1])).count(&counters);
     let flow = qp.create_flow(&rule).expect("flow");
-    match path {
-        "Reader::read" => {
-            let mut reader = flow.reader().expect("reader");
-            for _ in 0..reads {
-                black_box(reader.read().is_ok());
-            }
-        }
-        "Snapshot::read_cached" | "Snapshot::read_cached, any limit" | "Snapshot::latest" => {
-            let snapshot = counters.snapshot().expect("snapshot");
-            snapshot.refresh().expect("refresh");
-            let hour = std::time::Duration::from_secs(3600);
-            if path == "Snapshot::latest" {
-                for _ in 0..reads {
-                    black_box(black_box(&snapshot).latest::<2>().ok());
-                }
-            } else if path == "Snapshot::read_cached" {
-                for _ in 0..reads {
-                    let seen = black_box(&snapshot).read_cached::<2>(hour).expect("cached");
-                    black_box(seen[0]);
-                    black_box(seen[1]);
-                    black_box(seen.age_ns());
-                }
-            } else {
-                for _ in 0..reads {
-                    let seen = black_box(&snapshot).read_cached::<2>(black_box(hour)).expect("cached");
-                    black_box(seen[0]);
-                    black_box(seen[1]);
-                    black_box(seen.age_ns());
-                }
-            }
-        }
-        "the loop itself" => {
-            for i in 0..reads {
-                black_box(black_box(i) == 7);
-            }
-        }
-        _ => {
-            let mut values = [0; 2];
-            for _ in 0..reads {
-                black_box(counters.read(black_box(&mut values)).is_ok());
-            }
-        }
-    }
+    if is_empty { (path.empty)(reads) } else { (path.run)(&counters, &flow, reads) }
 }
 
 /// All instructions of a run, and those of the stand-in for the kernel.
-fn count(path: &str, reads: u64) -> (u64, u64) {
+fn count(what: &str, name: &str, reads: u64) -> (u64, u64) {
     let program = std::env::current_exe().expect("own path");
     let out = std::env::temp_dir().join(format!("uverbs-callgrind-{}", std::process::id()));
     let run = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
-        .args(["work", path, &reads.to_string()])
+        .args([what, name, &reads.to_string()])
         .output()
         .expect("valgrind runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -94,34 +188,48 @@ fn count(path: &str, reads: u64) -> (u64, u64) {
     (number("PROGRAM TOTALS").expect("totals"), number("null_kernel").unwrap_or(0))
 }
 
+/// Instructions of one turn, and of the kernel's stand-in therein.
+fn each(what: &str, name: &str) -> (f64, f64) {
+    let (few, many) = (count(what, name, FEW), count(what, name, MANY));
+    let reads = (MANY - FEW) as f64;
+    ((many.0 as f64 - few.0 as f64) / reads, (many.1 as f64 - few.1 as f64) / reads)
+}
+
 fn main() {
     let args: Vec<_> = std::env::args().collect();
-    if let [_, work_arg, path, reads] = args.as_slice()
-        && work_arg == "work"
+    if let [_, what, name, reads] = args.as_slice()
+        && ["run", "empty"].contains(&what.as_str())
     {
-        return work(path, reads.parse().expect("a number"));
+        return work(name, reads.parse().expect("a number"), what == "empty");
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
         return println!("skipped: valgrind is not installed");
     }
-    let each = |path| {
-        let (few, many) = (count(path, FEW), count(path, MANY));
-        let reads = (MANY - FEW) as f64;
-        ((many.0 - few.0) as f64 / reads, (many.1 - few.1) as f64 / reads)
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+    let kept = std::fs::read_to_string(file).unwrap_or_default();
+    let kept = |name| {
+        let line = kept.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
+        line.trim().parse::<f64>().ok()
     };
-    let (empty, _) = each("the loop itself");
-    for path in [
-        "Reader::read",
-        "Counters::read",
-        "Snapshot::read_cached",
-        "Snapshot::read_cached, any limit",
-        "Snapshot::latest",
-    ] {
-        let (total, kernel) = each(path);
+    let (mut table, mut wrong) = (String::new(), Vec::new());
+    for Path { name, promise, .. } in PATHS {
+        let ((total, kernel), (empty, _)) = (each("run", name), each("empty", name));
         let own = total - kernel - empty;
+        writeln!(table, "{name}: {own:.1}").expect("a string takes it");
         println!(
-            "{path}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} in the kernel's place)"
+            "{name}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} in the kernel's place)"
         );
-        assert!(path != "Reader::read" || own <= READER_LIMIT, "more than {READER_LIMIT}");
+        if promise.is_some_and(|promise| own > promise) {
+            wrong.push(format!("{name}: more than was promised, {}", promise.unwrap_or_default()));
+        }
+        match kept(name) {
+            Some(kept) if own <= kept * TOLERANCE => {}
+            Some(kept) => wrong.push(format!("{name}: grown from {kept}")),
+            None => wrong.push(format!("{name}: not in {file}")),
+        }
     }
+    if std::env::var_os("UVERBS_BENCH_KEEP").is_some() {
+        return std::fs::write(file, table).expect("the file can be written");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

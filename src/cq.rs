@@ -48,6 +48,18 @@ impl Shared {
     pub(crate) fn context(&self) -> &Context {
         self.object.context()
     }
+
+    /// Has the kernel resize the queue.
+    fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<()> {
+        let request = ResizeCq { cq_handle: self.id(), cqe: entries, ..ResizeCq::new_zeroed() };
+        let mut response = ResizeCqResp::new_zeroed();
+        let mut command = Command::write(op, cmd::RESIZE_CQ);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
+        self.context().invoke(&mut command).map_err(|error| {
+            let hint = "check the number of entries against max_cqe, and what waits in the queue";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })
+    }
 }
 
 impl Context {
@@ -196,26 +208,30 @@ impl CompletionQueue {
     /// the queue seems empty until a resize succeeds.
     ///
     /// # Kernel
-    /// `RESIZE_CQ` by `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c, Linux 6.1).
+    /// `RESIZE_CQ` by `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c; mlx5_ib_resize_cq,
+    /// mlx5/cq.c; Linux 6.1).
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         let op = "cq.resize";
         let object = &self.shared.object;
-        object.context().provider().needs_rings(op)?;
-        let request = ResizeCq { cq_handle: object.id(), cqe: entries, ..ResizeCq::new_zeroed() };
-        let mut response = ResizeCqResp::new_zeroed();
-        let mut driver = DriverResize::new_zeroed();
-        let mut command = Command::write(op, cmd::RESIZE_CQ);
-        command
-            .input(CORE_IN, &request)
-            .output(CORE_OUT, response.as_mut_bytes())
-            .driver_output(driver.as_mut_bytes());
-        object.context().invoke(&mut command).map_err(|error| {
-            let hint = "check the number of entries against max_cqe, and what waits in the queue";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
+        let Completions::Mlx5(queue) = &mut self.ring else {
+            object.context().provider().needs_rings(op)?;
+            let mut driver = DriverResize::new_zeroed();
+            self.shared.resize(op, entries, (&[], driver.as_mut_bytes()))?;
+            let map = object.context().map_ring(op, driver.mi)?;
+            self.ring = Completions::Rings(rxe::Completions::open(op, map)?);
+            return Ok(());
+        };
+        let old = queue.resize(op, entries, |request, memory| {
+            object.hold(memory);
+            self.shared.resize(op, entries, (request.as_bytes(), &mut [])).inspect_err(|error| {
+                // Refused; any other failure leaves open whether the device has the new ring.
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
+                    object.let_go(memory);
+                }
+            })
         })?;
-        let map = object.context().map_ring(op, driver.mi)?;
-        self.ring = Completions::Rings(rxe::Completions::open(op, map)?);
+        old.iter().for_each(|memory| object.let_go(memory));
         Ok(())
     }
 

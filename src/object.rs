@@ -1,7 +1,10 @@
 //! A kernel object: the handle and the one destroying `Drop`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use nix::errno::Errno;
 use uverbs_abi::ids;
+use uverbs_abi::mlx5::ids as mlx5;
 
 use crate::command::Command;
 use crate::context::Context;
@@ -22,6 +25,10 @@ pub(crate) enum Kind {
     Ah,
     Flow,
     Counters,
+    /// Of mlx5: which parts of a packet a flow looks at.
+    FlowMatcher,
+    /// Of mlx5: what a command to the firmware has made.
+    Devx,
 }
 
 /// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
@@ -36,9 +43,11 @@ struct Destroy {
     response: usize,
 }
 
-/// The attributes of a destroy method have the same ids in every object.
+/// The attributes of a destroy method have the same ids in every object; those of a driver's objects begin where
+/// its methods do.
 const HANDLE: u16 = 0;
 const RESPONSE: u16 = 1;
+const DRIVER: u16 = 0x1000;
 
 impl Kind {
     fn destroy(self) -> Destroy {
@@ -57,6 +66,10 @@ impl Kind {
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
+            Self::FlowMatcher => {
+                ("flow_matcher.destroy", mlx5::flow_matcher::OBJECT, mlx5::flow_matcher::method::DESTROY, 0)
+            }
+            Self::Devx => ("devx.destroy", mlx5::devx_obj::OBJECT, mlx5::devx_obj::method::DESTROY, 0),
         };
         Destroy { op, object, method, response }
     }
@@ -75,19 +88,33 @@ pub(crate) struct Object {
     live: bool,
     /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
     /// memory is leaked on purpose.
-    memory: Option<Box<Mapping>>,
+    memory: Mutex<Vec<Mapping>>,
 }
 
 impl Object {
     /// Takes charge of a handle that the kernel has just made.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
-        Self { context: context.clone(), kind, id, live: true, memory: None }
+        Self { context: context.clone(), kind, id, live: true, memory: Mutex::default() }
     }
 
     /// The same, and keeps the memory that the device may write to as long as the object exists.
-    pub(crate) fn holding(mut self, memory: Option<&Mapping>) -> Self {
-        self.memory = memory.cloned().map(Box::new);
+    pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
+        memory.into_iter().for_each(|memory| self.hold(memory));
         self
+    }
+
+    /// Keeps this memory too.
+    pub(crate) fn hold(&self, memory: &Mapping) {
+        self.held().push(memory.clone());
+    }
+
+    /// The device does not write to this memory any more.
+    pub(crate) fn let_go(&self, memory: &Mapping) {
+        self.held().retain(|held| held.address() != memory.address());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -136,13 +163,13 @@ impl Object {
         let how = self.kind.destroy();
         let mut response = [0; 8];
         let mut command = Command::new(how.op, how.object, how.method);
-        command.handle(HANDLE, self.id);
+        command.handle(HANDLE + (how.method & DRIVER), self.id);
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }
         self.context.invoke(&mut command)?;
         self.live = false;
-        self.memory = None;
+        self.held().clear();
         Ok(())
     }
 }
@@ -157,7 +184,7 @@ impl Drop for Object {
             drop(error);
         }
         // Still there: the kernel has not said that the object is gone.
-        std::mem::forget(self.memory.take());
+        std::mem::forget(std::mem::take(&mut *self.held()));
     }
 }
 

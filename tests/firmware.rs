@@ -77,27 +77,31 @@ const MAKING: &[&str] = &[
 enum Fate {
     /// The driver tells nobody, and what the firmware has stays there.
     Untold,
-    /// The same, and the completion queue that it still uses cannot be destroyed.
+    /// The same, and what it still uses cannot be destroyed.
     Held,
     /// This operation says so; the close of the device file tries again.
     Told(&'static str),
 }
 
-const ENDING: &[(&str, Fate)] = &[
-    ("DEALLOC_FLOW_COUNTER", Fate::Untold),
-    ("DELETE_FLOW_TABLE_ENTRY", Fate::Held),
-    ("DESTROY_FLOW_GROUP", Fate::Untold),
-    ("DESTROY_FLOW_TABLE", Fate::Untold),
-    ("DESTROY_TIR", Fate::Held),
-    ("DESTROY_RQT", Fate::Held),
-    ("DESTROY_RQ", Fate::Held),
-    ("DESTROY_SQ", Fate::Held),
-    ("DESTROY_TIS", Fate::Untold),
-    ("DESTROY_MKEY", Fate::Told("mr.destroy")),
-    ("DESTROY_CQ", Fate::Told("cq.destroy")),
-    ("DEALLOC_PD", Fate::Told("pd.destroy")),
-    ("DEALLOC_UAR", Fate::Untold),
-    ("DEALLOC_TRANSPORT_DOMAIN", Fate::Untold),
+/// How many of the command go well before, and what then comes of the one that does not.
+const ENDING: &[(&str, u32, Fate)] = &[
+    ("DEALLOC_FLOW_COUNTER", 0, Fate::Untold),
+    ("DELETE_FLOW_TABLE_ENTRY", 0, Fate::Held),
+    ("DESTROY_FLOW_GROUP", 0, Fate::Untold),
+    ("DESTROY_FLOW_TABLE", 0, Fate::Untold),
+    ("DESTROY_TIR", 0, Fate::Held),
+    ("DESTROY_TIR", 1, Fate::Held),
+    ("DESTROY_RQT", 0, Fate::Told("indirection_table.destroy")),
+    // The first is a work queue's, the second a queue pair's.
+    ("DESTROY_RQ", 0, Fate::Told("wq.destroy")),
+    ("DESTROY_RQ", 1, Fate::Held),
+    ("DESTROY_SQ", 0, Fate::Held),
+    ("DESTROY_TIS", 0, Fate::Untold),
+    ("DESTROY_MKEY", 0, Fate::Told("mr.destroy")),
+    ("DESTROY_CQ", 0, Fate::Told("cq.destroy")),
+    ("DEALLOC_PD", 0, Fate::Told("pd.destroy")),
+    ("DEALLOC_UAR", 0, Fate::Untold),
+    ("DEALLOC_TRANSPORT_DOMAIN", 0, Fate::Untold),
 ];
 
 /// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
@@ -155,11 +159,11 @@ fn every_command_that_makes_something_may_fail() {
 fn every_command_that_ends_something_may_fail_once() {
     on_every_card(|target, control| {
         recovers(target, control);
-        for &(command, fate) in ENDING {
+        for &(command, after, fate) in ENDING {
             for &(status, errno) in STATUSES {
-                let what = format!("{command} with status {status}");
+                let what = format!("{command} with status {status} after {after}");
                 let objects = control.ask("objects").len();
-                let fail = || control.ask(&format!("fail {command} {status}"));
+                let fail = || control.ask(&format!("fail {command} {status} 1 0 {after}"));
                 let left = match fate {
                     Fate::Held => continue,
                     Fate::Untold => {
@@ -191,14 +195,19 @@ fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
             return skip(target, "the kernel would warn of what it cannot destroy");
         }
         recovers(target, control);
-        for &(command, fate) in ENDING {
+        for &(command, after, fate) in ENDING {
             for (status, errno, times) in [(1, EIO, 1), (3, EINVAL, 1_000_000)] {
-                let what = format!("{command} with status {status}, {times} times");
-                control.ask(&format!("fail {command} {status} {times}"));
+                let what = format!("{command} with status {status}, {times} times after {after}");
+                control.ask(&format!("fail {command} {status} {times} 0 {after}"));
                 let answer = run(target);
                 match fate {
                     Fate::Untold => assert!(answer.is_none(), "{what}"),
-                    Fate::Held => assert_eq!(answer.expect(&what).op(), "cq.destroy", "{what}"),
+                    Fate::Held => {
+                        let error = answer.expect(&what);
+                        let used = ["indirection_table.destroy", "wq.destroy", "cq.destroy"];
+                        assert!(used.contains(&error.op()), "{what}: {error}");
+                        is_of(&error, EINVAL, &what);
+                    }
                     Fate::Told(op) => {
                         let error = answer.expect(&what);
                         assert_eq!(error.op(), op);

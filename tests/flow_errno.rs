@@ -2,6 +2,8 @@
 //! device and a card of mlx5's answer the same.
 #![cfg(feature = "soft")]
 
+#[path = "soft/card.rs"]
+mod card;
 mod common;
 #[path = "soft/counted.rs"]
 mod counted;
@@ -20,7 +22,7 @@ use zerocopy::IntoBytes;
 /// Sends every row to every device that counts; nothing may be left of it.
 fn every_row(rows: &[Row<Counted>]) {
     on_every_counting_device(|target| {
-        let world = Counted::new(target.raw(), target.soft.is_none());
+        let world = Counted::new(target);
         let mut answers = Answers::of(target);
         let before = world.handles();
         for (name, command, expected) in rows {
@@ -173,7 +175,7 @@ fn flows() {
 #[test]
 fn uses_that_a_failed_flow_took_are_given_back() {
     on_every_counting_device(|target| {
-        let world = Counted::new(target.raw(), target.soft.is_none());
+        let world = Counted::new(target);
         assert!(world.file.invoke(&mut create_flow(world.qp, &[count(world.bound), count(99)])).is_err());
         done(&world.file, destroy_flow(world.flow));
         done(&world.file, destroy_counters(world.bound));
@@ -266,7 +268,7 @@ fn every_field_of_every_header() {
         ("label", SPEC_MPLS, 0, 4, 0),
     ];
     on_every_counting_device(|target| {
-        let world = Counted::new(target.raw(), target.soft.is_none());
+        let world = Counted::new(target);
         let mut answers = Answers::of(target);
         for &(name, type_, at, width, expected) in fields {
             for inner in [0, SPEC_INNER] {

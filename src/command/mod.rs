@@ -194,12 +194,15 @@ impl<'a> Command<'a> {
         self.output(UHW_OUT, bytes)
     }
 
-    /// The driver's own request, if it has one, and the place of its answer.
+    /// The driver's own request and the place of its answer, each if there is one.
     pub(crate) fn driver_payload(&mut self, (request, answer): (&'a [u8], &'a mut [u8])) -> &mut Self {
         if !request.is_empty() {
             self.driver_input(request);
         }
-        self.driver_output(answer)
+        if !answer.is_empty() {
+            self.driver_output(answer);
+        }
+        self
     }
 
     /// A struct that goes in and that holds, at `at`, the address of `inner`.

@@ -18,6 +18,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::mlx5::Mlx5;
+pub use self::open::OpenOptions;
 pub(crate) use self::origin::Origin;
 use self::query::Offloads;
 pub use self::query::{Gid, GidKind};
@@ -45,6 +46,8 @@ struct Inner {
     events: OwnedFd,
     origin: Origin,
     mlx5: Option<Mlx5>,
+    /// Whether it may send commands to the firmware.
+    devx: bool,
     /// What it does to raw packets, once asked.
     offloads: OnceLock<Offloads>,
 }
@@ -55,15 +58,16 @@ impl Context {
     /// The ioctl form is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` answers EBADF on Linux 7.2
     /// (ib_alloc_ucontext, uverbs_cmd.c). The async event file is made before any other object, since
     /// objects made without one have no events.
-    pub(crate) fn establish(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
+    pub(crate) fn establish(device: Device, transport: Box<dyn Transport>, devx: bool) -> Result<Self> {
         let driver = device.driver_id();
         let provider = device.provider();
         let mut response = AllocUcontextResp::new_zeroed();
         let mut create = |request: Option<AllocUcontextReqV2>| {
             create(&*transport, driver, request.as_ref(), &mut response)
         };
-        let vectors = create(provider.context_request()).or_else(|error| {
-            let older = provider.older_context_request().filter(|_| error.kind() == ErrorKind::InvalidInput);
+        let vectors = create(provider.context_request(devx)).or_else(|error| {
+            let older = provider.older_context_request();
+            let older = older.filter(|_| !devx && error.kind() == ErrorKind::InvalidInput);
             older.map_or(Err(error), |request| create(Some(request)))
         })?;
 
@@ -82,6 +86,7 @@ impl Context {
             events,
             origin,
             mlx5,
+            devx,
             offloads: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
@@ -152,6 +157,11 @@ impl Context {
     /// The device that was opened.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Whether it was opened with [`OpenOptions::devx`].
+    pub fn has_devx(&self) -> bool {
+        self.0.devx
     }
 
     /// Number of completion vectors; a completion queue names one of `0..completion_vectors()`.

@@ -8,9 +8,86 @@ use uverbs_abi::types::driver_id;
 use super::Context;
 use crate::device::{Device, Node};
 use crate::error::{Error, ErrorKind, Result};
+use crate::provider::Provider;
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
 use crate::transport::{Transport, Uverbs};
+
+/// How a device is opened, for more than [`Device::open`] does.
+///
+/// ```
+/// use uverbs::{ErrorKind, OpenOptions, SoftDevice};
+///
+/// let device = SoftDevice::default().device();
+/// assert!(OpenOptions::new().open(&device).is_ok());
+/// let error = OpenOptions::new().devx(true).open(&device).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Unsupported); // an mlx5 device is wanted
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[doc(alias = "mlx5dv_open_device")]
+pub struct OpenOptions {
+    devx: bool,
+}
+
+impl OpenOptions {
+    /// Opens as [`Device::open`] does.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the context may also send commands to the firmware of an mlx5 device (DEVX), which what is in
+    /// [`mlx5`](crate::mlx5) is made of.
+    ///
+    /// The firmware then keeps the objects of this context apart from those of others. It takes no capability, and gives
+    /// none: the kernel passes on only commands about objects that the context has made itself.
+    ///
+    /// # Kernel
+    /// `MLX5_IB_ALLOC_UCTX_DEVX` (mlx5_ib_alloc_ucontext, main.c, and mlx5_ib_devx_create, devx.c, Linux 6.1).
+    #[must_use]
+    #[doc(alias = "MLX5DV_CONTEXT_FLAGS_DEVX")]
+    pub fn devx(mut self, devx: bool) -> Self {
+        self.devx = devx;
+        self
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As [`Device::open`]; [`ErrorKind::Unsupported`] when DEVX is wanted and the driver or the device does not have it.
+    pub fn open(self, device: &Device) -> Result<Context> {
+        self.open_with(device, |transport| transport)
+    }
+
+    /// Opens the device behind a wrapper, as [`Device::open_with`] does.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_with(
+        self,
+        device: &Device,
+        wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
+    ) -> Result<Context> {
+        if self.devx && device.provider() != Provider::Mlx5 {
+            let hint = format!("the driver {} has no DEVX; mlx5 has", device.driver());
+            return Err(Error::refused("context.create", Errno::EOPNOTSUPP, hint));
+        }
+        let transport = device.connect()?;
+        Context::establish(device.clone(), wrap(transport), self.devx).map_err(|error| {
+            if self.devx && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
+                // EINVAL is all that the kernel says, and without DEVX the same request is good.
+                let hint = "this device, or this function of it, has no DEVX (its log_max_uctx is zero)";
+                return Error::refused(error.op(), Errno::EOPNOTSUPP, hint);
+            }
+            if device.driver_id == driver_id::UNKNOWN && device.sysfs.is_some() {
+                return error.hinted_if(
+                    ErrorKind::InvalidInput,
+                    "the driver could not be identified without RDMA netlink, and commands must name it",
+                );
+            }
+            error
+        })
+    }
+}
 
 impl Device {
     /// Opens the device.
@@ -27,23 +104,19 @@ impl Device {
     /// # Errors
     /// As [`Device::open`].
     pub fn open_with(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>) -> Result<Context> {
-        let transport: Box<dyn Transport> = match &self.node {
+        OpenOptions::new().open_with(self, wrap)
+    }
+
+    /// Opens the device file.
+    fn connect(&self) -> Result<Box<dyn Transport>> {
+        match &self.node {
             Node::File(path) => {
                 let file = Uverbs::open(path).map_err(|errno| self.open_error(path, errno))?;
-                Box::new(file)
+                Ok(Box::new(file))
             }
             #[cfg(feature = "soft")]
-            Node::Soft(device) => Box::new(device.connect()),
-        };
-        Context::establish(self.clone(), wrap(transport)).map_err(|error| {
-            if self.driver_id == driver_id::UNKNOWN && self.sysfs.is_some() {
-                return error.hinted_if(
-                    ErrorKind::InvalidInput,
-                    "the driver could not be identified without RDMA netlink, and commands must name it",
-                );
-            }
-            error
-        })
+            Node::Soft(device) => Ok(Box::new(device.connect())),
+        }
     }
 
     fn open_error(&self, path: &Path, errno: Errno) -> Error {

@@ -16,8 +16,10 @@
 //! that may have failed so, and the next one gets a new object: the points are kept here, and nothing else was in it.
 
 mod latch;
+mod rates;
 mod reader;
 pub(crate) mod refresh;
+mod sampler;
 mod snapshot;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -27,7 +29,9 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
+pub use self::rates::Rates;
 pub use self::reader::Reader;
+pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;

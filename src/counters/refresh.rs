@@ -28,6 +28,10 @@ pub(crate) trait Source: fmt::Debug + Send {
     fn refresh(&mut self, at: Moment) -> Result<()>;
 }
 
+/// What a publication without values says of its moment.
+pub(super) const NONE: u64 = 0;
+const NOTHING: Entry = Entry { ticks: NEVER, ns: NONE };
+
 /// What readers of a snapshot look at.
 #[derive(Debug)]
 pub(crate) struct Cell {
@@ -51,7 +55,7 @@ pub(crate) struct Publisher(Arc<Cell>);
 impl Publisher {
     /// Of a snapshot of `len` values.
     pub(crate) fn new(context: &Context, len: usize) -> Self {
-        let latch = Latch::new(len, Entry { ticks: NEVER, ns: 0 });
+        let latch = Latch::new(len, NOTHING);
         let (origin, rate) = (context.origin(), Rate::of_counter());
         Self(Arc::new(Cell { latch, origin, rate, ended: AtomicBool::new(false) }))
     }
@@ -71,7 +75,7 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
         // What is published last is never young, so that the fresh path need not ask for the end.
-        self.0.latch.publish(Entry { ticks: NEVER, ns: 0 }, &[]);
+        self.0.latch.publish(NOTHING, &[]);
     }
 }
 
@@ -81,8 +85,8 @@ pub(crate) struct Refresher {
     origin: Origin,
     /// How many commands have been begun.
     begun: AtomicU64,
-    /// When the last one was begun that succeeded, by the clock of who did it.
-    refreshed_ns: AtomicU64,
+    /// One more than the moment before the last one that succeeded, by the clock of who sent it; zero before.
+    refreshed: AtomicU64,
     /// None when there is nothing to read any more.
     source: Mutex<Option<Box<dyn Source>>>,
     /// Why the last command failed; none if it did not.
@@ -94,7 +98,7 @@ impl Refresher {
         Self {
             origin: context.origin(),
             begun: AtomicU64::new(0),
-            refreshed_ns: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
             source: Mutex::new(Some(source)),
             failure: Mutex::default(),
         }
@@ -122,7 +126,7 @@ impl Refresher {
         let at = clock.now();
         let done = reads.refresh(at);
         if done.is_ok() {
-            self.refreshed_ns.store(at.ns, Ordering::Relaxed);
+            self.refreshed.store(at.ns.saturating_add(1), Ordering::Relaxed);
         }
         let failure = done.as_ref().err().cloned();
         if failure.as_ref().is_some_and(|error| error.kind() == ErrorKind::Disassociated) {
@@ -132,9 +136,9 @@ impl Refresher {
         done
     }
 
-    /// When the values were read that were read last, by the clock of who did it; zero before.
-    pub(crate) fn refreshed_ns(&self) -> u64 {
-        self.refreshed_ns.load(Ordering::Relaxed)
+    /// Whether there are values that were read at `ns` or later.
+    pub(super) fn is_refreshed_since(&self, ns: u64) -> bool {
+        self.refreshed.load(Ordering::Relaxed) > ns
     }
 
     /// Why the last command failed; none if it did not.

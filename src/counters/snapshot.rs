@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::latch::Values;
-use super::refresh::{Cell, Publisher, Refresher, Source};
+use super::refresh::{Cell, NONE, Publisher, Refresher, Source};
 use super::{Counters, check_slots};
 use crate::clock::{self, Clock, Moment};
 use crate::command::{CountersRead, READ_OP};
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 /// What is promised:
 /// - the values of one read belong together: they are those of one read of the device;
 /// - nothing goes back: no later read has an older [epoch](Stamp::epoch);
-/// - an age is never less than it is told to be, but for a thousandth and a microsecond: it counts from the
+/// - an age is never less than it is told to be, but for one part in 500 and a microsecond: it counts from the
 ///   moment before the device was asked. Like `CLOCK_MONOTONIC` it leaves out the time that the machine slept;
 /// - `max_age` alone decides. When the device cannot be read, the error is kept ([`Snapshot::last_error`]), and the values grow
 ///   old: they go to whoever still takes values of that age, and whoever does not gets the error of a try of its own;
@@ -222,6 +222,11 @@ impl Snapshot {
         self.refresher.end_with(|| Ok(())).unwrap_or_default();
     }
 
+    /// Tells this snapshot from others.
+    pub(super) fn key(&self) -> usize {
+        Arc::as_ptr(&self.cell).addr()
+    }
+
     pub(super) fn refresher(&self) -> &Arc<Refresher> {
         &self.refresher
     }
@@ -243,7 +248,7 @@ impl Snapshot {
     #[inline]
     pub fn read_cached<const N: usize>(&self, max_age: Duration) -> Result<Cached<N>> {
         let limit = clock::nanoseconds(max_age);
-        match self.young(limit, Values::array) {
+        match self.young(limit, |all| all.array()) {
             Some((seen, values)) => Ok(Cached { values, seen }),
             None => self.read_slowly(Clock::Monotonic, limit),
         }
@@ -262,18 +267,6 @@ impl Snapshot {
         }
     }
 
-    /// What is younger than `limit` by the CPU's counter.
-    #[inline]
-    fn young<T>(&self, limit: u64, take: impl FnOnce(&Values) -> Option<T>) -> Option<(Seen, T)> {
-        let cell = &*self.cell;
-        if !cell.origin.is_here() {
-            return None;
-        }
-        let (epoch, entry, taken) = cell.latch.try_read(take)?;
-        let age_ns = cell.rate.younger_than(limit, entry.ticks)?;
-        Some((Seen { stamp: Stamp { epoch, taken_ns: entry.ns }, age_ns }, taken))
-    }
-
     /// The same by the caller's own clock, which is at `now_ns`: `CLOCK_MONOTONIC`, if it is not the only one that this snapshot is
     /// ever read and sampled by. Values that were taken later are of age zero.
     ///
@@ -281,16 +274,26 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
+    #[inline]
     pub fn read_at<const N: usize>(&self, now_ns: u64, max_age: Duration) -> Result<Cached<N>> {
-        self.read_slowly(Clock::At(now_ns), clock::nanoseconds(max_age))
+        let limit = clock::nanoseconds(max_age);
+        match self.young_at(now_ns, limit, |all| all.array()) {
+            Some((seen, values)) => Ok(Cached { values, seen }),
+            None => self.read_slowly(Clock::At(now_ns), limit),
+        }
     }
 
     /// The same into a slice.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
+    #[inline]
     pub fn read_at_into(&self, now_ns: u64, max_age: Duration, values: &mut [u64]) -> Result<Seen> {
-        self.read_slowly_into(Clock::At(now_ns), clock::nanoseconds(max_age), values)
+        let limit = clock::nanoseconds(max_age);
+        match self.young_at(now_ns, limit, |all| all.copy(values)) {
+            Some((seen, ())) => Ok(seen),
+            None => self.read_slowly_into(Clock::At(now_ns), limit, values),
+        }
     }
 
     /// The values that were read last, whatever their age: no clock is looked at, and the device never asked.
@@ -298,10 +301,12 @@ impl Snapshot {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) when nothing has been read yet, and those of [`Snapshot::read_cached`] but for the
     /// firmware's.
+    #[inline]
     pub fn latest<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
-        let mut values = [0; N];
-        let stamp = self.latest_into(&mut values)?;
-        Ok((values, stamp))
+        match self.published(|all| all.array()) {
+            Some((stamp, _, values)) if stamp.taken_ns != NONE => Ok((values, stamp)),
+            _ => self.latest_slowly(),
+        }
     }
 
     /// The same into a slice; what it has room for beyond the highest index is zero.
@@ -310,6 +315,38 @@ impl Snapshot {
     /// As [`Snapshot::latest`].
     pub fn latest_into(&self, values: &mut [u64]) -> Result<Stamp> {
         self.newest(values)?.ok_or_else(nothing_yet)
+    }
+
+    /// What was published last, and its moment by the CPU's counter; none in a child of `fork`, when publications
+    /// overtake the look, and when `take` wants none of it.
+    #[inline]
+    fn published<T>(&self, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Stamp, u64, T)> {
+        if !self.cell.origin.is_here() {
+            return None;
+        }
+        let (epoch, entry, taken) = self.cell.latch.try_read(take)?;
+        Some((Stamp { epoch, taken_ns: entry.ns }, entry.ticks, taken))
+    }
+
+    /// What is younger than `limit` by the CPU's counter.
+    #[inline]
+    fn young<T>(&self, limit: u64, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Seen, T)> {
+        let (stamp, ticks, taken) = self.published(take)?;
+        let age_ns = self.cell.rate.younger_than(limit, ticks)?;
+        Some((Seen { stamp, age_ns }, taken))
+    }
+
+    /// What is younger than `limit` at `now_ns`.
+    #[inline]
+    fn young_at<T>(
+        &self,
+        now_ns: u64,
+        limit: u64,
+        take: impl FnOnce(Values<'_>) -> Option<T>,
+    ) -> Option<(Seen, T)> {
+        let (stamp, _, taken) = self.published(take)?;
+        let age_ns = now_ns.saturating_sub(stamp.taken_ns);
+        (stamp.taken_ns != NONE && age_ns < limit).then_some((Seen { stamp, age_ns }, taken))
     }
 
     /// Asks the device now, unless another thread has begun to do so since the call.
@@ -336,6 +373,14 @@ impl Snapshot {
         let mut values = [0; N];
         let seen = self.read_slowly_into(clock, limit, &mut values)?;
         Ok(Cached { values, seen })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn latest_slowly<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
+        let mut values = [0; N];
+        let stamp = self.latest_into(&mut values)?;
+        Ok((values, stamp))
     }
 
     #[cold]

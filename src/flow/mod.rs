@@ -157,7 +157,8 @@ impl qp::Shared {
     }
 }
 
-fn explain(context: &Context, type_: u32, error: Error) -> Error {
+/// Says what to do about a rule that was refused.
+pub(crate) fn explain(context: &Context, type_: u32, error: Error) -> Error {
     match error.kind() {
         ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
         ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),

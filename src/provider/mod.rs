@@ -34,9 +34,9 @@ impl Provider {
         }
     }
 
-    /// What the driver wants to be told when a context is made.
-    pub(crate) fn context_request(self) -> Option<AllocUcontextReqV2> {
-        (self == Self::Mlx5).then(mlx5::context_request)
+    /// What the driver wants to be told when a context is made, with DEVX or without.
+    pub(crate) fn context_request(self, devx: bool) -> Option<AllocUcontextReqV2> {
+        (self == Self::Mlx5).then(|| mlx5::context_request(devx))
     }
 
     /// What it wants to be told if it refuses that: see [`mlx5::static_context_request`].

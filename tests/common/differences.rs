@@ -61,6 +61,18 @@ const ON_RXE: &[Row] = &[
 
 /// mlx5's driver on the virtual device of `tests/vhca`.
 const ON_MLX5: &[Row] = &[
+    // What a later kernel has.
+    ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    // What it has and the soft device has not.
+    ("work queues, which this device lacks", ALWAYS, NEVER, "EINVAL"),
+    ("a driver's method of DEVICE", ALWAYS, NEVER, "EINVAL"),
+    ("QUERY_CONTEXT, which only mlx5 has", ALWAYS, NEVER, "EINVAL"),
+    ("handles of an object that the device lacks", ALWAYS, NEVER, "success"),
+    ("a command that the device lacks", ALWAYS, NEVER, "ENOSPC"),
+    // Its table of GIDs is shorter.
+    ("an empty GID entry", ALWAYS, NEVER, "EINVAL"),
     // Capabilities that it does not have: sniffing, and more than one counter of an entry (`log_max_flow_counter`). The
     // driver does not see that the counter of two flows is the same (`mlx5_flow_dests_cmp`, fs_core.c).
     ("a copy of everything", ALWAYS, NEVER, "EOPNOTSUPP"),

@@ -254,7 +254,9 @@ impl World {
 }
 
 pub(crate) fn new_pd(file: &RawConnection) -> u32 {
-    answer(&done(file, write(cmd::ALLOC_PD, &0_u64, 4)), CORE_OUT)
+    // mlx5 insists on room for an answer of its own.
+    let command = write(cmd::ALLOC_PD, &0_u64, 4).with(RawAttr::output(UHW_OUT, 4));
+    answer(&done(file, command), CORE_OUT)
 }
 
 pub(crate) fn new_counters(file: &RawConnection) -> u32 {

@@ -64,8 +64,8 @@ same_resources() {
     resources >"$OUT/resources.after" && cmp -s "$OUT/resources.before" "$OUT/resources.after"
 }
 
-device_tests() { # device_tests DEVICE BINARY: the tests that run on any device
-    UVERBS_TEST_DEVICE=$1 "$2" --show-output || return
+device_tests() { # device_tests DEVICE BINARY [PATTERN]: the tests that run on any device
+    UVERBS_TEST_DEVICE=$1 "$2" --show-output ${3:+"$3"} || return
     if grep -q '^test result: ok\. 0 passed' "$OUT/$name.out"; then
         echo "not one test ran" >&2
         return 1

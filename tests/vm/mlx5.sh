@@ -30,9 +30,9 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
-run_tests() { # run_tests BINARY [SUFFIX]
+run_tests() { # run_tests BINARY [SUFFIX [PATTERN]]
     tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
-    step "$tests" device_tests "$device" "$1"
+    step "$tests" device_tests "$device" "$1" "${3:-}"
     record_skips "$tests"
 }
 
@@ -95,7 +95,10 @@ step kernel-log kernel_log_is_clean
 step make-again make_device || finish
 export UVERBS_TEST_SWITCHED_OFF=yes
 for binary in $MLX5_TEST_BINS; do
-    case $binary in */firmware-* | */exhaustion-*) run_tests "$binary" -last ;; esac
+    case $binary in
+    */exhaustion-*) run_tests "$binary" ;;
+    */firmware-*) run_tests "$binary" -last what_the_firmware_holds_on_to ;;
+    esac
 done
 step kernel-goes-on kernel_goes_on
 record end -

@@ -55,6 +55,11 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
     write::STRUCTS.iter().chain(TABLES).copied().flatten()
 }
 
+/// Every struct of commands to the firmware of mlx5. They are no part of the kernel's ABI, which passes them on.
+pub fn firmware_structs() -> impl Iterator<Item = &'static StructInfo> {
+    mlx5::prm::STRUCTS.iter()
+}
+
 /// Every number of the ABI: ids, commands, values of fields, bits of masks.
 pub fn numbers() -> impl Iterator<Item = &'static Number> {
     const TABLES: &[&[Number]] = &[
@@ -66,6 +71,7 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         netlink::attr::NUMBERS,
         mlx5::NUMBERS,
         mlx5::wqe::NUMBERS,
+        mlx5::prm::NUMBERS,
         rxe::NUMBERS,
         siw::NUMBERS,
     ];

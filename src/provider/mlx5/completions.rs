@@ -13,63 +13,54 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{
-    CQE_INVALID, CQE_L3_OK, CQE_L4_OK, CQE_OWNER_MASK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND,
-    Cqe64, ErrCqe, OPCODE_TSO,
+    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64, ErrCqe, OPCODE_TSO,
 };
-use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp};
+use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, ResizeCq};
 use uverbs_abi::types::{WcFlags, wc_opcode};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::track::Track;
+use super::ring::{ENTRY, Ring};
+use super::track::{Lane, Track};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::completion::{Completion, Status};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
-/// What a CQE is read into.
-const ENTRY: usize = size_of::<Cqe64>();
 /// Words of the doorbell record.
 const CONSUMER: usize = 0;
 const ARM: usize = 4;
+/// Bits of a position that the device counts, and of the index of a queue pair.
+const COUNTER: u32 = 0xff_ffff;
 /// Bit of [`Cqe64::op_own`]: the message was solicited.
 const SOLICITED: u8 = 2;
 
 /// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
 const STRIPPED: u8 = 1;
 
-/// Where the ring and the doorbell record are.
+/// Where the doorbell record is.
 #[derive(Clone, Debug)]
-struct Place {
+struct Record {
     memory: Mapping,
-    /// Number of entries, a power of two, and their size.
-    entries: u32,
-    size: u32,
-    record: usize,
+    at: usize,
 }
 
-impl Place {
-    /// The entry at `position`, if the device has written it.
-    fn entry(&self, position: u64) -> Option<[u8; ENTRY]> {
-        let slot = position as usize & (self.entries as usize - 1);
-        // Of an entry of 128 bytes it is the second half.
-        let at = (slot + 1) * self.size as usize - ENTRY;
-        // The owner is in the last byte of the entry.
-        let last = self.memory.load(at + ENTRY - 4, Ordering::Acquire).to_ne_bytes()[3];
-        let round = u8::from(position & u64::from(self.entries) != 0);
-        if last >> 4 == CQE_INVALID || last & CQE_OWNER_MASK != round {
-            return None;
-        }
-        let mut entry = [0; ENTRY];
-        self.memory.read(at, &mut entry).then_some(entry)
+impl Record {
+    fn store(&self, word: usize, value: u32) {
+        self.memory.store(self.at + word, value.to_be(), Ordering::Release);
+    }
+
+    /// Tells how far the queue was read.
+    fn tell(&self, position: u64) {
+        self.store(CONSUMER, position as u32 & COUNTER);
     }
 }
 
 /// A completion queue about to be made: what the driver is told, and its memory.
 #[derive(Debug)]
 pub(crate) struct CqPlan {
-    place: Place,
+    /// With the doorbell record behind it.
+    ring: Ring,
     registers: Registers,
     request: CreateCq,
     response: CreateCqResp,
@@ -77,31 +68,18 @@ pub(crate) struct CqPlan {
 
 impl CqPlan {
     pub(crate) fn new(op: &'static str, wanted: u32, limits: &Limits, registers: Registers) -> Result<Self> {
-        // The kernel rounds up in the same way (mlx5_ib_create_cq, cq.c), and has no queue of zero entries.
-        let entries = wanted.checked_add(1).and_then(u32::checked_next_power_of_two).filter(|_| wanted > 0);
-        let bytes = entries.and_then(|entries| (entries as usize).checked_mul(limits.cqe_size as usize));
-        let (Some(entries), Some(bytes)) = (entries, bytes) else {
-            return Err(Error::kernel(op, Errno::EINVAL));
-        };
-        let record = bytes.next_multiple_of(ENTRY);
-        let size = record.checked_add(ENTRY).ok_or_else(|| Error::kernel(op, Errno::EINVAL))?;
-        let memory = Mapping::block(size).map_err(|errno| Error::kernel(op, errno))?;
-        let place = Place { memory, entries, size: limits.cqe_size, record };
-        for slot in 0..entries as usize {
-            let last = (slot + 1) * place.size as usize - 4;
-            place.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
-        }
+        let ring = Ring::new(op, wanted, limits.cqe_size, ENTRY)?;
         let uar_page_index = u16::try_from(registers.id.unwrap_or(0))
             .map_err(|_| Error::malformed(op, "a page of registers with a number above 65535"))?;
         let request = CreateCq {
-            buf_addr: place.memory.address(),
-            db_addr: place.memory.address() + place.record as u64,
-            cqe_size: place.size,
+            buf_addr: ring.memory.address(),
+            db_addr: ring.memory.address() + ring.bytes() as u64,
+            cqe_size: ring.size,
             flags: registers.id.map_or(0, |_| CREATE_CQ_FLAGS_UAR_PAGE_INDEX),
             uar_page_index,
             ..CreateCq::new_zeroed()
         };
-        Ok(Self { place, registers, request, response: CreateCqResp::new_zeroed() })
+        Ok(Self { ring, registers, request, response: CreateCqResp::new_zeroed() })
     }
 
     /// The driver's request, and the place of its answer.
@@ -111,13 +89,15 @@ impl CqPlan {
 
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> &Mapping {
-        &self.place.memory
+        &self.ring.memory
     }
 
     /// The queue, now that the kernel has made it.
     pub(crate) fn open(self) -> Completions {
+        let record = Record { memory: self.ring.memory.clone(), at: self.ring.bytes() };
         let shared = Shared {
-            place: self.place,
+            ring: Mutex::new(self.ring.clone()),
+            record,
             registers: self.registers,
             number: self.response.cqn,
             next: AtomicU64::new(0),
@@ -126,7 +106,7 @@ impl CqPlan {
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
         };
-        Completions { shared: Arc::new(shared), tracks: Vec::new(), changes: 0 }
+        Completions { ring: self.ring, shared: Arc::new(shared), tracks: Vec::new(), changes: 0 }
     }
 }
 
@@ -137,7 +117,9 @@ const ARMED: u32 = 2;
 /// What queue pairs know of a completion queue.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    place: Place,
+    /// The poller has a copy, and changes both.
+    ring: Mutex<Ring>,
+    record: Record,
     registers: Registers,
     number: u32,
     /// Position of the next entry to be read; only the poller changes it.
@@ -174,19 +156,21 @@ impl Shared {
         self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
     }
 
-    /// The position behind all that the device has written.
-    pub(super) fn end(&self) -> u64 {
+    /// Does something at the position behind all that the device has written, while the queue is not resized.
+    pub(super) fn at_end(&self, what: impl FnOnce(u64)) {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let mut position = self.next.load(Ordering::Acquire);
-        while self.place.entry(position).is_some() {
+        while ring.entry(position).is_some() {
             position += 1;
         }
-        position
+        what(position);
     }
 }
 
 /// The side of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
+    ring: Ring,
     shared: Arc<Shared>,
     tracks: Vec<Arc<Track>>,
     changes: u32,
@@ -198,7 +182,7 @@ impl Completions {
     }
 
     pub(crate) fn capacity(&self) -> u32 {
-        self.shared.place.entries - 1
+        self.ring.entries - 1
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
@@ -207,7 +191,7 @@ impl Completions {
         let first = self.shared.next.load(Ordering::Relaxed);
         let (mut position, mut count) = (first, 0);
         while let Some(place) = places.get_mut(count) {
-            let Some(entry) = self.shared.place.entry(position) else { break };
+            let Some(entry) = self.ring.entry(position) else { break };
             if position == first {
                 if !may_take() {
                     return 0;
@@ -223,10 +207,44 @@ impl Completions {
         }
         if position != first {
             self.shared.next.store(position, Ordering::Release);
-            let Place { memory, record, .. } = &self.shared.place;
-            memory.store(record + CONSUMER, (position as u32 & 0xff_ffff).to_be(), Ordering::Release);
+            self.shared.record.tell(position);
         }
         count
+    }
+
+    /// Gives the queue room for `wanted` completions: `command` has the kernel do it, with the driver's request and the new
+    /// ring's memory. Gives the memory of the old ring back, if the device needs nothing of it any more; none either if the
+    /// queue has this size already.
+    pub(crate) fn resize(
+        &mut self,
+        op: &'static str,
+        wanted: u32,
+        command: impl FnOnce(&ResizeCq, &Mapping) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        // The kernel does nothing then.
+        if Ring::entries_for(wanted) == Some(self.ring.entries) {
+            return Ok(None);
+        }
+        let new = Ring::new(op, wanted, self.ring.size, 0)?;
+        let request =
+            ResizeCq { buf_addr: new.memory.address(), cqe_size: new.size as u16, ..ResizeCq::new_zeroed() };
+        self.look_for_changes();
+        let shared = self.shared.clone();
+        let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        command(&request, &new.memory)?;
+        let first = shared.next.load(Ordering::Relaxed);
+        let is_nobodys = |cqe: &Cqe64, position| {
+            self.owner(cqe).is_none_or(|(_, lane)| lane.is_of_an_earlier_life(position))
+        };
+        let taken_over = new.take_over(op, &ring, first, is_nobodys);
+        let next = *taken_over.as_ref().unwrap_or(&(first + 1));
+        shared.next.store(next, Ordering::Release);
+        shared.record.tell(next);
+        *ring = new.clone();
+        let old = std::mem::replace(&mut self.ring, new);
+        taken_over?;
+        let has_record = old.memory.address() == shared.record.memory.address();
+        Ok((!has_record).then_some(old.memory))
     }
 
     fn look_for_changes(&mut self) {
@@ -238,14 +256,20 @@ impl Completions {
         }
     }
 
+    /// Whose completion it is.
+    fn owner(&self, cqe: &Cqe64) -> Option<(&Track, &Lane)> {
+        let index = cqe.srqn_uidx.get() & COUNTER;
+        let at = self.tracks.binary_search_by_key(&index, |track| track.index()).ok()?;
+        let track = self.tracks.get(at)?;
+        let is_send = matches!(cqe.op_own >> 4, CQE_REQ | CQE_REQ_ERR);
+        Some((track, if is_send { &track.sends } else { &track.receives }))
+    }
+
     /// What the entry says, if its queue pair is still there.
     fn completion(&self, entry: &[u8; ENTRY], position: u64) -> Option<Completion> {
         let cqe = Cqe64::ref_from_bytes(entry).ok()?;
-        let index = cqe.srqn_uidx.get() & 0xff_ffff;
-        let at = self.tracks.binary_search_by_key(&index, |track| track.index()).ok()?;
-        let track = self.tracks.get(at)?;
         let opcode = cqe.op_own >> 4;
-        let lane = if matches!(opcode, CQE_REQ | CQE_REQ_ERR) { &track.sends } else { &track.receives };
+        let (track, lane) = self.owner(cqe)?;
         let wr_id = lane.complete(cqe.wqe_counter.get(), position)?;
         let completion = Completion { wr_id, qp_num: track.number(), ..Completion::default() };
         Some(match opcode {
@@ -297,12 +321,12 @@ impl Completions {
         let shared = &*self.shared;
         let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
         let sequence = shared.sequence.load(Ordering::Relaxed) & 3;
-        let next = shared.next.load(Ordering::Relaxed) as u32 & 0xff_ffff;
+        let next = shared.next.load(Ordering::Relaxed) as u32 & COUNTER;
         shared.armed.store(armed, Ordering::Relaxed);
-        let word = (sequence << 28 | command | next).to_be();
-        shared.place.memory.store(shared.place.record + ARM, word, Ordering::Release);
+        let word = sequence << 28 | command | next;
+        shared.record.store(ARM, word);
         let mut doorbell = [0; 8];
-        doorbell[..4].copy_from_slice(&word.to_ne_bytes());
+        doorbell[..4].copy_from_slice(&word.to_be_bytes());
         doorbell[4..].copy_from_slice(&shared.number.to_be_bytes());
         shared.registers.ring(CQ_DOORBELL, doorbell);
     }

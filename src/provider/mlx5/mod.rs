@@ -6,6 +6,7 @@
 
 mod completions;
 mod receives;
+mod ring;
 mod sends;
 mod shape;
 #[cfg(test)]
@@ -16,7 +17,8 @@ mod work_queue;
 use std::sync::atomic::{Ordering, fence};
 
 use uverbs_abi::mlx5::{
-    AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR, USER_INLINE_MODE_NONE,
+    ALLOC_UCTX_DEVX, AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR,
+    USER_INLINE_MODE_NONE,
 };
 
 pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
@@ -29,8 +31,9 @@ use crate::mapping::Mapping;
 /// The request that goes with a new context: all 32 bytes of version 2, since Linux 7.2 leaves what is not
 /// sent uninitialised (mlx5_ib_alloc_ucontext, main.c). A completion entry version of at least 1 is asked
 /// for, without which raw packet queue pairs are refused.
-pub(crate) fn context_request() -> AllocUcontextReqV2 {
+pub(crate) fn context_request(devx: bool) -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
+        flags: if devx { ALLOC_UCTX_DEVX } else { 0 },
         max_cqe_version: 1,
         lib_caps: LIB_CAP_4K_UAR | LIB_CAP_DYN_UAR,
         ..AllocUcontextReqV2::default()
@@ -43,7 +46,7 @@ pub(crate) fn static_context_request() -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
         total_num_bfregs: REGISTERS_OF_A_PAGE,
         lib_caps: LIB_CAP_4K_UAR,
-        ..context_request()
+        ..context_request(false)
     }
 }
 

@@ -104,7 +104,7 @@ impl Receives {
     pub(crate) fn reset(&mut self) {
         self.ready = false;
         (self.head, self.published) = (0, 0);
-        self.track.receives.reset(self.queues.ends()[1]);
+        self.queues.reset_receives();
         self.memory.store(self.record + 4 * RCV_DBR, 0, Ordering::Release);
     }
 }

@@ -202,7 +202,7 @@ impl Sends {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         (self.head, self.published) = (0, 0);
-        self.track.sends.reset(self.queues.ends()[0]);
+        self.queues.reset_sends();
         self.memory.store(self.record + 4 * SND_DBR, 0, Ordering::Release);
     }
 }

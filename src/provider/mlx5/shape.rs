@@ -191,9 +191,14 @@ impl Queues {
         &self.track
     }
 
-    /// The positions behind all completions that the send queue and the receive queue have now.
-    pub(super) fn ends(&self) -> [u64; 2] {
-        self.queues.each_ref().map(|queue| queue.end())
+    /// Forgets all completions of sends that there are now.
+    pub(super) fn reset_sends(&self) {
+        self.queues[0].at_end(|position| self.track.sends.reset(position));
+    }
+
+    /// Forgets all completions of receives that there are now.
+    pub(super) fn reset_receives(&self) {
+        self.queues[1].at_end(|position| self.track.receives.reset(position));
     }
 }
 

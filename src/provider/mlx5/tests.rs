@@ -1,5 +1,7 @@
 //! The queues against a device that the tests play.
 
+mod resize;
+
 use std::sync::atomic::Ordering;
 
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_SEND, Cqe64, WqeCtrlSeg};
@@ -24,7 +26,10 @@ struct Bench {
     receives: Receives,
     queue: Completions,
     registers: Mapping,
+    /// That of the ring it has now, how many entries that has, and of the one it had first.
     cq_memory: Mapping,
+    cq_slots: u32,
+    first_memory: Mapping,
     qp_memory: Mapping,
     request: CreateQp,
     cq_request: CreateCq,
@@ -77,7 +82,20 @@ impl Bench {
         let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
         let qp_memory = plan.memory().clone();
         let (sends, receives) = plan.open(0x1234);
-        Self { sends, receives, queue, registers, cq_memory, qp_memory, request, cq_request, next: 0 }
+        let (cq_slots, first_memory, next) = (8, cq_memory.clone(), 0);
+        Self {
+            sends,
+            receives,
+            queue,
+            registers,
+            cq_memory,
+            cq_slots,
+            first_memory,
+            qp_memory,
+            request,
+            cq_request,
+            next,
+        }
     }
 
     fn send(&mut self, wr_id: u64, pieces: &[Sge]) -> bool {
@@ -90,8 +108,8 @@ impl Bench {
         let mut cqe =
             Cqe64 { srqn_uidx: self.request.uidx.into(), wqe_counter: counter.into(), ..Cqe64::new_zeroed() };
         change(&mut cqe);
-        cqe.op_own = opcode << 4 | (self.next / 8 % 2) as u8 | cqe.op_own & 2;
-        let slot = self.next as usize % 8 * 64;
+        cqe.op_own = opcode << 4 | (self.next / self.cq_slots % 2) as u8 | cqe.op_own & 2;
+        let slot = (self.next % self.cq_slots) as usize * 64;
         assert!(self.cq_memory.write(slot, cqe.as_bytes()));
         self.next += 1;
     }

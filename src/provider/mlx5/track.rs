@@ -94,11 +94,16 @@ impl Lane {
         self.life.fetch_add(1, Ordering::Release);
     }
 
+    /// The poller: whether a completion at `position` is of an earlier life.
+    pub(super) fn is_of_an_earlier_life(&self, position: u64) -> bool {
+        position < self.since.load(Ordering::Relaxed)
+    }
+
     /// The poller: the number of the request at place `counter`, whose completion stands at `position`;
     /// none if that is of an earlier life.
     pub(super) fn complete(&self, counter: u16, position: u64) -> Option<u64> {
         let life = self.life.load(Ordering::Acquire);
-        if position < self.since.load(Ordering::Relaxed) {
+        if self.is_of_an_earlier_life(position) {
             return None;
         }
         let entry = self.entry(counter.into())?;

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     FlowEntry,
     Counter,
     CounterSet,
+    /// A user context, for commands that a program writes itself.
+    Uctx,
 }
 
 impl Kind {
@@ -80,7 +82,12 @@ struct Entry {
     users: usize,
     /// Of the first of a range: how many more there are.
     more: u64,
+    /// The user context that it was made in; zero for the driver's own.
+    owner: u16,
 }
+
+/// The context that the driver names for what all contexts may use (`MLX5_SHARED_RESOURCE_UID`): as good as none here.
+const SHARED: u16 = 0xffff;
 
 /// All objects, with what they use.
 #[derive(Debug, Default)]
@@ -90,9 +97,31 @@ pub(crate) struct Objects {
     lowest: BTreeMap<Kind, u64>,
     /// Fewer objects of a kind than there are numbers.
     limits: BTreeMap<Kind, usize>,
+    /// The user context of the command that is being carried out; zero for the driver.
+    user: u16,
 }
 
 impl Objects {
+    /// Says in whose name everything is done from now on: in that of a user context, or, if it is zero, of the driver.
+    ///
+    /// A context may use what it or the driver has made, and destroy what it has made; the driver may do anything.
+    ///
+    /// # Errors
+    /// `BadResource` when there is no such context.
+    pub(crate) fn act_for(&mut self, user: u16) -> Result<(), Status> {
+        self.user = 0;
+        if user != 0 && user != SHARED {
+            self.expect(Handle(Kind::Uctx, user.into()))?;
+            self.user = user;
+        }
+        Ok(())
+    }
+
+    /// Whether a user context has made objects that are still there.
+    pub(crate) fn is_owner(&self, user: u16) -> bool {
+        self.live.values().any(|entry| entry.owner == user)
+    }
+
     /// Makes an object that uses others, and gives it the lowest free number.
     ///
     /// # Errors
@@ -113,7 +142,7 @@ impl Objects {
             self.lowest.insert(kind.space(), first + 1);
         }
         for number in first..first + count {
-            self.live.insert(Handle(kind, number), Entry::default());
+            self.live.insert(Handle(kind, number), Entry { owner: self.user, ..Entry::default() });
         }
         if let Some(entry) = self.live.get_mut(&Handle(kind, first)) {
             (entry.uses, entry.more) = (uses, count - 1);
@@ -147,7 +176,7 @@ impl Objects {
             return Err(Status::BadResourceState);
         }
         self.take(&uses)?;
-        self.live.insert(handle, Entry { uses, ..Entry::default() });
+        self.live.insert(handle, Entry { uses, owner: self.user, ..Entry::default() });
         Ok(())
     }
 
@@ -157,6 +186,9 @@ impl Objects {
     /// `BadResource` when it is not there, `BadResourceState` while others use it.
     pub(crate) fn destroy(&mut self, handle: Handle) -> Result<(), Status> {
         let entry = self.live.get(&handle).ok_or(Status::BadResource)?;
+        if self.user != 0 && entry.owner != self.user {
+            return Err(Status::BadResource);
+        }
         if entry.users > 0 {
             return Err(Status::BadResourceState);
         }
@@ -185,6 +217,7 @@ impl Objects {
     pub(crate) fn clear(&mut self) {
         self.live.clear();
         self.lowest.clear();
+        self.user = 0;
     }
 
     /// Changes what an object uses.
@@ -201,9 +234,10 @@ impl Objects {
     }
 
     /// # Errors
-    /// `BadResource` when there is no such object.
+    /// `BadResource` when there is no such object, or another user context has made it.
     pub(crate) fn expect(&self, handle: Handle) -> Result<(), Status> {
-        self.live.contains_key(&handle).then_some(()).ok_or(Status::BadResource)
+        let may = |entry: &&Entry| self.user == 0 || entry.owner == 0 || entry.owner == self.user;
+        self.live.get(&handle).filter(may).map(drop).ok_or(Status::BadResource)
     }
 
     /// How many objects of a kind there are.
@@ -279,6 +313,27 @@ mod tests {
         assert_eq!(objects.create(Kind::XrcSrq, vec![]), Ok(2));
         assert_eq!(objects.create(Kind::Sq, vec![]), Ok(0x40));
         assert_eq!(objects.create(Kind::Rq, vec![]), Ok(0x41));
+    }
+
+    #[test]
+    fn what_a_user_context_has_made_is_its_own() {
+        let mut objects = Objects::default();
+        assert_eq!(objects.act_for(1), Err(Status::BadResource));
+        objects.act_for(SHARED).unwrap();
+        let shared = Handle(Kind::Eq, objects.create(Kind::Eq, vec![]).unwrap().into());
+        let [one, two] = [(); 2].map(|()| objects.create(Kind::Uctx, vec![]).unwrap() as u16);
+        objects.act_for(one).unwrap();
+        let cq = Handle(Kind::Cq, objects.create(Kind::Cq, vec![shared]).unwrap().into());
+        assert_eq!(objects.destroy(shared), Err(Status::BadResource));
+        objects.act_for(two).unwrap();
+        assert_eq!(objects.expect(cq), Err(Status::BadResource));
+        assert_eq!(objects.create(Kind::Sq, vec![cq]), Err(Status::BadResource));
+        assert_eq!(objects.destroy(cq), Err(Status::BadResource));
+        objects.act_for(0).unwrap();
+        assert_eq!(objects.expect(cq), Ok(()));
+        assert_eq!((objects.is_owner(one), objects.is_owner(two)), (true, false));
+        assert_eq!(objects.destroy(cq), Ok(()));
+        assert!(!objects.is_owner(one));
     }
 
     #[test]

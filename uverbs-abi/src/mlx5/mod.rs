@@ -1,10 +1,11 @@
 //! NVIDIA ConnectX (`mlx5`): driver payloads, rings and doorbells.
 //!
 //! The structs of this module travel as UHW_IN and UHW_OUT of the core's calls; [`ids`] has the numbers of
-//! the driver's own objects, [`wqe`] what the device itself reads and writes.
+//! the driver's own objects, [`wqe`] what the device itself reads and writes, [`prm`] commands to its firmware.
 
 pub mod ids;
 mod payload;
+pub mod prm;
 pub mod wqe;
 
 pub use payload::*;

@@ -32,7 +32,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (port_type, 1), (num_ports, 1), (cqe_version, 1), (nic_flow_table, 1), (eth_net_offloads, 1),
         // Without it a memory region is registered by a work request on a queue pair.
         (umr_modify_entity_size_disabled, 1),
-        (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_moderation, 1), (end_pad, 1),
+        (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_resize, 1), (cq_moderation, 1), (end_pad, 1),
         (log_max_qp_sz, 15), (log_max_qp, 16), (log_max_ra_req_qp, 4), (log_max_ra_res_qp, 4), (log_max_msg, 30),
         (log_max_srq_sz, 14), (log_max_srq, 16), (log_max_cq_sz, 22), (log_max_cq, 16), (log_max_eq_sz, 22), (log_max_eq, 7),
         (max_num_eqs, 64), (log_max_mkey, 16), (log_max_mrw_sz, 40), (log_max_klm_list_size, 16), (max_indirection, 4),
@@ -42,7 +42,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (log_max_stride_sz_rq, 13), (log_min_stride_sz_rq, 4), (log_max_stride_sz_sq, 6), (log_min_stride_sz_sq, 6),
         (max_wqe_sz_sq, 1024), (max_wqe_sz_rq, 512),
         (uar_sz, 5), (log_pg_sz, 12), (num_of_uars_per_page, 1), (bf, 1), (log_bf_reg_size, 9),
-        (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff),
+        (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff), (log_max_flow_counter_bulk, 15),
         (log_max_vlan_list, 8), (log_max_current_uc_list, 5), (log_max_current_mc_list, 5), (log_max_l2_table, 10),
         (device_frequency_mhz, 156), (device_frequency_khz, 156_250),
     ]

@@ -50,6 +50,7 @@ pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
         return Err(Status::BadOutputLength);
     }
     for i in 0..count {
+        device.objects.expect(Handle(Kind::Counter, first.wrapping_add(i).into()))?;
         let counter = device.counters.read(first.wrapping_add(i), clear).ok_or(Status::BadResource)?;
         let base = Field::new(offset + i as usize * COUNTER * 8, 0);
         output.set(traffic_counter::packets.within(base), counter.packets);

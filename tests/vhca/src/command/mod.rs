@@ -36,6 +36,8 @@ pub(crate) enum Status {
     BadResourceState = 0x09,
     BadIndex = 0x0a,
     BadQpState = 0x10,
+    /// More completions wait than a queue is to hold (`MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR`).
+    BadSize = 0x40,
     BadInputLength = 0x50,
     BadOutputLength = 0x51,
 }
@@ -70,5 +72,7 @@ fn run(device: &mut Device, opcode: u16, input: &[u8], output: &mut [u8]) -> Res
     if output.len() < command.output {
         return Err(Status::BadOutputLength);
     }
-    (command.run)(device, input, output)
+    device.objects.act_for(input.num(alloc_pd_in::uid) as u16)?;
+    let done = (command.run)(device, input, output);
+    device.objects.act_for(0).and(done)
 }

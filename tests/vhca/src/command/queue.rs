@@ -61,12 +61,19 @@ pub(super) fn query_cq(device: &mut Device, input: &[u8], output: &mut [u8]) -> 
     Ok(())
 }
 
-/// Only the moderation can be changed. It is remembered, and events come with every completion all the same.
+/// The ring can be exchanged, and the moderation changed. That is remembered, and events come with every completion all
+/// the same.
 pub(super) fn modify_cq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     const PERIOD: u32 = 1 << 0;
     const COUNT: u32 = 1 << 1;
+    /// The operation that exchanges the ring, and the fields of its size, page size and offset in the first page.
+    const RESIZE: u32 = 1;
+    const RING: u32 = 0b111;
     let cq = device.cqs.get_mut(&input.num(NUMBER)).ok_or(Status::BadResource)?;
     let select = input.num(modify_cq_in::modify_field_select_resize_field_select);
+    if input.num(crate::ifc::command::alloc_pd_in::op_mod) == RESIZE && select == RING {
+        return cq.resize(&device.memory, input);
+    }
     if input.is(crate::ifc::command::alloc_pd_in::op_mod) || select & !(PERIOD | COUNT) != 0 {
         return Err(Status::BadParameter);
     }

@@ -113,6 +113,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x93a, "DEALLOC_FLOW_COUNTER", 16, 8, counter::dealloc),
     command(0x93b, "QUERY_FLOW_COUNTER", 32, 32, counter::query),
     command(0x93c, "MODIFY_FLOW_TABLE", 64, 8, flow::modify_table),
+    command(0xa04, "CREATE_UCTX", 16, 16, object::create_uctx),
+    command(0xa06, "DESTROY_UCTX", 16, 8, object::destroy_uctx),
 ];
 
 impl Command {

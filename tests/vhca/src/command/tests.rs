@@ -4,8 +4,8 @@ use super::ring::{carry_out, xor};
 use super::*;
 use crate::bits::Field;
 use crate::ifc::command::{
-    alloc_flow_counter_in, create_cq_in, create_eq_in, create_mkey_in, query_flow_counter_in,
-    query_flow_counter_out, traffic_counter,
+    alloc_flow_counter_in, alloc_flow_counter_out, create_cq_in, create_eq_in, create_mkey_in,
+    create_uctx_out, destroy_uctx_in, query_flow_counter_in, query_flow_counter_out, traffic_counter,
 };
 use crate::ifc::context::{cqc, eqc, mkc};
 use crate::memory::tests::memory;
@@ -247,6 +247,69 @@ fn counters_come_one_by_one_and_in_bulk() {
     dealloc.set(crate::ifc::command::alloc_flow_counter_out::flow_counter_id, bulk);
     assert_eq!(driver.run(&dealloc, 16).num(alloc_pd_out::status), OK);
     assert_eq!(driver.device.counters.list().count(), 1);
+}
+
+#[test]
+fn a_user_context_has_what_was_made_in_it_and_nothing_of_another() {
+    let mut driver = Driver::new();
+    let uctx = |driver: &mut Driver| driver.run(&input(0xa04, 64), 16).num(create_uctx_out::uid);
+    let [one, two] = [(); 2].map(|()| uctx(&mut driver));
+    let by = |uid: u32, opcode: u32, len: usize| {
+        let mut input = input(opcode, len);
+        input.set(alloc_pd_in::uid, uid);
+        input
+    };
+    let mut alloc = by(one, 0x939, 16);
+    alloc.set(alloc_flow_counter_in::flow_counter_bulk, 1_u32);
+    let answer = driver.run(&alloc, 16);
+    assert_eq!(answer.num(alloc_pd_out::status), OK);
+    let first = answer.num(alloc_flow_counter_out::flow_counter_id);
+    driver.device.counters.count(first, 60);
+
+    let mut query = |driver: &mut Driver, uid, count: u32| {
+        let mut query = by(uid, 0x93b, 32);
+        query.set(query_flow_counter_in::flow_counter_id, first);
+        query.set(query_flow_counter_in::num_of_counters, count);
+        let answer = driver.run(&query, 16 + 256 * 16);
+        (answer.num(alloc_pd_out::status), answer[16..].num(traffic_counter::packets))
+    };
+    assert_eq!(query(&mut driver, one, 128), (OK, 1));
+    assert_eq!(query(&mut driver, 0, 128), (OK, 1), "the driver may read everything");
+    let bad = Status::BadResource as u32;
+    assert_eq!(query(&mut driver, two, 128), (bad, 0));
+    assert_eq!(query(&mut driver, 77, 128), (bad, 0), "no such context");
+    // A row that ends in what another context has.
+    let mut other = by(two, 0x939, 16);
+    other.set(alloc_flow_counter_in::flow_counter_bulk, 1_u32);
+    driver.run(&other, 16);
+    assert_eq!(query(&mut driver, one, 129), (bad, 0));
+
+    let mut dealloc = by(two, 0x93a, 16);
+    dealloc.set(alloc_flow_counter_out::flow_counter_id, first);
+    assert_eq!(driver.long(&dealloc).0, bad);
+    let mut end = input(0xa06, 16);
+    end.set(destroy_uctx_in::uid, one);
+    assert_eq!(driver.long(&end).0, Status::BadResourceState as u32, "something is left in it");
+    dealloc.set(alloc_pd_in::uid, one);
+    assert_eq!(driver.long(&dealloc).0, OK);
+    assert_eq!(driver.long(&end).0, OK);
+    assert_eq!(driver.long(&end).0, bad);
+}
+
+#[test]
+fn counters_are_cleared_by_the_read_that_says_so() {
+    let mut driver = Driver::new();
+    let mut alloc = input(0x939, 16);
+    alloc.set(alloc_flow_counter_in::flow_counter_bulk, 2_u32);
+    let first = driver.run(&alloc, 16).num(alloc_flow_counter_out::flow_counter_id);
+    assert_eq!(first % 256, 0, "the first of a row is a multiple of its length");
+    driver.device.counters.count(first + 3, 60);
+    let mut query = input(0x93b, 32);
+    query.set(query_flow_counter_in::flow_counter_id, first);
+    query.set(query_flow_counter_in::num_of_counters, 4_u32);
+    query.set(query_flow_counter_in::clear, 1_u32);
+    let mut third = || driver.run(&query, 16 + 4 * 16)[16 + 3 * 16..].num(traffic_counter::packets);
+    assert_eq!((third(), third()), (1, 0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::ring::{LOG_COMMANDS, carry_out, opcode_of};
 use crate::server::{Shared, lock};
@@ -15,11 +16,23 @@ pub(crate) fn work(device: &Shared, rung: &Receiver<u32>) {
                 opcode_of(&device, slot).map(|opcode| device.faults.delay_of(opcode)).unwrap_or_default()
             };
             // Not under the lock: packets and doorbells go on meanwhile.
-            thread::sleep(delay);
+            wait(delay);
             let mut device = lock(device);
             if carry_out(&mut device, slot).is_err() {
                 device.statistics.faults += 1;
             }
         }
+    }
+}
+
+/// What the host may oversleep.
+const SLACK: Duration = Duration::from_micros(200);
+
+/// Waits: asleep, but for the end, where a sleep would not be exact enough.
+fn wait(delay: Duration) {
+    let until = Instant::now() + delay;
+    thread::sleep(delay.saturating_sub(SLACK));
+    while Instant::now() < until {
+        thread::yield_now();
     }
 }

@@ -14,7 +14,7 @@ const HELP: &[&str] = &[
     "loop on|off                      whether packets that are sent come back",
     "port up|down                     the state of the port",
     "fail COMMAND STATUS [TIMES [SYNDROME [AFTER]]]   the next commands fail, or those after so many",
-    "delay MILLISECONDS [COMMAND]     commands take that long",
+    "delay TIME [COMMAND]             commands take that long: milliseconds, or microseconds as in 50us",
     "limit counters NUMBER            no more counters than that",
     "cap NAME=VALUE                   sets a capability, for drivers that come",
     "heal                             nothing fails and nothing is delayed any more",
@@ -58,6 +58,14 @@ fn bytes(word: &str) -> Result<Vec<u8>, String> {
         .ok_or_else(|| "an even number of hexadecimal digits is wanted".to_owned())
 }
 
+/// Milliseconds, or microseconds where it says so.
+fn duration(word: &str) -> Result<Duration, String> {
+    match word.strip_suffix("us") {
+        Some(word) => Ok(Duration::from_micros(small::<u32>(word)?.into())),
+        None => Ok(Duration::from_millis(small::<u32>(word)?.into())),
+    }
+}
+
 fn times(words: &[&str]) -> Result<u32, String> {
     words.first().map_or(Ok(1), |word| small(word))
 }
@@ -98,7 +106,7 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         }
         ["delay", time, rest @ ..] if rest.len() <= 1 => {
             let opcode = rest.first().map(|word| opcode(word)).transpose()?;
-            device.faults.delay(opcode, Duration::from_millis(small::<u32>(time)?.into()));
+            device.faults.delay(opcode, duration(time)?);
         }
         ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
         ["cap", capability] => device.capabilities.set_by_text(capability)?,
@@ -140,6 +148,7 @@ mod tests {
             "fail 93b 0x8 1 0 3",
             "delay 10",
             "delay 0 CREATE_CQ",
+            "delay 50us QUERY_FLOW_COUNTER",
             "limit counters 7",
             "cap per_protocol_networking_offload_caps.max_lso_cap=16",
             "heal",
@@ -173,6 +182,7 @@ mod tests {
             "fail 93b 5 0",
             "fail 93b 256",
             "delay soon",
+            "delay us",
             "limit counters -1",
             "cap cmd_hca_cap.xrc",
             "cap cmd_hca_cap.nothing=1",

@@ -129,6 +129,7 @@ layouts! {
     modify_cq_in {
         modify_field_select_resize_field_select: 0x60 + 32,
         cq_context: 0x80 + 512,
+        pas: 0x880 + 0,
     }
     create_mkey_in {
         memory_key_mkey_entry: 0x80 + 512,
@@ -228,6 +229,12 @@ layouts! {
     }
     rst2init_qp_in {
         qpc: 0xc0 + 1856,
+    }
+    create_uctx_out {
+        uid: 0x50 + 16,
+    }
+    destroy_uctx_in {
+        uid: 0x50 + 16,
     }
     add_vxlan_udp_dport_in {
         vxlan_udp_port: 0x70 + 16,

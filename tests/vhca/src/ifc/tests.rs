@@ -52,6 +52,53 @@ fn the_tables_are_those_of_the_kernels_header() {
     }
 }
 
+/// The library's structs of commands, which it has from the header by its own hand.
+#[test]
+fn the_librarys_commands_are_laid_out_like_this() {
+    let place = |structure: &str, name: &str| {
+        let (structure, name) = name.split_once('.').unwrap_or((structure, name));
+        super::find(structure, name).unwrap_or_else(|| panic!("{structure}.{name}"))
+    };
+    for layout in uverbs::abi::layout::firmware_structs() {
+        for field in layout.fields.iter().filter(|field| !field.c_name.is_empty()) {
+            let (start, end) = (field.offset * 8, (field.offset + field.size) * 8);
+            let name = format!("{}.{}", layout.c_name, field.c_name);
+            let (first, last) = field.c_name.split_once("..").unwrap_or((field.c_name, field.c_name));
+            if !first.is_empty() {
+                assert_eq!(place(layout.c_name, first).offset, start, "begin of {name}");
+            }
+            if !last.is_empty() {
+                let last = place(layout.c_name, last);
+                assert_eq!(last.offset + last.width, end, "end of {name}");
+            }
+        }
+    }
+}
+
+/// And where it finds capabilities, in bytes and bits of a byte.
+#[test]
+fn the_librarys_capabilities_are_here() {
+    use uverbs::abi::mlx5::prm;
+
+    use crate::bits::{Bits, BitsMut};
+    use crate::ifc::capability::{
+        cmd_hca_cap, flow_table_fields_supported as fields, flow_table_nic_cap, flow_table_prop_layout,
+    };
+    let receive = flow_table_nic_cap::flow_table_properties_nic_receive;
+    let support = flow_table_prop_layout::ft_field_support.within(receive);
+    for (field, byte, bits) in [
+        (cmd_hca_cap::flow_counter_bulk_alloc, prm::CAP_FLOW_COUNTER_BULK_ALLOC, 0xff),
+        (cmd_hca_cap::log_max_flow_counter_bulk, prm::CAP_LOG_MAX_FLOW_COUNTER_BULK, 0xff),
+        (fields::outer_ip_version.within(support), prm::CAP_OUTER_IP_VERSION, prm::CAP_IP_VERSION),
+        (fields::inner_ip_version.within(support), prm::CAP_INNER_IP_VERSION, prm::CAP_IP_VERSION),
+    ] {
+        let mut bytes = vec![0; prm::HCA_CAP_SIZE];
+        bytes.set(field, u64::MAX);
+        assert_eq!(bytes.iter().position(|byte| *byte != 0), Some(byte));
+        assert_eq!((bytes[byte], bytes.wide(field).count_ones()), (bits, bits.count_ones()));
+    }
+}
+
 /// A member of a structure in the header.
 #[derive(Debug)]
 struct Member {

@@ -3,7 +3,7 @@
 use super::Pages;
 use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
-use crate::ifc::command::create_cq_in;
+use crate::ifc::command::{create_cq_in, modify_cq_in};
 use crate::ifc::context::cqc;
 use crate::memory::{Fault, Memory};
 
@@ -12,6 +12,8 @@ use crate::memory::{Fault, Memory};
 pub(crate) enum Opcode {
     Requester = 0,
     Responder = 2,
+    /// The queue goes on in another ring.
+    Resized = 5,
     RequesterError = 13,
     ResponderError = 14,
 }
@@ -91,6 +93,15 @@ pub(crate) struct Cq {
     armed: Armed,
 }
 
+/// Where the entries are.
+fn ring(context: &[u8], list: &[u8], entry: u64) -> Result<Pages, Status> {
+    let log_size = context.num(cqc::log_cq_size);
+    if log_size > 22 {
+        return Err(Status::BadParameter);
+    }
+    Pages::new(list, context.num(cqc::log_page_size), context.num(cqc::page_offset), entry << log_size)
+}
+
 impl Cq {
     /// A queue as CREATE_CQ describes it.
     ///
@@ -104,15 +115,10 @@ impl Cq {
             1 | 2 => 128,
             _ => return Err(Status::BadParameter),
         };
-        if log_size > 22 || context.is(cqc::cqe_comp_en) || context.is(cqc::cc) {
+        if context.is(cqc::cqe_comp_en) || context.is(cqc::cc) {
             return Err(Status::BadParameter);
         }
-        let pages = Pages::new(
-            input.part(create_cq_in::pas),
-            context.num(cqc::log_page_size),
-            context.num(cqc::page_offset),
-            entry << log_size,
-        )?;
+        let pages = ring(context, input.part(create_cq_in::pas), entry)?;
         Ok(Self {
             pages,
             log_size,
@@ -150,6 +156,34 @@ impl Cq {
         self.context.set(cqc::producer_counter, self.producer);
         let due = self.armed == Armed::Any || self.armed == Armed::Solicited && completion.is_error();
         Ok(if due { self.fire() } else { Posted::Silently })
+    }
+
+    /// Goes on in the ring that MODIFY_CQ describes, behind an entry in the old one that says so.
+    ///
+    /// # Errors
+    /// `BadSize` when what waits, with that entry, does not fit into either ring, `BadParameter` for entries of another size,
+    /// and as [`new`](Self::new).
+    pub(crate) fn resize(&mut self, memory: &Memory, input: &[u8]) -> Result<(), Status> {
+        let wanted = input.part(modify_cq_in::cq_context);
+        if wanted.num(cqc::cqe_sz) != self.context.num(cqc::cqe_sz) {
+            return Err(Status::BadParameter);
+        }
+        let pages = ring(wanted, input.part(modify_cq_in::pas), self.entry)?;
+        let consumer = memory.word(self.doorbell).map_err(|_| Status::BadResourceState)?;
+        let waiting = self.producer.wrapping_sub(consumer) & 0xff_ffff;
+        let log_size = wanted.num(cqc::log_cq_size);
+        if waiting + 1 > 1 << log_size.min(self.log_size) {
+            return Err(Status::BadSize);
+        }
+        let armed = std::mem::replace(&mut self.armed, Armed::Not);
+        let posted = self.post(memory, CompletionEntry::new(Opcode::Resized, 0, 0));
+        self.armed = armed;
+        posted.map_err(|_| Status::BadResourceState)?;
+        (self.pages, self.log_size) = (pages, log_size);
+        for field in [cqc::log_cq_size, cqc::log_page_size, cqc::page_offset] {
+            self.context.set(field, wanted.wide(field));
+        }
+        Ok(())
     }
 
     fn fire(&mut self) -> Posted {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::bits::{Bits, BitsMut};
-use crate::ifc::command::{create_cq_in, create_mkey_in};
+use crate::command::Status;
+use crate::ifc::command::{create_cq_in, create_mkey_in, modify_cq_in};
 use crate::ifc::context::{cqc, mkc, rqc, sqc, wq};
 use crate::memory::Memory;
 use crate::memory::tests::memory;
@@ -40,6 +41,41 @@ fn cq(log_size: u32, entry: u32) -> Cq {
     context.set(cqc::dbr_addr, DOORBELL);
     input.part_mut(create_cq_in::pas).copy_from_slice(&RING.to_be_bytes());
     Cq::new(&input).unwrap()
+}
+
+/// MODIFY_CQ to a ring at [`DATA`].
+fn other_ring(log_size: u32, entry: u32) -> Vec<u8> {
+    let mut input = vec![0; 272 + 8];
+    let context = input.part_mut(modify_cq_in::cq_context);
+    context.set(cqc::log_cq_size, log_size);
+    context.set(cqc::cqe_sz, entry);
+    input.part_mut(modify_cq_in::pas).copy_from_slice(&DATA.to_be_bytes());
+    input
+}
+
+#[test]
+fn a_resized_queue_goes_on_in_the_new_ring_behind_the_place_of_its_own_entry() {
+    let memory = guest();
+    let mut cq = cq(1, 0);
+    assert_eq!(cq.post(&memory, completion(0)), Ok(Posted::Silently));
+    // One waits: with the entry of the resize the ring is full.
+    assert_eq!(cq.resize(&memory, &other_ring(3, 1)), Err(Status::BadParameter));
+    assert_eq!(cq.resize(&memory, &other_ring(0, 0)), Err(Status::BadSize));
+    assert_eq!(cq.arm(1), Posted::Silently);
+    assert_eq!(cq.resize(&memory, &other_ring(3, 0)), Ok(()));
+    let kind = |at: u64| {
+        let mut entry = [0; 64];
+        memory.read(at, &mut entry).unwrap();
+        entry[63]
+    };
+    assert_eq!((kind(RING + 64), kind(DATA), kind(DATA + 64)), (5 << 4, 0, 0));
+    // Still armed, and the size is the new one: eight entries, of which two are used.
+    assert_eq!(cq.post(&memory, completion(1)), Ok(Posted::Event));
+    assert_eq!(kind(DATA + 2 * 64), 2 << 4);
+    for counter in 2..7 {
+        assert_eq!(cq.post(&memory, completion(counter)), Ok(Posted::Silently));
+    }
+    assert_eq!(cq.post(&memory, completion(7)), Ok(Posted::Overrun));
 }
 
 fn completion(counter: u16) -> CompletionEntry {

@@ -1,0 +1,157 @@
+//! Flows that count into a pool.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::mlx5::ids::{create_flow_flags, flow, flow_matcher};
+
+use super::matching::Match;
+use super::pool::PoolCounter;
+use crate::command::Command;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::flow::{FlowRule, explain};
+use crate::object::{Kind, Object};
+use crate::qp::{self, QueuePair, RawPacket, RssQueuePair};
+
+/// Where packets of a flow can go: to a raw packet queue pair, or to one that spreads them; sealed.
+pub trait Destination: sealed::Sealed {}
+
+impl Destination for QueuePair<RawPacket> {}
+impl Destination for RssQueuePair {}
+
+mod sealed {
+    use super::{Arc, QueuePair, RawPacket, RssQueuePair, qp};
+
+    pub trait Sealed {
+        fn target(&self) -> Target<'_>;
+    }
+
+    /// What a queue pair shares with its flows.
+    #[derive(Debug)]
+    pub struct Target<'a>(pub(in super::super) &'a Arc<qp::Shared>);
+
+    impl Sealed for QueuePair<RawPacket> {
+        fn target(&self) -> Target<'_> {
+            Target(self.shared())
+        }
+    }
+
+    impl Sealed for RssQueuePair {
+        fn target(&self) -> Target<'_> {
+            Target(self.shared())
+        }
+    }
+}
+
+/// A rule in force that counts into a [`PoolCounter`].
+///
+/// It ends when it is dropped. It keeps its queue pair, its counter and the pool.
+#[derive(Debug)]
+pub struct PoolFlow {
+    flow: Object,
+    /// Behind the flow, which uses it.
+    _matcher: Object,
+    counter: PoolCounter,
+    _qp: Arc<qp::Shared>,
+}
+
+impl PoolCounter {
+    /// Puts a rule in force that counts into this counter, with a queue pair as destination.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a rule that contradicts itself, has a count action of its own or that
+    /// the driver refuses, and for a queue pair of another open device;
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for what such a flow cannot match: MPLS, ESP, time to live, fragments;
+    /// packets that are sent, rules that let packets go on; [`Exhausted`](crate::ErrorKind::Exhausted) for a priority above 15,
+    /// and when the device has no room left.
+    ///
+    /// # Kernel
+    /// `MLX5_IB_METHOD_FLOW_MATCHER_CREATE` and `MLX5_IB_METHOD_CREATE_FLOW` (fs.c, Linux 6.1).
+    #[doc(alias = "mlx5dv_create_flow")]
+    pub fn create_flow(&self, qp: &impl Destination, rule: &FlowRule) -> Result<PoolFlow> {
+        let op = "flow.create";
+        let context = self.pool().row.context();
+        let qp = qp.target().0;
+        if !qp.object().context().is_same(context) {
+            let hint = "the queue pair belongs to another open device than the pool";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let found = Match::new(rule, self.pool().features)?;
+        let explained = |error| explain(context, rule.attr().type_, error);
+        let matcher = create_matcher(context, op, &found, rule.attr().priority).map_err(explained)?;
+        let flow = self.send(context, op, &found, (&matcher, qp)).map_err(explained)?;
+        Ok(PoolFlow { flow, _matcher: matcher, counter: self.clone(), _qp: qp.clone() })
+    }
+
+    fn send(
+        &self,
+        context: &Context,
+        op: &'static str,
+        found: &Match,
+        (matcher, qp): (&Object, &qp::Shared),
+    ) -> Result<Object> {
+        use flow::create::{
+            ARR_COUNTERS_DEVX, ARR_COUNTERS_DEVX_OFFSET, DEST_QP, FLAGS, HANDLE, MATCH_VALUE, MATCHER, TAG,
+        };
+        let (row, offset) = (self.pool().row.id(), self.index() as u32);
+        let mut command = Command::new(op, flow::OBJECT, flow::method::CREATE);
+        command
+            .new_handle(HANDLE)
+            .input(MATCH_VALUE, &found.value)
+            .handle(MATCHER, matcher.id())
+            .input(ARR_COUNTERS_DEVX, &row)
+            .input(ARR_COUNTERS_DEVX_OFFSET, &offset);
+        if let Some(tag) = &found.tag {
+            command.input(TAG, tag);
+        }
+        if found.drop {
+            // Packets that are dropped go nowhere (get_dests, fs.c).
+            command.flags(FLAGS, create_flow_flags::DROP);
+        } else {
+            command.handle(DEST_QP, qp.object().id());
+        }
+        context.invoke(&mut command)?;
+        Ok(Object::new(context, Kind::Flow, command.new_handle_of(HANDLE)?))
+    }
+}
+
+fn create_matcher(context: &Context, op: &'static str, found: &Match, priority: u16) -> Result<Object> {
+    use flow_matcher::create::{FLOW_TYPE, HANDLE, MATCH_CRITERIA, MATCH_MASK};
+    let criteria = found.criteria();
+    let mut command = Command::new(op, flow_matcher::OBJECT, flow_matcher::method::CREATE);
+    command
+        .new_handle(HANDLE)
+        .input(MATCH_MASK, &found.mask)
+        // The attribute's element number, left at zero, says that it is a normal flow with this priority.
+        .input(FLOW_TYPE, &priority)
+        .input(MATCH_CRITERIA, &criteria);
+    context.invoke(&mut command)?;
+    Ok(Object::new(context, Kind::FlowMatcher, command.new_handle_of(HANDLE)?))
+}
+
+impl PoolFlow {
+    /// The counter that it counts into.
+    pub fn counter(&self) -> &PoolCounter {
+        &self.counter
+    }
+
+    /// Ends the flow and says how that went.
+    ///
+    /// # Errors
+    /// Those of the kernel, with the flow.
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        self.flow.release().map_err(|error| (self, error))
+    }
+}
+
+impl Drop for PoolFlow {
+    fn drop(&mut self) {
+        // A flow that could not be destroyed goes on counting until the device file is closed.
+        if self.flow.release().is_err() {
+            self.flow.abandon();
+            self.counter.lose();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What ConnectX alone has: flow counters in rows, all of which one command reads.
+//!
+//! A [`CounterPool`] is up to 4,092 counters. A rule is put in force with one of them ([`PoolCounter::create_flow`]), and
+//! a [`PoolReader`] reads all with one command to the firmware, where [`Counters`](crate::Counters) take one each; a
+//! [`PoolQueries`] does so without waiting for it. The context has to be opened with
+//! [`OpenOptions::devx`](crate::OpenOptions::devx).
+//!
+//! ```no_run
+//! use uverbs::mlx5::CounterPool;
+//! use uverbs::{Eth, FlowRule, OpenOptions};
+//!
+//! # fn main() -> uverbs::Result<()> {
+//! let devices = uverbs::devices()?;
+//! let context = OpenOptions::new().devx(true).open(devices.named("mlx5_0")?)?;
+//! let cq = context.create_cq(64)?;
+//! let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+//!
+//! let pool = CounterPool::new(&context, 1000)?;
+//! let mut flows = Vec::new();
+//! for last in 0..100 {
+//!     let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, last]));
+//!     flows.push(pool.take()?.create_flow(&qp, &rule)?);
+//! }
+//!
+//! let mut reader = pool.reader();
+//! let values = reader.read()?; // one command
+//! for flow in &flows {
+//!     println!("{:?}", values.of(flow.counter()));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod devx;
+mod flow;
+mod matching;
+mod pool;
+mod queries;
+mod reader;
+
+pub use self::flow::{Destination, PoolFlow};
+pub use self::pool::{CounterPool, PoolCounter};
+pub use self::queries::PoolQueries;
+pub use self::reader::{PoolReader, Totals, Values};

@@ -1,0 +1,108 @@
+//! Reading all counters of a pool without waiting for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use uverbs_abi::mlx5::DevxAsyncCmdHdr;
+use uverbs_abi::mlx5::prm::QueryFlowCounterIn;
+use zerocopy::FromBytes;
+
+use super::devx;
+use super::pool::Inner;
+use super::reader::Values;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event;
+
+const OP: &str = "pool.query";
+
+/// Bytes before the firmware's answer.
+const NUMBER: usize = size_of::<DevxAsyncCmdHdr>();
+
+/// Reads of all counters of a [`CounterPool`](super::CounterPool) that nobody waits for: each is one command, and its
+/// answer comes by a file that can be polled ([`AsFd`]).
+///
+/// It keeps the pool. Dropping it waits until the firmware has answered what was asked.
+#[derive(Debug)]
+pub struct PoolQueries {
+    answers: OwnedFd,
+    pool: Arc<Inner>,
+    request: QueryFlowCounterIn,
+    /// The last answer, behind its number.
+    answer: Box<[u8]>,
+    started: u64,
+}
+
+impl PoolQueries {
+    pub(super) fn new(pool: Arc<Inner>) -> Result<Self> {
+        let answers = devx::answers(pool.row.context(), OP)?;
+        event::set_nonblocking(OP, &answers)?;
+        let (request, answer) = (pool.request(), vec![0; NUMBER + pool.answer_size()]);
+        Ok(Self { answers, pool, request, answer: answer.into(), started: 0 })
+    }
+
+    /// Begins a read, and says its number: 1 for the first.
+    ///
+    /// # Errors
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when answers of 1 MiB are under way or not taken yet, which are 16 of the
+    /// largest pool.
+    ///
+    /// # Kernel
+    /// `MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY` (devx.c, Linux 6.1).
+    pub fn start(&mut self) -> Result<u64> {
+        let number = self.started + 1;
+        let place = (self.answers.as_fd(), number);
+        devx::start_query(&self.pool.row, OP, &self.request, self.pool.answer_size(), place).map_err(
+            |error| {
+                error
+                    .hinted_if(ErrorKind::Exhausted, "too many reads are under way; take their answers first")
+            },
+        )?;
+        self.started = number;
+        Ok(number)
+    }
+
+    /// The next answer with its number, or none when there is none yet; never waits, but see below. Answers come in the
+    /// order in which the reads began.
+    ///
+    /// The kernel hands out zeros also for a command that never reached the firmware (devx_query_callback, devx.c, Linux
+    /// 6.1 to 7.2, ignores how it went). So when all counters are zero they are read once more, and that is waited for.
+    ///
+    /// # Errors
+    /// Those of [`PoolReader::read`](super::PoolReader::read). The answer is gone then.
+    pub fn try_next(&mut self) -> Result<Option<(u64, Values<'_>)>> {
+        self.pool.row.context().check_origin(OP)?;
+        let len = match nix::unistd::read(&self.answers, &mut self.answer) {
+            Ok(len) => len,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(errno) => return Err(Error::kernel(OP, errno)),
+        };
+        if len != self.answer.len() {
+            return Err(Error::malformed(OP, "an answer of another length"));
+        }
+        let (number, answer) = self.answer.split_at_mut(NUMBER);
+        let number = DevxAsyncCmdHdr::read_from_bytes(number).map_or(0, |head| head.wr_id);
+        if answer.iter().all(|byte| *byte == 0) {
+            devx::query(&self.pool.row, OP, &self.request, answer)?;
+        } else {
+            devx::judge(OP, Ok(()), answer)?;
+        }
+        Ok(Some((number, Values::new(&self.pool, self.pool.counters(OP, answer)?))))
+    }
+
+    /// Waits until there is an answer, or `timeout` is over (none: for ever). True when there is one.
+    ///
+    /// # Errors
+    /// Those of `poll(2)`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        event::wait(OP, &self.answers, timeout)
+    }
+}
+
+impl AsFd for PoolQueries {
+    /// The file of answers, ready for reading when [`PoolQueries::try_next`] has one.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.answers.as_fd()
+    }
+}
