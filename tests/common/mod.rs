@@ -9,6 +9,7 @@ mod footprint;
 mod packet;
 mod raw;
 mod sides;
+mod switch;
 mod wire;
 
 use std::panic::Location;
@@ -25,6 +26,7 @@ pub use differences::Answers;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;
 pub use sides::*;
+pub use switch::Switch;
 pub use wire::*;
 
 /// The address that the tests' frames are for.
