@@ -23,6 +23,7 @@ use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::reader::Reader;
+pub(crate) use self::refresh::{Publisher, Refresher, Source};
 pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
