@@ -299,6 +299,53 @@ fn what_the_firmware_refuses_is_told_and_gives_no_values() {
     });
 }
 
+#[test]
+fn one_command_refreshes_the_snapshots_of_all_counters() {
+    on_every_bulk_device(|target, wire, raw| {
+        let pool = CounterPool::new(&raw.context, 16).unwrap();
+        let flows = [1, 2, 3].map(|i| pool.take().unwrap().create_flow(&raw.qp, &to(i)).unwrap());
+        let snapshots = flows.each_ref().map(|flow| flow.counter().snapshot());
+        (0..2).for_each(|_| wire.inject(&frame(mac(2), 60)));
+        let old = Duration::from_secs(3600);
+        let (count, ()) = commands(target, "QUERY_FLOW_COUNTER", || {
+            assert_eq!(snapshots[0].read_cached::<2>(old).unwrap().values(), [0, 0]);
+            let seen = snapshots[1].read_cached::<2>(old).unwrap();
+            assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
+            // The same one for all who ask.
+            let again = flows[1].counter().snapshot().read_cached::<2>(old).unwrap();
+            assert_eq!(again.stamp(), seen.stamp());
+            let stamps = snapshots.each_ref().map(|snapshot| snapshot.latest::<2>().unwrap().1);
+            assert!(stamps.iter().all(|stamp| *stamp == stamps[0]), "{stamps:?}");
+        });
+        assert!(count == 1 || target.control.is_none(), "{count} commands");
+
+        if let Some(control) = &target.control {
+            control.ask("fail QUERY_FLOW_COUNTER 5 1 0x77");
+            let error = snapshots[1].read_cached::<2>(Duration::ZERO).unwrap_err();
+            assert!(error.hint().unwrap().contains("syndrome 0x77"), "{error}");
+            // The old values are there for whoever takes old ones, with the old stamp.
+            let seen = snapshots[1].read_cached::<2>(old).unwrap();
+            assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
+        }
+        wire.inject(&frame(mac(2), 60));
+        assert_eq!(snapshots[1].read_cached::<2>(Duration::ZERO).unwrap().values(), [3, 180]);
+
+        // With the counter its snapshot ends, and a new owner's begins at zero.
+        let [one, two, three] = flows;
+        drop(two);
+        assert!(snapshots[1].has_ended() && snapshots[1].read_cached::<2>(old).is_err());
+        assert!(!snapshots[0].has_ended());
+        let counters: Vec<_> = (0..pool.available()).map(|_| pool.take().unwrap()).collect();
+        let again = counters.iter().find(|counter| counter.index() == 1).unwrap();
+        assert_eq!(again.snapshot().read_cached::<2>(Duration::ZERO).unwrap().values(), [0, 0]);
+        drop((one, three, counters));
+        let snapshot = pool.take().unwrap().snapshot();
+        assert!(snapshot.has_ended(), "nobody has the counter");
+        pool.destroy().unwrap();
+        assert!(snapshot.refresh().is_err());
+    });
+}
+
 /// The next answer, for which the firmware has 20 seconds.
 #[track_caller]
 fn answer(queries: &mut uverbs::mlx5::PoolQueries, counter: &PoolCounter) -> (u64, Result<Totals>) {

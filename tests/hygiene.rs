@@ -63,7 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["clock", "command", "context", "error", "object"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
-    ("mlx5", &["command", "context", "error", "event", "flow", "object", "qp"]),
+    ("mlx5", &["clock", "command", "context", "counters", "error", "event", "flow", "object", "qp"]),
 ];
 
 fn root() -> &'static Path {

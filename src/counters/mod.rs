@@ -31,6 +31,7 @@ use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::rates::Rates;
 pub use self::reader::Reader;
+pub(crate) use self::refresh::{Publisher, Refresher, Source};
 pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};

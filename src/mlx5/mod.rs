@@ -37,6 +37,8 @@ mod matching;
 mod pool;
 mod queries;
 mod reader;
+mod row;
+mod snapshots;
 
 pub use self::flow::{Destination, PoolFlow};
 pub use self::pool::{CounterPool, PoolCounter};

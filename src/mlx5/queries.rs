@@ -36,9 +36,9 @@ pub struct PoolQueries {
 
 impl PoolQueries {
     pub(super) fn new(pool: Arc<Inner>) -> Result<Self> {
-        let answers = devx::answers(pool.row.context(), OP)?;
+        let answers = devx::answers(pool.row.object.context(), OP)?;
         event::set_nonblocking(OP, &answers)?;
-        let (request, answer) = (pool.request(), vec![0; NUMBER + pool.answer_size()]);
+        let (request, answer) = (pool.row.request(), vec![0; NUMBER + pool.row.answer_size()]);
         Ok(Self { answers, pool, request, answer: answer.into(), started: 0 })
     }
 
@@ -53,12 +53,11 @@ impl PoolQueries {
     pub fn start(&mut self) -> Result<u64> {
         let number = self.started + 1;
         let place = (self.answers.as_fd(), number);
-        devx::start_query(&self.pool.row, OP, &self.request, self.pool.answer_size(), place).map_err(
-            |error| {
+        devx::start_query(&self.pool.row.object, OP, &self.request, self.pool.row.answer_size(), place)
+            .map_err(|error| {
                 error
                     .hinted_if(ErrorKind::Exhausted, "too many reads are under way; take their answers first")
-            },
-        )?;
+            })?;
         self.started = number;
         Ok(number)
     }
@@ -72,7 +71,7 @@ impl PoolQueries {
     /// # Errors
     /// Those of [`PoolReader::read`](super::PoolReader::read). The answer is gone then.
     pub fn try_next(&mut self) -> Result<Option<(u64, Values<'_>)>> {
-        self.pool.row.context().check_origin(OP)?;
+        self.pool.row.object.context().check_origin(OP)?;
         let len = match nix::unistd::read(&self.answers, &mut self.answer) {
             Ok(len) => len,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
@@ -84,11 +83,11 @@ impl PoolQueries {
         let (number, answer) = self.answer.split_at_mut(NUMBER);
         let number = DevxAsyncCmdHdr::read_from_bytes(number).map_or(0, |head| head.wr_id);
         if answer.iter().all(|byte| *byte == 0) {
-            devx::query(&self.pool.row, OP, &self.request, answer)?;
+            devx::query(&self.pool.row.object, OP, &self.request, answer)?;
         } else {
             devx::judge(OP, Ok(()), answer)?;
         }
-        Ok(Some((number, Values::new(&self.pool, self.pool.counters(OP, answer)?))))
+        Ok(Some((number, Values::new(&self.pool, self.pool.row.counters(OP, answer)?))))
     }
 
     /// Waits until there is an answer, or `timeout` is over (none: for ever). True when there is one.
