@@ -55,10 +55,7 @@ impl Shared {
         let mut response = ResizeCqResp::new_zeroed();
         let mut command = Command::write(op, cmd::RESIZE_CQ);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
-        self.context().invoke(&mut command).map_err(|error| {
-            let hint = "check the number of entries against max_cqe, and what waits in the queue";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
-        })
+        self.context().invoke(&mut command)
     }
 }
 
@@ -212,7 +209,13 @@ impl CompletionQueue {
     /// mlx5/cq.c; Linux 6.1).
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
-        let op = "cq.resize";
+        self.resize_ring("cq.resize", entries).map_err(|error| {
+            let hint = "check the number of entries against max_cqe, and what waits in the queue";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })
+    }
+
+    fn resize_ring(&mut self, op: &'static str, entries: u32) -> Result<()> {
         let object = &self.shared.object;
         let Completions::Mlx5(queue) = &mut self.ring else {
             object.context().provider().needs_rings(op)?;

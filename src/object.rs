@@ -117,6 +117,10 @@ impl Object {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn take_held(&mut self) -> Vec<Mapping> {
+        std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -169,7 +173,7 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live = false;
-        self.held().clear();
+        self.take_held();
         Ok(())
     }
 }
@@ -184,7 +188,7 @@ impl Drop for Object {
             drop(error);
         }
         // Still there: the kernel has not said that the object is gone.
-        std::mem::forget(std::mem::take(&mut *self.held()));
+        std::mem::forget(self.take_held());
     }
 }
 
