@@ -4,7 +4,6 @@
 mod common;
 
 use common::*;
-use uverbs::soft::Profile;
 use uverbs::{Error, ErrorKind, Eth, FlowRule, Point, ReadCountersFlags};
 
 fn to_mac(mac: [u8; 6]) -> FlowRule {
