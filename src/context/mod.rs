@@ -174,7 +174,7 @@ impl Context {
     /// To wait, poll the context's file descriptor ([`AsFd`]) for reading.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`] if the record is cut short.
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the record is cut short.
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";
