@@ -45,6 +45,17 @@ enum Local<'a> {
 const MAX_HEADER: usize = ETH_L2_INLINE_HEADER_SIZE;
 
 impl Local<'_> {
+    /// All bytes of it.
+    fn len(&self) -> u32 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u32,
+            // A sum of 4 GiB or more is not posted.
+            Self::Segments(segments) => {
+                segments.iter().fold(0_u32, |sum, segment| sum.wrapping_add(segment.sge().length))
+            }
+        }
+    }
+
     /// The first bytes, as many as `header` has room for.
     #[inline]
     fn header<'h>(&self, op: &'static str, header: &'h mut [u8]) -> Result<&'h [u8]> {
@@ -178,7 +189,7 @@ impl<T: QpType> QueuePair<T> {
         if !self.sends.is_ready() {
             return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
         }
-        if requests.len() > self.sends.free() as usize {
+        if requests.len() > self.free() as usize {
             return Err(full(op));
         }
         for request in requests {
@@ -200,12 +211,16 @@ impl<T: QpType> QueuePair<T> {
             let mut wr =
                 SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
             let iova = request.operation.encode(&mut wr);
+            if self.bound.is_some() {
+                self.stage(&wr, request.data.len());
+            }
             let slot = self.sends.next_slot();
             let held = &mut self.held;
             let header =
                 request.data.header(op, &mut header[..self.sends.inline_header()]).inspect_err(|_| {
                     // Of a batch all or nothing.
                     self.sends.rewind();
+                    self.bound.iter_mut().for_each(|bound| bound.rewind());
                 })?;
             let put = match request.data {
                 Local::Segments(segments) => {
@@ -219,6 +234,7 @@ impl<T: QpType> QueuePair<T> {
             };
             if !put {
                 self.sends.rewind();
+                self.bound.iter_mut().for_each(|bound| bound.rewind());
                 return Err(oversized(op));
             }
         }
@@ -236,7 +252,7 @@ impl<T: QpType> QueuePair<T> {
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
         self.shared.object().context().check_origin(op)?;
-        if self.sends.free() == 0 {
+        if self.free() == 0 {
             return Err(full(op));
         }
         let first = self.sends.next_slot();
@@ -245,6 +261,7 @@ impl<T: QpType> QueuePair<T> {
             self.sends.rewind();
             return Err(oversized(op));
         }
+        self.stage(&wr, 0);
         self.publish(op, first)
     }
 
@@ -256,6 +273,10 @@ impl<T: QpType> QueuePair<T> {
 
     /// Shows the kernel what was put into the ring from slot `first` on.
     fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
+        // Before the device can complete any of these.
+        if let Some(bound) = &mut self.bound {
+            bound.publish();
+        }
         if self.sends.publish() {
             return Ok(());
         }
@@ -263,6 +284,7 @@ impl<T: QpType> QueuePair<T> {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.retract(first);
+                self.bound.iter_mut().for_each(|bound| bound.retract());
             }
             error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
         })
