@@ -33,7 +33,8 @@ fn visible(type_: u8) -> Counted {
 
 impl<T: QpType> QueuePair<T> {
     /// Has `counter` count operations of the queue pair from now on, until the queue pair is destroyed. Several
-    /// counters may count the same operations, and one counter those of several queue pairs.
+    /// counters may count the same operations, and one counter those of several queue pairs. Of one completion those that
+    /// were bound first count first.
     ///
     /// They count when their completions are taken from the completion queue, by whomever:
     /// [`poll`](crate::CompletionQueue::poll), [`progress`](crate::CompletionQueue::progress) or
