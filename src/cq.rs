@@ -14,6 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
 use crate::completion::Completion;
+use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
@@ -30,6 +31,7 @@ use crate::provider::rxe;
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue {
     ring: Completions,
+    tally: Tally,
     shared: Arc<Shared>,
 }
 
@@ -37,7 +39,9 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
-    _channel: Option<CompletionChannel>,
+    channel: Option<CompletionChannel>,
+    /// The queue pairs here whose operations are counted.
+    registry: Arc<Registry>,
 }
 
 impl Shared {
@@ -56,6 +60,10 @@ impl Shared {
         let mut command = Command::write(op, cmd::RESIZE_CQ);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
         self.context().invoke(&mut command)
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 }
 
@@ -168,14 +176,19 @@ impl<'a> CompletionQueueBuilder<'a> {
             Some(plan) => Completions::Mlx5(plan.open()),
             None => Completions::Rings(rxe::Completions::open(op, context.map_ring(op, driver.mi)?)?),
         };
-        let shared = Shared { object, _channel: channel.cloned() };
-        Ok(CompletionQueue { ring, shared: Arc::new(shared) })
+        let shared = Shared { object, channel: channel.cloned(), registry: Arc::default() };
+        Ok(CompletionQueue { ring, tally: Tally::default(), shared: Arc::new(shared) })
     }
 }
 
 impl CompletionQueue {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Where completions are announced.
+    pub(crate) fn channel(&self) -> Option<&CompletionChannel> {
+        self.shared.channel.as_ref()
     }
 
     pub(crate) fn ring(&self) -> &Completions {
@@ -189,12 +202,16 @@ impl CompletionQueue {
 
     /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
     ///
+    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them now.
+    ///
     /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
         let context = self.shared.object.context();
         // Asked only when there is something to take: an empty queue is polled most often.
-        self.ring.poll(completions, || context.is_here())
+        let count = self.ring.poll(completions, || context.is_here());
+        self.tally.count(&self.shared.registry, &completions[..count]);
+        count
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.
@@ -267,19 +284,12 @@ impl CompletionQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
     #[doc(alias = "ibv_destroy_cq")]
-    pub fn destroy(self) -> Result<(), (Self, Error)> {
-        let Self { ring, shared } = self;
-        let shared = match Arc::try_unwrap(shared) {
-            Ok(shared) => shared,
-            Err(shared) => {
-                let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
-                return Err((Self { ring, shared }, error));
-            }
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
+            return Err((self, error));
         };
-        let Shared { object, _channel } = shared;
-        object
-            .destroy()
-            .map_err(|(object, error)| (Self { ring, shared: Arc::new(Shared { object, _channel }) }, error))
+        shared.object.release().map_err(|error| (self, error))
     }
 }
 

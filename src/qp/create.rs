@@ -255,7 +255,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             pd: self.pd.clone(),
         };
         let (shared, markers) = (Arc::new(shared), Markers::default());
-        Ok(QueuePair { sends, receives, held, markers, capacity, shared, kind: PhantomData })
+        Ok(QueuePair { sends, receives, held, markers, capacity, bound: None, shared, kind: PhantomData })
     }
 }
 

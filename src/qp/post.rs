@@ -207,7 +207,7 @@ impl<T: QpType> QueuePair<T> {
         if !self.sends.is_ready() {
             return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
         }
-        if requests.len() > self.sends.free() as usize {
+        if requests.len() > self.free() as usize {
             return Err(full(op));
         }
         for request in requests {
@@ -232,6 +232,10 @@ impl<T: QpType> QueuePair<T> {
             let mut wr =
                 SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
             let iova = request.operation.encode(&mut wr);
+            if self.bound.is_some() {
+                // A sum of 4 GiB or more is not posted.
+                self.stage(&wr, request.data.len() as u32);
+            }
             let slot = self.sends.next_slot();
             let held = &mut self.held;
             let head = match request.operation.large() {
@@ -241,6 +245,7 @@ impl<T: QpType> QueuePair<T> {
                     let bytes = request.data.header(op, room).inspect_err(|_| {
                         // Of a batch all or nothing.
                         self.sends.rewind();
+                        self.bound.iter_mut().for_each(|bound| bound.rewind());
                     })?;
                     Head { bytes, mss: 0 }
                 }
@@ -257,6 +262,7 @@ impl<T: QpType> QueuePair<T> {
             };
             if !put {
                 self.sends.rewind();
+                self.bound.iter_mut().for_each(|bound| bound.rewind());
                 return Err(oversized(op));
             }
         }
@@ -291,7 +297,7 @@ impl<T: QpType> QueuePair<T> {
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
         self.shared.object().context().check_origin(op)?;
-        if self.sends.free() == 0 {
+        if self.free() == 0 {
             return Err(full(op));
         }
         let first = self.sends.next_slot();
@@ -300,6 +306,7 @@ impl<T: QpType> QueuePair<T> {
             self.sends.rewind();
             return Err(oversized(op));
         }
+        self.stage(&wr, 0);
         self.publish(op, first)
     }
 
@@ -311,6 +318,10 @@ impl<T: QpType> QueuePair<T> {
 
     /// Shows the kernel what was put into the ring from slot `first` on.
     fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
+        // Before the device can complete any of these.
+        if let Some(bound) = &mut self.bound {
+            bound.publish();
+        }
         if self.sends.publish() {
             return Ok(());
         }
@@ -318,6 +329,7 @@ impl<T: QpType> QueuePair<T> {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.retract(first);
+                self.bound.iter_mut().for_each(|bound| bound.retract());
             }
             error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
         })
