@@ -69,6 +69,8 @@ mod object;
 mod pd;
 mod provider;
 mod qp;
+#[cfg(feature = "raw")]
+pub mod raw;
 #[cfg(feature = "soft")]
 pub mod soft;
 mod srq;

@@ -2,7 +2,7 @@
 
 mod attributes;
 mod connect;
-mod create;
+pub(crate) mod create;
 mod drain;
 mod multicast;
 mod operation;
