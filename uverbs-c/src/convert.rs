@@ -20,13 +20,11 @@ pub(crate) extern "C" fn copy_ah_attr_from_kern(to: Option<&mut AhAttr>, from: O
     }
 }
 
-pub(crate) extern "C" fn copy_qp_attr_from_kern(
-    to: Option<&mut MaybeUninit<QpAttr>>,
-    from: Option<&KernelQpAttr>,
-) {
+/// The state to go to stays what the caller asked for.
+pub(crate) extern "C" fn copy_qp_attr_from_kern(to: Option<&mut QpAttr>, from: Option<&KernelQpAttr>) {
     let (Some(to), Some(from)) = (to, from) else { return };
-    to.write(QpAttr {
-        qp_state: 0,
+    *to = QpAttr {
+        qp_state: to.qp_state,
         cur_qp_state: from.cur_qp_state,
         path_mtu: from.path_mtu,
         path_mig_state: from.path_mig_state,
@@ -57,9 +55,9 @@ pub(crate) extern "C" fn copy_qp_attr_from_kern(
         rnr_retry: from.rnr_retry,
         alt_port_num: from.alt_port_num,
         alt_timeout: from.alt_timeout,
-        rate_limit: 0,
+        rate_limit: to.rate_limit,
         _rest: 0,
-    });
+    };
 }
 
 macro_rules! path_records {

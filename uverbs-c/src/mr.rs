@@ -78,7 +78,7 @@ const CHANGE_TRANSLATION: u32 = 1;
 const CHANGE_PD: u32 = 2;
 const CHANGE_ACCESS: u32 = 4;
 const ERR_INPUT: c_int = -1;
-const ERR_CMD: c_int = -3;
+const ERR_CMD: c_int = -4;
 
 pub(crate) extern "C" fn rereg_mr(
     mr: Option<&mut Mr>,

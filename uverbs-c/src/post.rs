@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use uverbs::abi::rxe::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWr as Wr, Sge, UdWr};
-use uverbs::abi::types::{SendFlags, qp_type, wr_opcode};
+use uverbs::abi::types::{SendFlags, qp_state, qp_type, wr_opcode};
 use uverbs::raw::{ReceiveQueue, SendQueue};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -215,7 +215,11 @@ pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&
 
 pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = lock(&qp.ok_or(EINVAL)?.receives);
+        let qp = qp.ok_or(EINVAL)?;
+        if qp.c.qp_base.state.get() == u32::from(qp_state::RESET) {
+            return Err(EINVAL);
+        }
+        let mut queue = lock(&qp.receives);
         // A queue pair on a shared queue has none.
         let queue = queue.as_mut().ok_or(EINVAL)?;
         let put = |queue: &mut &mut ReceiveQueue, wr: &RecvWr| {

@@ -228,9 +228,6 @@ fn query(
     init: Option<&mut MaybeUninit<QpInitAttr>>,
 ) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    if mask & !MODIFIED != 0 {
-        return Err(EOPNOTSUPP);
-    }
     let answer = qp.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?;
     let cap = QpCap {
         max_send_wr: answer.max_send_wr,
