@@ -1,5 +1,8 @@
 //! Completion queues, and the channels that announce completions.
 
+#[cfg(feature = "raw")]
+mod raw;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,6 +73,8 @@ mod pd;
 mod progress;
 mod provider;
 mod qp;
+#[cfg(feature = "raw")]
+pub mod raw;
 #[cfg(feature = "soft")]
 pub mod soft;
 mod srq;

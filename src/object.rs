@@ -161,11 +161,16 @@ impl Object {
 
     /// The same, but only the kernel's own word that the object is gone is success.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
+        self.release_reporting().map(drop)
+    }
+
+    /// The same, and gives what the kernel answered: how many events of the object were read.
+    pub(crate) fn release_reporting(&mut self) -> Result<[u8; 8]> {
+        let mut response = [0; 8];
         if !self.live {
-            return Ok(());
+            return Ok(response);
         }
         let how = self.kind.destroy();
-        let mut response = [0; 8];
         let mut command = Command::new(how.op, how.object, how.method);
         command.handle(HANDLE + (how.method & DRIVER), self.id);
         if how.response > 0 {
@@ -174,7 +179,7 @@ impl Object {
         self.context.invoke(&mut command)?;
         self.live = false;
         self.take_held();
-        Ok(())
+        Ok(response)
     }
 }
 

@@ -5,6 +5,8 @@ mod mlx5;
 mod open;
 mod origin;
 mod query;
+#[cfg(feature = "raw")]
+mod raw;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};

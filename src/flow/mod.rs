@@ -1,5 +1,7 @@
 //! Flows: rules in force.
 
+#[cfg(feature = "raw")]
+mod raw;
 mod rule;
 mod spec;
 mod text;

@@ -3,7 +3,7 @@
 mod attributes;
 mod connect;
 mod counting;
-mod create;
+pub(crate) mod create;
 mod drain;
 mod multicast;
 mod operation;

@@ -13,6 +13,7 @@ use super::{Frame, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
+use crate::object::Object;
 use crate::provider::queues::{Data, Head};
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
@@ -89,7 +90,7 @@ impl Local<'_> {
 }
 
 /// Why a request is refused for the state of its queue pair.
-const NOT_READY: &str = "the queue pair is not ready to send";
+pub(super) const NOT_READY: &str = "the queue pair is not ready to send";
 
 impl<'a> SendRequest<'a> {
     /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
@@ -336,15 +337,16 @@ impl<T: QpType> QueuePair<T> {
     }
 
     pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
-        let object = self.shared.object();
-        let request = PostSend {
-            qp_handle: object.id(),
-            wqe_size: size_of::<SendWqe>() as u32,
-            ..PostSend::new_zeroed()
-        };
-        let mut response = PostSendResp::new_zeroed();
-        let mut command = Command::write(op, cmd::POST_SEND);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        object.context().invoke(&mut command)
+        ring_doorbell(op, self.shared.object())
     }
+}
+
+/// Has the kernel look at the send ring of a queue pair.
+pub(super) fn ring_doorbell(op: &'static str, object: &Object) -> Result<()> {
+    let request =
+        PostSend { qp_handle: object.id(), wqe_size: size_of::<SendWqe>() as u32, ..PostSend::new_zeroed() };
+    let mut response = PostSendResp::new_zeroed();
+    let mut command = Command::write(op, cmd::POST_SEND);
+    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+    object.context().invoke(&mut command)
 }
