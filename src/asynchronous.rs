@@ -1,7 +1,9 @@
-//! Events as futures of tokio.
+//! Events, and sampling, as futures of tokio.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::task::Poll;
 
 use nix::errno::Errno;
 use tokio::io::Interest;
@@ -9,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use self::sealed::Source;
 use crate::context::{AsyncEvent, Context};
+use crate::counters::Sampler;
 use crate::cq::CompletionChannel;
 use crate::error::{Error, Result};
 
@@ -109,6 +112,65 @@ impl<S: Source> Events<S> {
             }
         }
     }
+}
+
+impl Sampler {
+    /// Ticks for ever, between the other tasks of a runtime of tokio; it ends when the future is dropped.
+    ///
+    /// Reads of the device block the runtime's thread, [`Sampler::at_most`] so many at a time; the timer of tokio is exact to a
+    /// millisecond. Where that is too much or too little, [`Sampler::spawn`] a thread.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use uverbs::{FlowRule, Point, Sampler, SoftDevice};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = SoftDevice::default();
+    /// # let context = device.open()?;
+    /// # let cq = context.create_cq(16)?;
+    /// # let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+    /// # let counters = context.create_counters()?;
+    /// # counters.attach(Point::Packets, 0)?;
+    /// let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+    /// let snapshot = counters.snapshot()?;
+    /// let mut sampler = Sampler::new(Duration::from_millis(10));
+    /// sampler.add(&snapshot);
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// runtime.block_on(async {
+    ///     tokio::select! {
+    ///         never = sampler.run() => match never {},
+    ///         () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    ///     }
+    /// });
+    /// assert!(snapshot.latest::<1>()?.1.epoch() >= 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside a runtime of tokio with its time driver enabled.
+    pub async fn run(&mut self) -> Infallible {
+        loop {
+            let wait = self.tick().wait;
+            if wait.is_zero() {
+                let_others_run().await;
+            } else {
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+/// Is ready when it is asked the second time, which it asks for at once.
+fn let_others_run() -> impl Future<Output = ()> {
+    let mut asked = false;
+    std::future::poll_fn(move |context| {
+        if std::mem::replace(&mut asked, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
 }
 
 fn of_io<S: Source>(error: io::Error) -> Error {

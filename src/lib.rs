@@ -86,7 +86,10 @@ pub use self::ah::{AddressHandle, Route};
 pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
 pub use self::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
-pub use self::counters::{Cached, Counters, Point, Reader, Seen, Snapshot, Stamp};
+pub use self::counters::{
+    Cached, Counters, Point, Rates, Reader, Sampler, SamplerReport, SamplerThread, Seen, Snapshot, Stamp,
+    Tick,
+};
 pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
 pub use self::error::{Error, ErrorKind, Result};

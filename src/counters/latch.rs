@@ -13,9 +13,9 @@
 //!   make `e + 1` visible to the reader's second look at the number, which is then not `e`: the values are not taken.
 //! - The number is one atomic that only grows, so a reader never sees an older one than it saw before.
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, uverbs_loom))]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(all(test, loom)))]
+#[cfg(not(all(test, uverbs_loom)))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The number of the newest publication, and two places of everything.

@@ -11,8 +11,10 @@
 //! keeps none: the last unbind waits for its read of the device to end, and ends it.
 
 mod latch;
+mod rates;
 mod reader;
 pub(crate) mod refresh;
+mod sampler;
 mod snapshot;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -22,8 +24,10 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
+pub use self::rates::Rates;
 pub use self::reader::Reader;
 pub(crate) use self::refresh::{Publisher, Refresher, Source};
+pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;

@@ -85,8 +85,8 @@ pub(crate) struct Refresher {
     origin: Origin,
     /// How many commands have been begun.
     begun: AtomicU64,
-    /// When the last one was begun that succeeded, by the clock of who did it.
-    refreshed_ns: AtomicU64,
+    /// One more than the moment before the last one that succeeded, by the clock of who sent it; zero before.
+    refreshed: AtomicU64,
     /// None when there is nothing to read any more.
     source: Mutex<Option<Box<dyn Source>>>,
     /// Why the last command failed; none if it did not.
@@ -98,7 +98,7 @@ impl Refresher {
         Self {
             origin: context.origin(),
             begun: AtomicU64::new(0),
-            refreshed_ns: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
             source: Mutex::new(Some(source)),
             failure: Mutex::default(),
         }
@@ -126,7 +126,7 @@ impl Refresher {
         let at = clock.now();
         let done = reads.refresh(at);
         if done.is_ok() {
-            self.refreshed_ns.store(at.ns, Ordering::Relaxed);
+            self.refreshed.store(at.ns.saturating_add(1), Ordering::Relaxed);
         }
         let failure = done.as_ref().err().cloned();
         if failure.as_ref().is_some_and(|error| error.kind() == ErrorKind::Disassociated) {
@@ -136,9 +136,9 @@ impl Refresher {
         done
     }
 
-    /// When the values were read that were read last, by the clock of who did it; zero before.
-    pub(crate) fn refreshed_ns(&self) -> u64 {
-        self.refreshed_ns.load(Ordering::Relaxed)
+    /// Whether there are values that were read at `ns` or later.
+    pub(super) fn is_refreshed_since(&self, ns: u64) -> bool {
+        self.refreshed.load(Ordering::Relaxed) > ns
     }
 
     /// Why the last command failed; none if it did not.

@@ -222,6 +222,11 @@ impl Snapshot {
         self.refresher.end_with(|| Ok(())).unwrap_or_default();
     }
 
+    /// Tells this snapshot from others.
+    pub(super) fn key(&self) -> usize {
+        Arc::as_ptr(&self.cell).addr()
+    }
+
     pub(super) fn refresher(&self) -> &Arc<Refresher> {
         &self.refresher
     }

@@ -1,0 +1,88 @@
+//! How fast counters count.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Stamp;
+use crate::clock;
+
+/// Counts per second over a window of time, from values as they come.
+///
+/// A rate is that of the oldest and the newest values in the window. Values of the same moment as the last ones are not taken
+/// again, so reading more often than the device is read changes nothing. A counter that wraps around goes on; one that
+/// goes back (by half of its range or more) is another counter, and the window begins anew.
+///
+/// ```
+/// use std::time::Duration;
+/// use uverbs::Rates;
+///
+/// let mut rates = Rates::<2>::new(Duration::from_secs(10));
+/// rates.update_at(1_000_000_000, [100, 6_000]);
+/// assert_eq!(rates.per_second(), None); // of one moment there is no rate
+/// rates.update_at(1_500_000_000, [600, 36_000]);
+/// assert_eq!(rates.per_second(), Some([1_000.0, 60_000.0]));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rates<const N: usize> {
+    window_ns: u64,
+    /// Oldest first; no more than [`SAMPLES`], and at least a [`SAMPLES`]th of the window apart but for the newest.
+    samples: VecDeque<(u64, [u64; N])>,
+}
+
+/// Into so many parts the window is cut: a rate is of a window that is at most one part shorter or longer.
+const SAMPLES: usize = 32;
+
+impl<const N: usize> Rates<N> {
+    /// Rates over `window`.
+    pub fn new(window: Duration) -> Self {
+        Self { window_ns: clock::nanoseconds(window), samples: VecDeque::with_capacity(SAMPLES + 2) }
+    }
+
+    /// Takes values in, as [`Snapshot::read_cached`](crate::Snapshot::read_cached) and
+    /// [`Snapshot::latest`](crate::Snapshot::latest) return them with their stamp.
+    pub fn update(&mut self, stamp: Stamp, values: [u64; N]) {
+        self.update_at(stamp.taken_ns(), values);
+    }
+
+    /// Takes values in that were read at a moment, in nanoseconds of any clock.
+    pub fn update_at(&mut self, taken_ns: u64, values: [u64; N]) {
+        if let Some((last_ns, last)) = self.samples.back() {
+            if taken_ns <= *last_ns {
+                return;
+            }
+            let goes_back = |(new, old): (&u64, &u64)| new.wrapping_sub(*old) > u64::MAX / 2;
+            if values.iter().zip(last).any(goes_back) {
+                self.samples.clear();
+            }
+        }
+        // The newest but one goes if the one before it is too near.
+        let mut newest = self.samples.iter().rev();
+        if let (Some((last, _)), Some((before, _))) = (newest.next(), newest.next())
+            && *last - *before < self.window_ns / SAMPLES as u64
+        {
+            self.samples.pop_back();
+        }
+        self.samples.push_back((taken_ns, values));
+        // One that is as old as the window, or older, is enough.
+        while let Some((second, _)) = self.samples.get(1)
+            && taken_ns - *second >= self.window_ns
+            && self.samples.len() > 2
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Counts per second of each value; none before there are values of two moments.
+    pub fn per_second(&self) -> Option<[f64; N]> {
+        let ((first_ns, first), (last_ns, last)) = (self.samples.front()?, self.samples.back()?);
+        let elapsed = last_ns.checked_sub(*first_ns).filter(|elapsed| *elapsed > 0)?;
+        let seconds = elapsed as f64 / 1e9;
+        Some(std::array::from_fn(|i| last[i].wrapping_sub(first[i]) as f64 / seconds))
+    }
+
+    /// The time that the rates are of: from the oldest to the newest values in the window.
+    pub fn span(&self) -> Duration {
+        let ends = self.samples.front().zip(self.samples.back());
+        Duration::from_nanos(ends.map_or(0, |((first, _), (last, _))| last.saturating_sub(*first)))
+    }
+}

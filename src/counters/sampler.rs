@@ -1,0 +1,350 @@
+//! Keeping snapshots fresh: by a thread, by the caller's own loop, or by tokio.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::Snapshot;
+use super::refresh::Refresher;
+use crate::clock::{self, Clock};
+use crate::error::{Error, Result};
+
+/// Reads many snapshots from the device at an interval, so that readers always find young values.
+///
+/// Nothing happens by itself: the caller's loop calls [`Sampler::tick`], or a thread is started by [`Sampler::spawn`], or with the
+/// feature `tokio` a task awaits `Sampler::run`.
+///
+/// In each interval there is one round, in which every snapshot is refreshed once. Snapshots of one bulk source (`CounterPool` of
+/// mlx5) are refreshed together, by one command. A snapshot that another thread has refreshed since the round was due is left out.
+/// When the device cannot be read, the others are read all the same; the error is kept with its snapshot
+/// ([`Snapshot::last_error`]) and the next round tries again. A snapshot that has ended is let go.
+///
+/// Rounds that take longer than the interval, and ticks that come late, are not made up for: [`Sampler::report`]
+/// says how many intervals were missed and how late rounds began.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use uverbs::{FlowRule, Point, Sampler, SoftDevice};
+/// # fn main() -> uverbs::Result<()> {
+/// # let device = SoftDevice::default();
+/// # let context = device.open()?;
+/// # let cq = context.create_cq(16)?;
+/// # let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+/// # let counters = context.create_counters()?;
+/// # counters.attach(Point::Packets, 0)?;
+/// let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+/// let snapshot = counters.snapshot()?;
+/// let mut sampler = Sampler::new(Duration::from_millis(1));
+/// sampler.add(&snapshot);
+///
+/// let tick = sampler.tick(); // in a loop that has other things to do too
+/// assert_eq!(tick.refreshed, 1);
+/// assert!(tick.wait <= Duration::from_millis(1));
+///
+/// let thread = sampler.spawn()?; // or a thread of its own, until it is dropped
+/// device.inject(&[0; 60]);
+/// while snapshot.latest::<1>()?.0 != [1] {
+///     std::thread::yield_now();
+/// }
+/// assert_eq!(thread.report().failed, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Sampler {
+    set: Arc<Set>,
+    interval_ns: u64,
+    at_most: usize,
+    /// When the next round is due; none before the first.
+    next_ns: Option<u64>,
+    round: Option<Round>,
+}
+
+/// A round that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    due_ns: u64,
+    begun_ns: u64,
+    /// The member that was refreshed last.
+    at: Option<usize>,
+}
+
+/// What is shared with those who add and ask while a thread samples.
+#[derive(Debug, Default)]
+struct Set {
+    members: Mutex<BTreeMap<usize, Member>>,
+    report: Mutex<SamplerReport>,
+}
+
+/// Snapshots that one refresher feeds. A member goes by the address of its refresher, which it keeps; snapshots by theirs.
+#[derive(Debug)]
+struct Member {
+    refresher: Arc<Refresher>,
+    snapshots: BTreeSet<usize>,
+}
+
+/// What one [`Sampler::tick`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// Commands that read the device, and snapshots found refreshed by others.
+    pub refreshed: usize,
+    /// Commands that failed.
+    pub failed: usize,
+    /// Snapshots, or bulk sources of them, that have ended and were let go.
+    pub ended: usize,
+    /// How long there is nothing to do now; zero when the round is not over, or the next one is due.
+    pub wait: Duration,
+}
+
+/// What a [`Sampler`] has done since it was made, and how late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SamplerReport {
+    /// Rounds that have begun.
+    pub rounds: u64,
+    /// As [`Tick::refreshed`], of all ticks.
+    pub refreshed: u64,
+    /// As [`Tick::failed`], of all ticks.
+    pub failed: u64,
+    /// As [`Tick::ended`], of all ticks.
+    pub ended: u64,
+    /// Intervals that went by without a round.
+    pub missed: u64,
+    /// How long after it was due the last round began.
+    pub last_lateness: Duration,
+    /// The most of all rounds.
+    pub max_lateness: Duration,
+    /// How long the last round took that is over.
+    pub last_round: Duration,
+}
+
+impl Set {
+    fn members(&self) -> MutexGuard<'_, BTreeMap<usize, Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self) -> MutexGuard<'_, SamplerReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, snapshot: &Snapshot) {
+        let (member, snapshot, refresher) = keys(snapshot);
+        let new = || Member { refresher: refresher.clone(), snapshots: BTreeSet::new() };
+        self.members().entry(member).or_insert_with(new).snapshots.insert(snapshot);
+    }
+
+    fn remove(&self, snapshot: &Snapshot) -> bool {
+        let (key, snapshot, _) = keys(snapshot);
+        let mut members = self.members();
+        let Some(member) = members.get_mut(&key) else { return false };
+        let was_there = member.snapshots.remove(&snapshot);
+        if member.snapshots.is_empty() {
+            members.remove(&key);
+        }
+        was_there
+    }
+
+    /// The member behind another one, or the first.
+    fn after(&self, at: Option<usize>) -> Option<(usize, Arc<Refresher>)> {
+        let from = at.map_or(Bound::Unbounded, Bound::Excluded);
+        let members = self.members();
+        let (key, member) = members.range((from, Bound::Unbounded)).next()?;
+        Some((*key, member.refresher.clone()))
+    }
+}
+
+fn keys(snapshot: &Snapshot) -> (usize, usize, &Arc<Refresher>) {
+    let refresher = snapshot.refresher();
+    (Arc::as_ptr(refresher).addr(), snapshot.key(), refresher)
+}
+
+impl Sampler {
+    /// A sampler of no snapshots, with one round in each `interval`; zero for rounds without a pause.
+    pub fn new(interval: Duration) -> Self {
+        let interval_ns = clock::nanoseconds(interval);
+        Self { set: Arc::default(), interval_ns, at_most: 64, next_ns: None, round: None }
+    }
+
+    /// Bounds the work of one tick: at most this many commands (64 if nothing is said, and never none). The next tick goes on.
+    #[must_use]
+    pub fn at_most(mut self, commands: usize) -> Self {
+        self.at_most = commands.max(1);
+        self
+    }
+
+    /// Adds a snapshot; nothing happens if it is there already.
+    pub fn add(&self, snapshot: &Snapshot) {
+        self.set.add(snapshot);
+    }
+
+    /// Takes a snapshot out; whether it was there.
+    pub fn remove(&self, snapshot: &Snapshot) -> bool {
+        self.set.remove(snapshot)
+    }
+
+    /// Commands of one round: snapshots, with those of one bulk source counted as one.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.set.members().len()
+    }
+
+    /// What was done so far, and how late.
+    pub fn report(&self) -> SamplerReport {
+        *self.set.report()
+    }
+
+    /// Does what is due, at most as much as [`Sampler::at_most`] says.
+    pub fn tick(&mut self) -> Tick {
+        self.step(Clock::Monotonic, self.at_most)
+    }
+
+    /// The same by the caller's own clock, which is at `now_ns`; see [`Snapshot::read_at`].
+    pub fn tick_at(&mut self, now_ns: u64) -> Tick {
+        self.step(Clock::At(now_ns), self.at_most)
+    }
+
+    fn step(&mut self, clock: Clock, at_most: usize) -> Tick {
+        let mut tick = Tick::default();
+        let now_ns = clock.ns();
+        let Some(mut round) = self.round.take().or_else(|| self.begin(now_ns)) else {
+            tick.wait = self.wait(now_ns);
+            return tick;
+        };
+        for _ in 0..at_most {
+            let Some((key, refresher)) = self.set.after(round.at) else {
+                self.set.report().last_round =
+                    Duration::from_nanos(clock.ns().saturating_sub(round.begun_ns));
+                tick.wait = self.wait(clock.ns());
+                return self.told(tick);
+            };
+            round.at = Some(key);
+            match refresher.refresh(clock, || refresher.is_refreshed_since(round.due_ns)) {
+                Ok(()) => tick.refreshed += 1,
+                Err(_) if refresher.has_ended() => {
+                    self.set.members().remove(&key);
+                    tick.ended += 1;
+                }
+                Err(_) => tick.failed += 1,
+            }
+        }
+        self.round = Some(round);
+        self.told(tick)
+    }
+
+    /// Begins the next round, if it is due.
+    fn begin(&mut self, now_ns: u64) -> Option<Round> {
+        let due_ns = self.next_ns.unwrap_or(now_ns);
+        let late_ns = now_ns.checked_sub(due_ns)?;
+        let missed = late_ns.checked_div(self.interval_ns).unwrap_or(0);
+        let due_ns = if self.interval_ns == 0 { now_ns } else { due_ns + missed * self.interval_ns };
+        self.next_ns = Some(due_ns.saturating_add(self.interval_ns));
+        let mut report = self.set.report();
+        report.rounds += 1;
+        report.missed += missed;
+        report.last_lateness = Duration::from_nanos(late_ns);
+        report.max_lateness = report.max_lateness.max(report.last_lateness);
+        Some(Round { due_ns, begun_ns: now_ns, at: None })
+    }
+
+    fn wait(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.next_ns.map_or(0, |next| next.saturating_sub(now_ns)))
+    }
+
+    fn told(&self, tick: Tick) -> Tick {
+        let mut report = self.set.report();
+        report.refreshed += tick.refreshed as u64;
+        report.failed += tick.failed as u64;
+        report.ended += tick.ended as u64;
+        tick
+    }
+
+    /// Starts a thread that ticks until its handle is dropped.
+    ///
+    /// # Errors
+    /// That of `pthread_create`.
+    pub fn spawn(mut self) -> Result<SamplerThread> {
+        let (set, stop) = (self.set.clone(), Arc::new(Stop::default()));
+        let until = stop.clone();
+        let builder = std::thread::Builder::new().name("uverbs-sampler".into());
+        let work = move || {
+            let mut wait = Duration::ZERO;
+            while !until.after(wait) {
+                wait = self.step(Clock::Monotonic, 1).wait;
+            }
+        };
+        let thread = builder.spawn(work).map_err(|error| {
+            Error::kernel("sampler.spawn", error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw))
+        })?;
+        Ok(SamplerThread { set, stop, thread: Some(thread), process: std::process::id() })
+    }
+}
+
+/// Tells the thread to end.
+#[derive(Debug, Default)]
+struct Stop {
+    now: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Whether to end: known when the time is up, or at once when it is said.
+    fn after(&self, wait: Duration) -> bool {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if wait.is_zero() {
+            return *now;
+        }
+        let (now, _) =
+            self.changed.wait_timeout_while(now, wait, |now| !*now).unwrap_or_else(PoisonError::into_inner);
+        *now
+    }
+
+    fn say(&self) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A thread that samples, until this is dropped: then it ends at once, or after the one command that it has sent.
+///
+/// Snapshots can be read, added and taken out meanwhile.
+#[derive(Debug)]
+pub struct SamplerThread {
+    set: Arc<Set>,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+    /// A child of `fork` has this handle, but not the thread.
+    process: u32,
+}
+
+impl SamplerThread {
+    /// As [`Sampler::add`]; it is refreshed from the next round on.
+    pub fn add(&self, snapshot: &Snapshot) {
+        self.set.add(snapshot);
+    }
+
+    /// As [`Sampler::remove`].
+    pub fn remove(&self, snapshot: &Snapshot) -> bool {
+        self.set.remove(snapshot)
+    }
+
+    /// As [`Sampler::report`].
+    pub fn report(&self) -> SamplerReport {
+        *self.set.report()
+    }
+}
+
+impl Drop for SamplerThread {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.process == std::process::id() {
+            self.stop.say();
+            // It does not panic; and if it did, it has ended.
+            let _ = thread.join();
+        } else {
+            std::mem::forget(thread);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! No read path allocates.
+//!
+//! # Safety
+//! The allocator counts and passes every call on to the system's, with the arguments that it was given.
+
+#![allow(unsafe_code)]
+#![cfg(feature = "soft")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use common::*;
+use uverbs::transport::Null;
+use uverbs::{Counters, Flow, FlowRule, SoftDevice};
+
+struct Counting;
+
+thread_local! {
+    /// Pieces of the heap that this thread has asked for.
+    static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: `System` keeps the contract; a `Cell` of a number allocates nothing, and has no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.set(ALLOCATED.get() + 1);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on; the memory is of `System`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Does something a hundred times; the pieces of the heap that it took.
+fn allocated(mut what: impl FnMut()) -> u64 {
+    let before = ALLOCATED.get();
+    for _ in 0..100 {
+        what();
+    }
+    ALLOCATED.get() - before
+}
+
+/// On a transport that does all that the real one does but for the ioctl; the soft device allocates in the kernel's
+/// place.
+fn on_nothing(behaviour: impl FnOnce(&Counters, &Flow)) {
+    let context = SoftDevice::default().device().open_with(|inner| Box::new(Null::new(inner))).unwrap();
+    let raw = Raw::new(&context);
+    let counters = packets_and_bytes(&context);
+    let flow = raw.qp.create_flow(&FlowRule::normal(1).count(&counters)).unwrap();
+    behaviour(&counters, &flow);
+}
+
+#[test]
+fn the_count_is_one() {
+    assert_eq!(allocated(|| drop(std::hint::black_box(Box::new(7)))), 100);
+}
+
+#[test]
+fn volatile_reads_allocate_nothing() {
+    on_nothing(|counters, flow| {
+        let mut values = [0; 2];
+        assert_eq!(allocated(|| counters.read(&mut values).unwrap()), 0);
+        let mut reader = flow.reader().unwrap();
+        assert_eq!(allocated(|| assert_eq!(reader.read().unwrap().len(), 2)), 0);
+    });
+}
+
+#[test]
+fn cached_reads_allocate_nothing_fresh_or_stale() {
+    on_nothing(|counters, _| {
+        let snapshot = counters.snapshot().unwrap();
+        let mut values = [0; 2];
+        for max_age in [Duration::ZERO, Duration::MAX] {
+            assert_eq!(allocated(|| drop(snapshot.read_cached::<2>(max_age).unwrap())), 0);
+            assert_eq!(allocated(|| drop(snapshot.read_cached_into(max_age, &mut values).unwrap())), 0);
+            assert_eq!(allocated(|| drop(snapshot.read_at::<2>(7, max_age).unwrap())), 0);
+        }
+        assert_eq!(allocated(|| drop(snapshot.latest::<2>().unwrap())), 0);
+        assert_eq!(allocated(|| snapshot.refresh().unwrap()), 0);
+    });
+}
