@@ -94,3 +94,28 @@ fn no_more_than_a_mebibyte_of_answers_is_under_way() {
         answer(&mut queries, &counter).1.unwrap();
     });
 }
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_task_reads_a_pool_and_a_read_that_it_gave_up_is_passed_over() {
+    use tokio::time::timeout;
+    use uverbs::mlx5::AsyncPoolReader;
+
+    on_every_bulk_device(|target, wire, raw| {
+        let pool = CounterPool::new(&raw.context, 100).unwrap();
+        let flow = pool.take().unwrap().create_flow(&raw.qp, &to(1)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut reader = AsyncPoolReader::new(pool.queries().unwrap()).unwrap();
+            wire.inject(&frame(mac(1), 60));
+            if let Some(control) = &target.control {
+                control.ask("delay 300 QUERY_FLOW_COUNTER");
+                assert!(timeout(Duration::from_millis(1), reader.read()).await.is_err(), "it takes its time");
+                control.heal();
+            }
+            wire.inject(&frame(mac(1), 60));
+            let read = timeout(Duration::from_secs(20), reader.read()).await.expect("it ends");
+            assert_eq!(read.unwrap().of(flow.counter()), Some(totals(2, 120)));
+        });
+    });
+}
