@@ -31,6 +31,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod devx;
 mod flow;
 mod matching;
@@ -40,6 +42,8 @@ mod reader;
 mod row;
 mod snapshots;
 
+#[cfg(feature = "tokio")]
+pub use self::asynchronous::AsyncPoolReader;
 pub use self::flow::{Destination, PoolFlow};
 pub use self::pool::{CounterPool, PoolCounter};
 pub use self::queries::PoolQueries;

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
+mod bulk;
 mod differences;
 mod footprint;
 mod packet;
@@ -22,6 +23,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
 
+pub use bulk::*;
 pub use differences::Answers;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;
