@@ -267,6 +267,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
     #[doc(alias = "ibv_destroy_cq")]
+    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let Self { ring, shared } = self;
         let shared = match Arc::try_unwrap(shared) {
