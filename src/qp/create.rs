@@ -285,8 +285,8 @@ impl QueuePairBuilder<'_, RawPacket> {
         self
     }
 
-    /// Room for large sends with headers of up to `header` bytes; see [`SendRequest::large_send`](super::SendRequest::large_send).
-    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
+    /// Room for large sends with headers of up to `header` bytes; see
+    /// [`SendRequest::large_send`](super::SendRequest::large_send). [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
     ///
     /// ```
     /// # use uverbs::ErrorKind;

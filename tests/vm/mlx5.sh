@@ -89,6 +89,8 @@ step resources resources_are_as_before
 # Headers must stand in the request, and large sends are cut.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
+step peer-other-card peer
+record_skips peer-other-card
 for binary in $MLX5_TEST_BINS; do
     case $binary in */packets-* | */offloads-*) run_tests "$binary" -other-card ;; esac
 done
