@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! This test has no harness, so the process has one thread, and the child of `fork` may do all that the parent may. Where a
-//! sampler's thread runs too, it sleeps and holds no lock; and the C library sees to it that its allocator can be used in a
+//! sampler's thread runs too, the child takes none of its locks; and the C library sees to it that its allocator can be used in a
 //! child (fork(2) of glibc).
 
 #![allow(unsafe_code)]
@@ -69,8 +69,7 @@ fn a_snapshot_says_in_a_child_that_it_is_its_parents(target: &Target) {
     }
     let thread = Sampler::new(HOUR).spawn().unwrap();
     thread.add(&snapshot);
-    // SAFETY: the other thread waits for its next round, an hour away; the child takes no lock of the sampler's, and its
-    // allocator can be used.
+    // SAFETY: whatever the other thread is doing, the child takes no lock that it may hold, and its allocator can be used.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => in_the_child(move || {
             says(&snapshot);
