@@ -186,9 +186,13 @@ impl Sampler {
     }
 
     /// Commands of one round: snapshots, with those of one bulk source counted as one.
-    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.set.members().len()
+    }
+
+    /// Whether there is nothing to keep fresh.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// What was done so far, and how late.
