@@ -1,5 +1,8 @@
 //! Address handles: where datagrams go.
 
+#[cfg(feature = "raw")]
+pub(crate) mod raw;
+
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -149,10 +152,14 @@ impl ProtectionDomain {
     /// `CREATE_AH` by `INVOKE_WRITE` (ib_uverbs_create_ah, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, route: &Route) -> Result<AddressHandle> {
+        self.make_ah(route.attr())
+    }
+
+    fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
         let op = "ah.create";
         let context = self.context();
         context.provider().needs_rings(op)?;
-        let request = CreateAh { pd_handle: self.id(), attr: route.attr(), ..CreateAh::new_zeroed() };
+        let request = CreateAh { pd_handle: self.id(), attr, ..CreateAh::new_zeroed() };
         let mut response = CreateAhResp::new_zeroed();
         let mut driver = Driver::new_zeroed();
         let mut command = Command::write(op, cmd::CREATE_AH);

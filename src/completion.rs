@@ -75,6 +75,25 @@ impl Completion {
     }
 }
 
+#[cfg(feature = "raw")]
+impl Completion {
+    /// The completion in the kernel's layout.
+    pub(crate) fn wc(&self) -> Wc {
+        Wc {
+            wr_id: self.wr_id,
+            status: self.status.number(),
+            opcode: self.opcode,
+            vendor_err: self.vendor_error,
+            byte_len: self.len,
+            ex: self.immediate,
+            qp_num: self.qp_num,
+            src_qp: self.source_qp,
+            wc_flags: self.flags.bits(),
+            ..Wc::default()
+        }
+    }
+}
+
 macro_rules! status {
     ($($name:ident = $number:ident, $text:literal;)*) => {
         /// Why a request completed.
@@ -91,6 +110,17 @@ macro_rules! status {
             #[default]
             #[error("unknown status")]
             Unknown,
+        }
+
+        #[cfg(feature = "raw")]
+        impl Status {
+            /// The kernel's number; of what is unknown, that of a general error.
+            fn number(self) -> u32 {
+                match self {
+                    $(Self::$name => wc_status::$number,)*
+                    Self::Unknown => wc_status::GENERAL_ERR,
+                }
+            }
         }
 
         impl From<u32> for Status {

@@ -1,5 +1,8 @@
 //! Completion queues, and the channels that announce completions.
 
+#[cfg(feature = "raw")]
+mod raw;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
 use crate::completion::Completion;
+use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
@@ -30,6 +34,7 @@ use crate::provider::rxe;
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue {
     ring: Completions,
+    tally: Tally,
     shared: Arc<Shared>,
 }
 
@@ -37,7 +42,9 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
-    _channel: Option<CompletionChannel>,
+    channel: Option<CompletionChannel>,
+    /// The queue pairs here whose operations are counted.
+    registry: Arc<Registry>,
 }
 
 impl Shared {
@@ -55,10 +62,11 @@ impl Shared {
         let mut response = ResizeCqResp::new_zeroed();
         let mut command = Command::write(op, cmd::RESIZE_CQ);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
-        self.context().invoke(&mut command).map_err(|error| {
-            let hint = "check the number of entries against max_cqe, and what waits in the queue";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
-        })
+        self.context().invoke(&mut command)
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 }
 
@@ -171,14 +179,19 @@ impl<'a> CompletionQueueBuilder<'a> {
             Some(plan) => Completions::Mlx5(plan.open()),
             None => Completions::Rings(rxe::Completions::open(op, context.map_ring(op, driver.mi)?)?),
         };
-        let shared = Shared { object, _channel: channel.cloned() };
-        Ok(CompletionQueue { ring, shared: Arc::new(shared) })
+        let shared = Shared { object, channel: channel.cloned(), registry: Arc::default() };
+        Ok(CompletionQueue { ring, tally: Tally::default(), shared: Arc::new(shared) })
     }
 }
 
 impl CompletionQueue {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Where completions are announced.
+    pub(crate) fn channel(&self) -> Option<&CompletionChannel> {
+        self.shared.channel.as_ref()
     }
 
     pub(crate) fn ring(&self) -> &Completions {
@@ -192,12 +205,16 @@ impl CompletionQueue {
 
     /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
     ///
+    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them now.
+    ///
     /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
         let context = self.shared.object.context();
         // Asked only when there is something to take: an empty queue is polled most often.
-        self.ring.poll(completions, || context.is_here())
+        let count = self.ring.poll(completions, || context.is_here());
+        self.tally.count(&self.shared.registry, &completions[..count]);
+        count
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.
@@ -212,7 +229,13 @@ impl CompletionQueue {
     /// mlx5/cq.c; Linux 6.1).
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
-        let op = "cq.resize";
+        self.resize_ring("cq.resize", entries).map_err(|error| {
+            let hint = "check the number of entries against max_cqe, and what waits in the queue";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })
+    }
+
+    fn resize_ring(&mut self, op: &'static str, entries: u32) -> Result<()> {
         let object = &self.shared.object;
         let Completions::Mlx5(queue) = &mut self.ring else {
             object.context().provider().needs_rings(op)?;
@@ -264,19 +287,12 @@ impl CompletionQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
     #[doc(alias = "ibv_destroy_cq")]
-    pub fn destroy(self) -> Result<(), (Self, Error)> {
-        let Self { ring, shared } = self;
-        let shared = match Arc::try_unwrap(shared) {
-            Ok(shared) => shared,
-            Err(shared) => {
-                let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
-                return Err((Self { ring, shared }, error));
-            }
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
+            return Err((self, error));
         };
-        let Shared { object, _channel } = shared;
-        object
-            .destroy()
-            .map_err(|(object, error)| (Self { ring, shared: Arc::new(Shared { object, _channel }) }, error))
+        shared.object.release().map_err(|error| (self, error))
     }
 }
 

@@ -23,6 +23,10 @@ pub enum ErrorKind {
     Exhausted,
     /// The device has gone away (unplugged, reset, driver unloaded).
     Disassociated,
+    /// The time that was given is over.
+    TimedOut,
+    /// An operation that a completion counter counts has failed: its error value changed.
+    OperationFailed,
     /// The kernel's answer makes no sense.
     Malformed,
     /// Anything else; see [`Error::errno`].
@@ -41,6 +45,7 @@ impl ErrorKind {
             EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST => Self::InvalidInput,
             ENOMEM | ENOSPC | EAGAIN | EMFILE | ENFILE | EDQUOT => Self::Exhausted,
             EIO => Self::Disassociated,
+            ETIMEDOUT => Self::TimedOut,
             _ => Self::Other,
         }
     }
@@ -54,6 +59,8 @@ impl ErrorKind {
             Self::InvalidInput => "invalid input",
             Self::Exhausted => "exhausted",
             Self::Disassociated => "device gone",
+            Self::TimedOut => "timed out",
+            Self::OperationFailed => "operation failed",
             Self::Malformed => "malformed answer",
             Self::Other => "failed",
         }
@@ -106,6 +113,11 @@ impl Error {
         Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
     }
 
+    /// What `op` waited for will not come: an operation has failed.
+    pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
+    }
+
     /// The same error with a hint; an earlier hint stays.
     pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
@@ -127,7 +139,7 @@ impl Error {
         self.op
     }
 
-    /// The errno, as a positive number; none when the kernel's answer itself was at fault.
+    /// The errno, as a positive number; none when the kernel's answer itself was at fault, or it was not asked.
     pub fn errno(&self) -> Option<i32> {
         self.errno.map(|errno| errno as i32)
     }
@@ -165,7 +177,8 @@ impl From<Error> for std::io::Error {
             ErrorKind::Exhausted => Io::OutOfMemory,
             ErrorKind::Disassociated => Io::NotConnected,
             ErrorKind::Malformed => Io::InvalidData,
-            ErrorKind::Other => Io::Other,
+            ErrorKind::TimedOut => Io::TimedOut,
+            ErrorKind::OperationFailed | ErrorKind::Other => Io::Other,
         };
         Self::new(kind, error)
     }

@@ -1,6 +1,6 @@
 //! Event files: each read gives one record of a fixed size.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -31,9 +31,21 @@ pub(crate) fn read<T: FromBytes + IntoBytes>(op: &'static str, fd: &OwnedFd) -> 
 
 /// Waits until `fd` can be read, or `timeout` is over (none: for ever). True when it can be read.
 pub(crate) fn wait(op: &'static str, fd: &OwnedFd, timeout: Option<Duration>) -> Result<bool> {
-    let timeout = timeout
-        .map_or(PollTimeout::NONE, |timeout| PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX));
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    wait_any(op, &[fd.as_fd()], timeout)
+}
+
+/// Waits until one of these can be read, or `timeout` is over (none: for ever). True when one can be read; false also
+/// when a signal came.
+pub(crate) fn wait_any(op: &'static str, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+    // In whole milliseconds, and never less than was asked for.
+    let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        i32::try_from(millis)
+            .ok()
+            .and_then(|millis| PollTimeout::try_from(millis).ok())
+            .unwrap_or(PollTimeout::MAX)
+    });
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, timeout) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::EINTR) => Ok(false),

@@ -56,6 +56,7 @@ mod asynchronous;
 mod clock;
 pub mod command;
 mod completion;
+mod completion_counter;
 mod context;
 mod counters;
 mod cq;
@@ -69,8 +70,11 @@ mod mr;
 mod mw;
 mod object;
 mod pd;
+mod progress;
 mod provider;
 mod qp;
+#[cfg(feature = "raw")]
+pub mod raw;
 #[cfg(feature = "soft")]
 pub mod soft;
 mod srq;
@@ -85,6 +89,10 @@ pub use self::ah::{AddressHandle, Route};
 #[cfg(feature = "tokio")]
 pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
+pub use self::completion_counter::{
+    CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, Wait, WaitHandle, WaitObject,
+    WaitSet,
+};
 pub use self::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
 pub use self::counters::{
     Cached, Counters, Point, Rates, Reader, Sampler, SamplerReport, SamplerThread, Seen, Snapshot, Stamp,
@@ -101,6 +109,7 @@ pub use self::mapping::Mapping;
 pub use self::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
 pub use self::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::pd::ProtectionDomain;
+pub use self::progress::Progress;
 pub use self::qp::{
     Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
     Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,

@@ -1,5 +1,8 @@
 //! Memory windows: rights to parts of a memory region, given and taken back without the kernel's memory management.
 
+#[cfg(feature = "raw")]
+pub(crate) mod raw;
+
 use std::ops::Range;
 use std::sync::Arc;
 

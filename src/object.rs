@@ -117,6 +117,10 @@ impl Object {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn take_held(&mut self) -> Vec<Mapping> {
+        std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -157,11 +161,16 @@ impl Object {
 
     /// The same, but only the kernel's own word that the object is gone is success.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
+        self.release_reporting().map(drop)
+    }
+
+    /// The same, and gives what the kernel answered: how many events of the object were read.
+    pub(crate) fn release_reporting(&mut self) -> Result<[u8; 8]> {
+        let mut response = [0; 8];
         if !self.live {
-            return Ok(());
+            return Ok(response);
         }
         let how = self.kind.destroy();
-        let mut response = [0; 8];
         let mut command = Command::new(how.op, how.object, how.method);
         command.handle(HANDLE + (how.method & DRIVER), self.id);
         if how.response > 0 {
@@ -169,8 +178,8 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live = false;
-        self.held().clear();
-        Ok(())
+        self.take_held();
+        Ok(response)
     }
 }
 
@@ -184,7 +193,7 @@ impl Drop for Object {
             drop(error);
         }
         // Still there: the kernel has not said that the object is gone.
-        std::mem::forget(std::mem::take(&mut *self.held()));
+        std::mem::forget(self.take_held());
     }
 }
 

@@ -66,3 +66,11 @@ impl ProtectionDomain {
         object.destroy().map_err(|(object, error)| (Self(Arc::new(object)), error))
     }
 }
+
+#[cfg(feature = "raw")]
+impl ProtectionDomain {
+    /// The kernel's handle of the domain.
+    pub fn handle(&self) -> u32 {
+        self.id()
+    }
+}

@@ -1,5 +1,8 @@
 //! Shared receive queues.
 
+#[cfg(feature = "raw")]
+mod raw;
+
 use std::sync::Arc;
 
 use nix::errno::Errno;

@@ -1,5 +1,8 @@
 //! Work queues: what posted requests need, and the receive queue that a queue pair has or shares.
 
+#[cfg(feature = "raw")]
+mod raw;
+
 use std::sync::OnceLock;
 
 use nix::errno::Errno;

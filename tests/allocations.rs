@@ -80,11 +80,11 @@ fn cached_reads_allocate_nothing_fresh_or_stale() {
         let snapshot = counters.snapshot().unwrap();
         let mut values = [0; 2];
         for max_age in [Duration::ZERO, Duration::MAX] {
-            assert_eq!(allocated(|| drop(snapshot.read_cached::<2>(max_age).unwrap())), 0);
-            assert_eq!(allocated(|| drop(snapshot.read_cached_into(max_age, &mut values).unwrap())), 0);
-            assert_eq!(allocated(|| drop(snapshot.read_at::<2>(7, max_age).unwrap())), 0);
+            assert_eq!(allocated(|| _ = snapshot.read_cached::<2>(max_age).unwrap()), 0);
+            assert_eq!(allocated(|| _ = snapshot.read_cached_into(max_age, &mut values).unwrap()), 0);
+            assert_eq!(allocated(|| _ = snapshot.read_at::<2>(7, max_age).unwrap()), 0);
         }
-        assert_eq!(allocated(|| drop(snapshot.latest::<2>().unwrap())), 0);
+        assert_eq!(allocated(|| _ = snapshot.latest::<2>().unwrap()), 0);
         assert_eq!(allocated(|| snapshot.refresh().unwrap()), 0);
     });
 }

@@ -5,9 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uverbs::{
-    AccessFlags, Attributes, Completion, EventKind, Events, QpState, ReceiveRequest, Status, Subject,
+    AccessFlags, Attributes, Completion, EventKind, Events, FlowRule, QpState, ReceiveRequest, Sampler,
+    Status, Subject,
 };
 
 /// The step on which receives can be posted.
@@ -63,6 +64,37 @@ fn a_task_hears_of_a_queue_that_was_too_small() {
             qp.to_error().unwrap();
             let event = events.next().await.unwrap();
             assert_eq!((event.kind, event.subject()), (EventKind::CqError, Subject::CompletionQueue(0x77)));
+        });
+    });
+}
+
+#[test]
+fn a_task_samples_beside_others_until_it_is_dropped() {
+    on_every_counting_device(|target| {
+        let (context, switch) = Switch::open(&target.device);
+        let raw = Raw::new(&context);
+        let counters = packets_and_bytes(&context);
+        let _flow = raw.qp.create_flow(&FlowRule::normal(1).count(&counters)).unwrap();
+        let snapshot = counters.snapshot().unwrap();
+        run(async {
+            for interval in [Duration::ZERO, Duration::from_millis(1)] {
+                let mut sampler = Sampler::new(interval);
+                sampler.add(&snapshot);
+                let before = switch.reads();
+                let others = async {
+                    while switch.reads() < before + 5 {
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                tokio::select! {
+                    never = sampler.run() => match never {},
+                    () = others => {}
+                }
+                let reads = switch.reads();
+                sleep(Duration::from_millis(5)).await;
+                assert_eq!(switch.reads(), reads, "nobody samples any more");
+                assert!(sampler.report().rounds >= 5, "{:?}", sampler.report());
+            }
         });
     });
 }

@@ -8,47 +8,9 @@ use std::time::Duration;
 
 use common::*;
 use uverbs::mlx5::{CounterPool, PoolCounter, PoolFlow, Totals};
-use uverbs::{AccessFlags, Context, ErrorKind, Eth, FlowRule, FlowTag, Ipv4, OpenOptions, Result, Udp};
+use uverbs::{AccessFlags, Context, ErrorKind, FlowRule, FlowTag, Ipv4, OpenOptions, Udp};
 
 const ENOSPC: i32 = 28;
-const EAGAIN: i32 = 11;
-
-/// Runs a behaviour on every device with DEVX that frames can be made to arrive at; says which are none.
-fn on_every_bulk_device(behaviour: impl Fn(&Target, &Wire<'_>, &Raw)) {
-    on_every_device(|target| {
-        let context = match OpenOptions::new().devx(true).open(&target.device) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                return skip(target, error.hint().expect("a reason"));
-            }
-            other => other.expect("a context with DEVX"),
-        };
-        assert!(context.has_devx());
-        match target.wire() {
-            Some(wire) => behaviour(target, &wire, &Raw::new(&context)),
-            None => skip(target, "no frames can be made to arrive"),
-        }
-    });
-}
-
-fn mac(number: usize) -> [u8; 6] {
-    [2, 0, 0, 1, (number >> 8) as u8, number as u8]
-}
-
-fn to(number: usize) -> FlowRule {
-    FlowRule::normal(1).eth(Eth::any().dst(mac(number)))
-}
-
-fn totals(packets: u64, bytes: u64) -> Totals {
-    Totals { packets, bytes }
-}
-
-/// Commands of the firmware while something is done.
-fn commands<T>(target: &Target, name: &str, action: impl FnOnce() -> T) -> (u32, T) {
-    let count = || target.control.as_ref().map_or(0, |control| control.commands(name));
-    let before = count();
-    let result = action();
-    (count() - before, result)
-}
 
 #[test]
 fn every_counter_of_a_pool_has_exactly_its_own_packets_and_bytes() {
@@ -299,85 +261,50 @@ fn what_the_firmware_refuses_is_told_and_gives_no_values() {
     });
 }
 
-/// The next answer, for which the firmware has 20 seconds.
-#[track_caller]
-fn answer(queries: &mut uverbs::mlx5::PoolQueries, counter: &PoolCounter) -> (u64, Result<Totals>) {
-    loop {
-        assert!(queries.wait(Some(Duration::from_secs(20))).unwrap(), "no answer");
-        match queries.try_next() {
-            Ok(Some((number, values))) => return (number, Ok(values.of(counter).unwrap())),
-            Ok(None) => {}
-            Err(error) => return (0, Err(error)),
-        }
-    }
-}
-
 #[test]
-fn reads_that_nobody_waits_for_answer_in_their_order() {
+fn one_command_refreshes_the_snapshots_of_all_counters() {
     on_every_bulk_device(|target, wire, raw| {
-        let pool = CounterPool::new(&raw.context, 1000).unwrap();
-        let flow = pool.take().unwrap().create_flow(&raw.qp, &to(1)).unwrap();
-        let mut queries = pool.queries().unwrap();
-        assert!(queries.try_next().unwrap().is_none(), "nothing was asked");
-        // All zeros are not believed.
-        assert_eq!(queries.start().unwrap(), 1);
-        let (count, first) = commands(target, "QUERY_FLOW_COUNTER", || answer(&mut queries, flow.counter()));
-        assert_eq!(first, (1, Ok(Totals::default())));
-        assert!(count >= 1 || target.control.is_none());
-
-        wire.inject(&frame(mac(1), 60));
+        let pool = CounterPool::new(&raw.context, 16).unwrap();
+        let flows = [1, 2, 3].map(|i| pool.take().unwrap().create_flow(&raw.qp, &to(i)).unwrap());
+        let snapshots = flows.each_ref().map(|flow| flow.counter().snapshot());
+        (0..2).for_each(|_| wire.inject(&frame(mac(2), 60)));
+        let old = Duration::from_secs(3600);
         let (count, ()) = commands(target, "QUERY_FLOW_COUNTER", || {
-            for number in 2..=4 {
-                assert_eq!(queries.start().unwrap(), number);
-            }
-            for number in 2..=4 {
-                assert_eq!(answer(&mut queries, flow.counter()), (number, Ok(totals(1, 60))));
-            }
+            assert_eq!(snapshots[0].read_cached::<2>(old).unwrap().values(), [0, 0]);
+            let seen = snapshots[1].read_cached::<2>(old).unwrap();
+            assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
+            // The same one for all who ask.
+            let again = flows[1].counter().snapshot().read_cached::<2>(old).unwrap();
+            assert_eq!(again.stamp(), seen.stamp());
+            let stamps = snapshots.each_ref().map(|snapshot| snapshot.latest::<2>().unwrap().1);
+            assert!(stamps.iter().all(|stamp| *stamp == stamps[0]), "{stamps:?}");
         });
-        assert!(count == 3 || target.control.is_none(), "{count} commands");
-        assert!(queries.try_next().unwrap().is_none());
+        assert!(count == 1 || target.control.is_none(), "{count} commands");
 
-        // Answers that nobody took go with the file.
-        queries.start().unwrap();
-        drop(queries);
-        assert_eq!(pool.reader().read().unwrap().of(flow.counter()), Some(totals(1, 60)));
-    });
-}
-
-#[test]
-fn a_read_that_nobody_waits_for_fails_alone() {
-    on_every_bulk_device(|target, wire, raw| {
-        let Some(control) = &target.control else {
-            return skip(target, "its firmware cannot be told to fail");
-        };
-        let pool = CounterPool::new(&raw.context, 8).unwrap();
-        let flow = pool.take().unwrap().create_flow(&raw.qp, &to(1)).unwrap();
-        wire.inject(&frame(mac(1), 60));
-        let mut queries = pool.queries().unwrap();
-        control.ask("fail QUERY_FLOW_COUNTER 3 1 0x99");
-        queries.start().unwrap();
-        let error = answer(&mut queries, flow.counter()).1.unwrap_err();
-        assert!(error.hint().unwrap().contains("status 0x3, syndrome 0x99"), "{error}");
-        queries.start().unwrap();
-        assert_eq!(answer(&mut queries, flow.counter()), (2, Ok(totals(1, 60))));
-    });
-}
-
-#[test]
-fn no_more_than_a_mebibyte_of_answers_is_under_way() {
-    on_every_bulk_device(|_, _, raw| {
-        let pool = CounterPool::new(&raw.context, CounterPool::MAX).unwrap();
-        let counter = pool.take().unwrap();
-        let mut queries = pool.queries().unwrap();
-        // Answers that are there, and not taken, count too; so this does not hang on how fast the firmware is.
-        let begun = (0..17).map_while(|_| queries.start().ok()).count();
-        assert_eq!(begun, 16);
-        refuses(queries.start(), ErrorKind::Exhausted, EAGAIN, "take their answers first");
-        for number in 1..=16 {
-            assert_eq!(answer(&mut queries, &counter), (number, Ok(Totals::default())));
+        if let Some(control) = &target.control {
+            control.ask("fail QUERY_FLOW_COUNTER 5 1 0x77");
+            let error = snapshots[1].read_cached::<2>(Duration::ZERO).unwrap_err();
+            assert!(error.hint().unwrap().contains("syndrome 0x77"), "{error}");
+            // The old values are there for whoever takes old ones, with the old stamp.
+            let seen = snapshots[1].read_cached::<2>(old).unwrap();
+            assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
         }
-        assert_eq!(queries.start().unwrap(), 17);
-        answer(&mut queries, &counter).1.unwrap();
+        wire.inject(&frame(mac(2), 60));
+        assert_eq!(snapshots[1].read_cached::<2>(Duration::ZERO).unwrap().values(), [3, 180]);
+
+        // With the counter its snapshot ends, and a new owner's begins at zero.
+        let [one, two, three] = flows;
+        drop(two);
+        assert!(snapshots[1].has_ended() && snapshots[1].read_cached::<2>(old).is_err());
+        assert!(!snapshots[0].has_ended());
+        let counters: Vec<_> = (0..pool.available()).map(|_| pool.take().unwrap()).collect();
+        let again = counters.iter().find(|counter| counter.index() == 1).unwrap();
+        assert_eq!(again.snapshot().read_cached::<2>(Duration::ZERO).unwrap().values(), [0, 0]);
+        drop((one, three, counters));
+        let snapshot = pool.take().unwrap().snapshot();
+        assert!(snapshot.has_ended(), "nobody has the counter");
+        pool.destroy().unwrap();
+        assert!(snapshot.refresh().is_err());
     });
 }
 

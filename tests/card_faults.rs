@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::*;
-use uverbs::{ErrorKind, Eth, FlowRule, Point, Result};
+use uverbs::mlx5::{CounterPool, Totals};
+use uverbs::{ErrorKind, Eth, FlowRule, OpenOptions, Point, Result};
 
 fn to_mac(mac: [u8; 6]) -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(mac))
@@ -173,5 +174,45 @@ fn a_device_that_is_taken_away_with_flows_in_force_ends_everything_and_nothing_h
             wire.inject(&frame(MAC, 60));
             assert_eq!(read2(&counters), [1, 60]);
         }
+    });
+}
+
+/// What a program with a pool is told when its device goes, and that everything it has ends.
+#[test]
+fn a_device_that_is_taken_away_with_a_pool_in_use_ends_it_too() {
+    on_every_bulk_device(|target, wire, raw| {
+        let pool = CounterPool::new(&raw.context, 8).unwrap();
+        let flow = pool.take().unwrap().create_flow(&raw.qp, &to_mac(MAC)).unwrap();
+        let (snapshot, mut reader, mut queries) =
+            (flow.counter().snapshot(), pool.reader(), pool.queries().unwrap());
+        wire.inject(&frame(MAC, 60));
+        let old = std::time::Duration::from_secs(3600);
+        assert_eq!(snapshot.read_cached::<2>(old).unwrap().values(), [1, 60]);
+        if !run("UVERBS_TEST_REMOVE") {
+            return skip(target, "no command takes it away");
+        }
+        let gone = |what: &str, error: Option<uverbs::Error>| {
+            assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Disassociated), "{what}");
+        };
+        gone("a read", reader.read().err());
+        gone("a snapshot", snapshot.read_cached::<2>(std::time::Duration::ZERO).err());
+        assert!(snapshot.has_ended());
+        gone("a counter", pool.take().err());
+        gone("a flow", flow.counter().create_flow(&raw.qp, &to_mac([2, 0, 0, 0, 0, 2])).err());
+        gone("a query", queries.start().err());
+        gone("its answer", queries.try_next().err());
+        gone("another pool", CounterPool::new(&raw.context, 1).err());
+        flow.destroy().unwrap();
+        drop((reader, queries, snapshot));
+        assert_eq!(pool.available(), 8);
+        pool.destroy().unwrap();
+        assert!(run("UVERBS_TEST_RESTORE"), "it comes back");
+        let again = OpenOptions::new().devx(true).open(target.open_again().device()).unwrap();
+        let raw = Raw::new(&again);
+        let pool = CounterPool::new(&again, 8).unwrap();
+        let flow = pool.take().unwrap().create_flow(&raw.qp, &to_mac(MAC)).unwrap();
+        wire.inject(&frame(MAC, 60));
+        let counted = Totals { packets: 1, bytes: 60 };
+        assert_eq!(pool.reader().read().unwrap().of(flow.counter()), Some(counted));
     });
 }

@@ -116,8 +116,28 @@ fn both_sides_in_one_process() {
 }
 
 #[test]
+fn counters_are_waited_for_as_queues_are_polled() {
+    for (transport, size) in [("rc", 4096), ("ud", 1024)] {
+        let run = |more: &[&str]| run(&[&["--counter", "--transport", transport], more].concat());
+        let Some(output) = run(&["--iters", "700"]) else { return };
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let listing = text(&output.stdout);
+        for words in ["waiting for counters", "700 sent and 700 received of 700", "p99.9"] {
+            assert!(listing.contains(words), "{words:?} is not in\n{listing}");
+        }
+        let Some(output) = run(&["--json", "--iters", "100"]) else { return };
+        let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+        assert_eq!((report["sent"].as_u64(), report["received"].as_u64()), (Some(100), Some(100)));
+        assert_eq!((report["counter"].as_bool(), report["bytes"].as_u64()), (Some(true), Some(200 * size)));
+        assert_eq!(report["round_trips"], 100);
+    }
+}
+
+#[test]
 fn what_is_made_is_released() {
-    for transport in ["rc", "ud"] {
+    for (transport, how) in [("rc", "rc"), ("ud", "ud"), ("rc", "--counter")] {
+        let more = if how == "--counter" { &["--counter"][..] } else { &[] };
+        let run = |arguments: &[&str]| run(&[arguments, more].concat());
         let Some(output) = run(&["--trace", "--transport", transport, "--iters", "3"]) else { return };
         assert!(output.status.success(), "{}", text(&output.stderr));
         let count = |word: &str| {

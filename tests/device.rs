@@ -147,24 +147,30 @@ fn contexts_of_one_device_are_apart() {
 #[test]
 fn what_a_driver_lacks_is_unsupported_with_a_hint() {
     on_every_device(|target| {
-        if target.device.driver() != "rxe" {
-            return skip(target, "it is not rxe");
-        }
         let context = target.open();
-        refuses(
-            context.create_counters(),
-            ErrorKind::Unsupported,
-            EPROTONOSUPPORT,
-            "rxe has no flow counters",
-        );
-        let pd = context.alloc_pd().unwrap();
-        let cq = context.create_cq(4).unwrap();
-        refuses(
-            pd.raw_packet(&cq).create(),
-            ErrorKind::Unsupported,
-            EOPNOTSUPP,
-            "no queue pairs of this type",
-        );
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+        match target.device.driver() {
+            "rxe" => {
+                let answer = context.create_counters();
+                refuses(answer, ErrorKind::Unsupported, EPROTONOSUPPORT, "rxe has no flow counters");
+                let answer = pd.raw_packet(&cq).create();
+                refuses(answer, ErrorKind::Unsupported, EOPNOTSUPP, "no queue pairs of this type");
+            }
+            "mlx5" => {
+                let (rc, uc, ud) = (pd.rc(&cq).create(), pd.uc(&cq).create(), pd.ud(&cq).create());
+                for refused in [rc.map(drop), uc.map(drop), ud.map(drop)] {
+                    refuses(
+                        refused,
+                        ErrorKind::Unsupported,
+                        EOPNOTSUPP,
+                        "raw packet queue pairs only on mlx5",
+                    );
+                }
+                let srq = pd.srq(4).create();
+                refuses(srq, ErrorKind::Unsupported, EOPNOTSUPP, "rxe and the soft device only");
+            }
+            _ => skip(target, "it is neither rxe nor mlx5"),
+        }
     });
 }
 

@@ -1,7 +1,9 @@
 //! A process that opened a device forks: what the child may do, and what becomes of the parent's objects.
 //!
 //! # Safety
-//! This test has no harness, so the process has one thread, and the child of `fork` may do all that the parent may.
+//! This test has no harness, so the process has one thread, and the child of `fork` may do all that the parent may. Where a
+//! sampler's thread runs too, it sleeps and holds no lock; and the C library sees to it that its allocator can be used in a
+//! child (fork(2) of glibc).
 
 #![allow(unsafe_code)]
 
@@ -11,14 +13,72 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::*;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
-use uverbs::{Completion, ErrorKind, Operation, QpState, Rc, SendRequest, Status};
+use nix::unistd::{ForkResult, Pid, fork};
+use uverbs::{
+    Completion, ErrorKind, FlowRule, Operation, QpState, Rc, Sampler, SendRequest, Snapshot, Status,
+};
 
 const EIO: i32 = 5;
 
 fn main() {
     on_every_connecting_device(a_child_cannot_touch_the_objects_of_its_parent);
-    println!("test result: ok. 1 passed; a_child_cannot_touch_the_objects_of_its_parent");
+    on_every_counting_device(a_snapshot_says_in_a_child_that_it_is_its_parents);
+    println!("test result: ok. 2 passed");
+}
+
+fn in_the_child(what: impl FnOnce()) -> ! {
+    let done = catch_unwind(AssertUnwindSafe(what));
+    std::process::exit(i32::from(done.is_err()));
+}
+
+/// The child must not have failed.
+fn wait_for(child: Pid) {
+    assert_eq!(waitpid(child, None).expect("wait"), WaitStatus::Exited(child, 0));
+}
+
+fn a_snapshot_says_in_a_child_that_it_is_its_parents(target: &Target) {
+    const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+    let raw = Raw::new(&target.open());
+    let counters = packets_and_bytes(&raw.context);
+    let flow = raw.qp.create_flow(&FlowRule::normal(1).count(&counters)).unwrap();
+    let snapshot = counters.snapshot().unwrap();
+    let mut sampler = Sampler::new(HOUR);
+    sampler.add(&snapshot);
+    let says = |snapshot: &Snapshot| {
+        let gone =
+            |result: uverbs::Result<()>| refuses(result, ErrorKind::Disassociated, EIO, "open it again");
+        gone(snapshot.read_cached::<2>(HOUR).map(drop));
+        gone(snapshot.read_cached::<2>(std::time::Duration::ZERO).map(drop));
+        gone(snapshot.read_at::<2>(0, HOUR).map(drop));
+        gone(snapshot.latest::<2>().map(drop));
+        gone(snapshot.refresh());
+    };
+    sampler.tick();
+    // SAFETY: there is one thread.
+    match unsafe { fork() }.expect("fork") {
+        ForkResult::Child => in_the_child(|| {
+            says(&snapshot);
+            assert_eq!(sampler.tick().refreshed, 0);
+            // Also when the child has a device of its own.
+            let own = target.open();
+            says(&snapshot);
+            drop(own);
+        }),
+        ForkResult::Parent { child } => wait_for(child),
+    }
+    let thread = sampler.spawn().unwrap();
+    // SAFETY: the other thread waits for its next round, an hour away; the child takes no lock of the sampler's, and its
+    // allocator can be used.
+    match unsafe { fork() }.expect("fork") {
+        ForkResult::Child => in_the_child(move || {
+            says(&snapshot);
+            // The thread is not here, and is not waited for.
+            drop(thread);
+            drop((flow, counters, raw));
+        }),
+        ForkResult::Parent { child } => wait_for(child),
+    }
+    snapshot.read_cached::<2>(std::time::Duration::ZERO).expect("the parent's goes on");
 }
 
 fn a_child_cannot_touch_the_objects_of_its_parent(target: &Target) {
@@ -30,13 +90,8 @@ fn a_child_cannot_touch_the_objects_of_its_parent(target: &Target) {
 
     // SAFETY: there is one thread.
     match unsafe { fork() }.expect("fork") {
-        ForkResult::Child => {
-            let done = catch_unwind(AssertUnwindSafe(|| child(target, one, two)));
-            std::process::exit(i32::from(done.is_err()));
-        }
-        ForkResult::Parent { child } => {
-            assert_eq!(waitpid(child, None).expect("wait"), WaitStatus::Exited(child, 0));
-        }
+        ForkResult::Child => in_the_child(|| child(target, one, two)),
+        ForkResult::Parent { child } => wait_for(child),
     }
 
     assert_eq!(two.completion().wr_id, 1, "the child has not taken it");

@@ -5,6 +5,8 @@ mod mlx5;
 mod open;
 mod origin;
 mod query;
+#[cfg(feature = "raw")]
+mod raw;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -174,7 +176,7 @@ impl Context {
     /// To wait, poll the context's file descriptor ([`AsFd`]) for reading.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`] if the record is cut short.
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the record is cut short.
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";

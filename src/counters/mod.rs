@@ -31,6 +31,7 @@ use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
 pub use self::rates::Rates;
 pub use self::reader::Reader;
+pub(crate) use self::refresh::{Publisher, Refresher, Source};
 pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
 use crate::command::{Command, CountersRead, MAX_VALUES};
@@ -79,7 +80,9 @@ impl TryFrom<u32> for Point {
 
 /// Counters that flows count into, read at the indices that points were attached to.
 ///
-/// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone.
+/// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone. If their first flow
+/// fails, the counters get another object of the kernel's with the next; the old one, of some hundred bytes, is left to the
+/// close of the device file.
 ///
 /// ```
 /// use uverbs::{Eth, FlowRule, Point, SoftDevice};
@@ -181,6 +184,7 @@ impl Counters {
         &self.0.context
     }
 
+    #[inline]
     fn kernel(&self) -> RwLockReadGuard<'_, Kernel> {
         self.0.kernel.read().unwrap_or_else(PoisonError::into_inner)
     }

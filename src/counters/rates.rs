@@ -56,7 +56,8 @@ impl<const N: usize> Rates<N> {
             }
         }
         // The newest but one goes if the one before it is too near.
-        if let [.., (before, _), (last, _)] = self.samples.make_contiguous()
+        let mut newest = self.samples.iter().rev();
+        if let (Some((last, _)), Some((before, _))) = (newest.next(), newest.next())
             && *last - *before < self.window_ns / SAMPLES as u64
         {
             self.samples.pop_back();

@@ -1,5 +1,7 @@
 //! Flows: rules in force.
 
+#[cfg(feature = "raw")]
+mod raw;
 mod rule;
 mod spec;
 mod text;
@@ -87,6 +89,10 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Kernel
     /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    ///
+    /// Keep below the device's number of flow counters: once mlx5's driver could not have one for the first flow of some
+    /// counters, the kernel oopses when the device file is closed (mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2).
+    /// Until then all goes on, since the crate leaves such an object alone.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
         self.shared().steer(rule)

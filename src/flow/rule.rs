@@ -1,5 +1,8 @@
 //! Building a rule: specs in the kernel's layout, over a fixed buffer.
 
+#[cfg(feature = "raw")]
+mod raw;
+
 use std::marker::PhantomData;
 use std::mem::offset_of;
 

@@ -72,7 +72,7 @@ impl PoolCounter {
     #[doc(alias = "mlx5dv_create_flow")]
     pub fn create_flow(&self, qp: &impl Destination, rule: &FlowRule) -> Result<PoolFlow> {
         let op = "flow.create";
-        let context = self.pool().row.context();
+        let context = self.pool().row.object.context();
         let qp = qp.target().0;
         if !qp.object().context().is_same(context) {
             let hint = "the queue pair belongs to another open device than the pool";
@@ -95,7 +95,7 @@ impl PoolCounter {
         use flow::create::{
             ARR_COUNTERS_DEVX, ARR_COUNTERS_DEVX_OFFSET, DEST_QP, FLAGS, HANDLE, MATCH_VALUE, MATCHER, TAG,
         };
-        let (row, offset) = (self.pool().row.id(), self.index() as u32);
+        let (row, offset) = (self.pool().row.object.id(), self.index() as u32);
         let mut command = Command::new(op, flow::OBJECT, flow::method::CREATE);
         command
             .new_handle(HANDLE)

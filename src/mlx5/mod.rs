@@ -31,13 +31,19 @@
 //! # }
 //! ```
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod devx;
 mod flow;
 mod matching;
 mod pool;
 mod queries;
 mod reader;
+mod row;
+mod snapshots;
 
+#[cfg(feature = "tokio")]
+pub use self::asynchronous::AsyncPoolReader;
 pub use self::flow::{Destination, PoolFlow};
 pub use self::pool::{CounterPool, PoolCounter};
 pub use self::queries::PoolQueries;

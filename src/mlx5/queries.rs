@@ -36,9 +36,9 @@ pub struct PoolQueries {
 
 impl PoolQueries {
     pub(super) fn new(pool: Arc<Inner>) -> Result<Self> {
-        let answers = devx::answers(pool.row.context(), OP)?;
+        let answers = devx::answers(pool.row.object.context(), OP)?;
         event::set_nonblocking(OP, &answers)?;
-        let (request, answer) = (pool.request(), vec![0; NUMBER + pool.answer_size()]);
+        let (request, answer) = (pool.row.request(), vec![0; NUMBER + pool.row.answer_size()]);
         Ok(Self { answers, pool, request, answer: answer.into(), started: 0 })
     }
 
@@ -53,12 +53,11 @@ impl PoolQueries {
     pub fn start(&mut self) -> Result<u64> {
         let number = self.started + 1;
         let place = (self.answers.as_fd(), number);
-        devx::start_query(&self.pool.row, OP, &self.request, self.pool.answer_size(), place).map_err(
-            |error| {
+        devx::start_query(&self.pool.row.object, OP, &self.request, self.pool.row.answer_size(), place)
+            .map_err(|error| {
                 error
                     .hinted_if(ErrorKind::Exhausted, "too many reads are under way; take their answers first")
-            },
-        )?;
+            })?;
         self.started = number;
         Ok(number)
     }
@@ -67,28 +66,41 @@ impl PoolQueries {
     /// order in which the reads began.
     ///
     /// The kernel hands out zeros also for a command that never reached the firmware (devx_query_callback, devx.c, Linux
-    /// 6.1 to 7.2, ignores how it went). So when all counters are zero they are read once more, and that is waited for.
+    /// 6.1, ignores how it went). So when all counters are zero they are read once more, and that is waited for.
     ///
     /// # Errors
     /// Those of [`PoolReader::read`](super::PoolReader::read). The answer is gone then.
     pub fn try_next(&mut self) -> Result<Option<(u64, Values<'_>)>> {
-        self.pool.row.context().check_origin(OP)?;
+        match self.take()? {
+            Some(number) => Ok(Some((number, self.values()?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the next answer, and says its number.
+    pub(super) fn take(&mut self) -> Result<Option<u64>> {
+        self.pool.row.object.context().check_origin(OP)?;
         let len = match nix::unistd::read(&self.answers, &mut self.answer) {
             Ok(len) => len,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
             Err(errno) => return Err(Error::kernel(OP, errno)),
         };
-        if len != self.answer.len() {
-            return Err(Error::malformed(OP, "an answer of another length"));
-        }
-        let (number, answer) = self.answer.split_at_mut(NUMBER);
-        let number = DevxAsyncCmdHdr::read_from_bytes(number).map_or(0, |head| head.wr_id);
+        let head = DevxAsyncCmdHdr::read_from_prefix(&self.answer).map(|(head, _)| head);
+        let head = head.ok().filter(|_| len == self.answer.len());
+        let head = head.ok_or_else(|| Error::malformed(OP, "an answer of another length"))?;
+        Ok(Some(head.wr_id))
+    }
+
+    /// What is in the answer that was taken last.
+    pub(super) fn values(&mut self) -> Result<Values<'_>> {
+        let row = &self.pool.row;
+        let answer = self.answer.get_mut(NUMBER..).unwrap_or_default();
         if answer.iter().all(|byte| *byte == 0) {
-            devx::query(&self.pool.row, OP, &self.request, answer)?;
+            devx::query(&row.object, OP, &self.request, answer)?;
         } else {
             devx::judge(OP, Ok(()), answer)?;
         }
-        Ok(Some((number, Values::new(&self.pool, self.pool.counters(OP, answer)?))))
+        Ok(Values::new(&self.pool, row.counters(OP, answer)?))
     }
 
     /// Waits until there is an answer, or `timeout` is over (none: for ever). True when there is one.

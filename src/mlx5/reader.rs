@@ -18,6 +18,15 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+impl Totals {
+    /// What came after `base`. What was read before that is of an earlier flow, and nothing of it counts.
+    #[inline]
+    pub(super) fn since(self, base: Self) -> Self {
+        let Self { packets, bytes } = self;
+        Self { packets: packets.saturating_sub(base.packets), bytes: bytes.saturating_sub(base.bytes) }
+    }
+}
+
 impl From<TrafficCounter> for Totals {
     #[inline]
     fn from(counter: TrafficCounter) -> Self {
@@ -37,7 +46,7 @@ pub struct PoolReader {
 
 impl PoolReader {
     pub(super) fn new(pool: Arc<Inner>) -> Self {
-        let (request, answer) = (pool.request(), vec![0; pool.answer_size()]);
+        let (request, answer) = (pool.row.request(), vec![0; pool.row.answer_size()]);
         Self { pool, request, answer: answer.into() }
     }
 
@@ -52,8 +61,8 @@ impl PoolReader {
     #[inline]
     pub fn read(&mut self) -> Result<Values<'_>> {
         let op = "pool.read";
-        devx::query(&self.pool.row, op, &self.request, &mut self.answer)?;
-        Ok(Values::new(&self.pool, self.pool.counters(op, &self.answer)?))
+        devx::query(&self.pool.row.object, op, &self.request, &mut self.answer)?;
+        Ok(Values::new(&self.pool, self.pool.row.counters(op, &self.answer)?))
     }
 
     /// Reads all counters, and writes what these have into `totals`, one for each.

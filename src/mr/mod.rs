@@ -1,6 +1,8 @@
 //! Memory regions: memory that the device may read and write.
 
 mod change;
+#[cfg(feature = "raw")]
+pub(crate) mod raw;
 mod register;
 
 use std::ops::Range;

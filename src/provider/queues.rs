@@ -1,7 +1,12 @@
 //! The queues of whichever driver: rings that the kernel made, or memory that the device reads itself.
 
+#[cfg(feature = "raw")]
+use std::sync::atomic::Ordering;
+
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::qp_state;
+#[cfg(feature = "raw")]
+use uverbs_abi::write::Wc;
 
 use super::{mlx5, rxe};
 use crate::completion::Completion;
@@ -46,6 +51,35 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.poll(places, may_take, Completion::fill),
             Self::Mlx5(queue) => queue.poll(places, may_take),
+        }
+    }
+
+    /// The same in the kernel's layout; `fill` puts a completion into its place.
+    #[cfg(feature = "raw")]
+    #[inline]
+    pub(crate) fn poll_wc<T>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+        fill: impl Fn(&mut T, Wc),
+    ) -> usize {
+        match self {
+            Self::Rings(ring) => ring.poll(places, may_take, |place, words| {
+                let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+                fill(place, zerocopy::transmute!(words));
+            }),
+            Self::Mlx5(queue) => {
+                let mut count = 0;
+                for place in places {
+                    let mut completion = [Completion::default()];
+                    if queue.poll(&mut completion, &may_take) == 0 {
+                        break;
+                    }
+                    fill(place, completion[0].wc());
+                    count += 1;
+                }
+                count
+            }
         }
     }
 

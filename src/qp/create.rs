@@ -1,5 +1,8 @@
 //! Making a queue pair.
 
+#[cfg(feature = "raw")]
+pub(crate) mod raw;
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -54,6 +57,14 @@ pub struct QueuePairBuilder<'a, T> {
     cookie: u64,
     flags: QpCreateFlags,
     kind: PhantomData<T>,
+}
+
+/// What a queue pair consists of.
+pub(super) struct Made {
+    pub(super) sends: Sends,
+    pub(super) receives: Option<ReceiveQueue>,
+    pub(super) capacity: Capacity,
+    pub(super) shared: Shared,
 }
 
 impl ProtectionDomain {
@@ -147,6 +158,14 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
     #[doc(alias = "ibv_create_qp")]
     pub fn create(self) -> Result<QueuePair<T>> {
+        let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
+        let held = Vec::with_capacity(sends.slots());
+        let (shared, markers) = (Arc::new(shared), Markers::default());
+        Ok(QueuePair { sends, receives, held, markers, capacity, bound: None, shared, kind: PhantomData })
+    }
+
+    /// Makes the queues of a queue pair of a type of the kernel's.
+    pub(super) fn make(self, type_: u8) -> Result<Made> {
         let op = "qp.create";
         let context = self.pd.context();
         let srq = self.srq.map(|srq| srq.shared().clone());
@@ -172,7 +191,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             max_inline_data: self.wanted.inline,
         };
         let mut plan = match context.mlx5(op)? {
-            Some(_) if T::NUMBER != RawPacket::NUMBER => {
+            Some(_) if type_ != RawPacket::NUMBER => {
                 let hint = "this version of the crate has raw packet queue pairs only on mlx5";
                 return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
             }
@@ -195,7 +214,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .handle(create::RECV_CQ_HANDLE, self.receive_cq.shared().id())
             .input(create::USER_HANDLE, &self.cookie)
             .input(create::CAP, &wanted)
-            .value(create::TYPE, T::NUMBER.into())
+            .value(create::TYPE, type_.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes());
         command.driver_payload(match &mut plan {
@@ -219,7 +238,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         })?;
         let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?)
             .holding(plan.as_ref().map(QpPlan::memory));
-        let (mut sends, receives) = match plan {
+        let (sends, receives) = match plan {
             Some(plan) => {
                 real = plan.cap();
                 let (sends, receives) = plan.open(number);
@@ -234,7 +253,6 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
                 (Sends::Rings(sends), receives.map(Receives::Rings))
             }
         };
-        let held = Vec::with_capacity(sends.slots());
         let receives = receives.map(|receives| ReceiveQueue::new(receives, real.max_recv_sge));
         let capacity = Capacity {
             sends: real.max_send_wr,
@@ -254,8 +272,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             _table: None,
             pd: self.pd.clone(),
         };
-        let (shared, markers) = (Arc::new(shared), Markers::default());
-        Ok(QueuePair { sends, receives, held, markers, capacity, shared, kind: PhantomData })
+        Ok(Made { sends, receives, capacity, shared })
     }
 }
 

@@ -60,14 +60,15 @@ impl<T: QpType> QueuePair<T> {
     /// `queues` are the completion queues of the queue pair: one, or two if receives have their own; others may be
     /// among them. Afterwards no completion of this queue pair comes any more, and the memory that it named can go.
     ///
-    /// Requests that complete without a completion, such as unsignaled ones that succeed, are not waited for.
+    /// Requests that complete without a completion, such as unsignaled ones that succeed, are not waited for. Completion
+    /// counters have them all afterwards.
     /// Receives in a shared receive queue are not this queue pair's, and stay there; a message that was coming in
     /// when the error came may still end with a completion after this
     /// ([`QpLastWqeReached`](crate::EventKind::QpLastWqeReached) tells when no more can come, where the device has that event).
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when a completion queue is missing, or in
-    /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. ETIMEDOUT after `timeout`: the
+    /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: the
     /// completion queue has no room or has overrun, so that completions are lost; drain may be called again.
     /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone: nothing completes any more.
     ///
@@ -100,6 +101,10 @@ impl<T: QpType> QueuePair<T> {
             let hint =
                 "every completion queue of the queue pair must be given, to be polled; nothing was done";
             return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let markers = self.markers.id();
+        if let Some(bound) = &self.bound {
+            bound.set_marker(markers);
         }
         self.to_error()?;
         let start = Instant::now();

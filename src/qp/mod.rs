@@ -2,7 +2,8 @@
 
 mod attributes;
 mod connect;
-mod create;
+mod counting;
+pub(crate) mod create;
 mod drain;
 mod multicast;
 mod operation;
@@ -23,6 +24,7 @@ pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Rem
 pub use self::post::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 pub use self::state::QpState;
+use crate::completion_counter::Bound;
 use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
@@ -46,6 +48,8 @@ pub struct QueuePair<T: QpType> {
     held: Vec<Held>,
     markers: Markers,
     capacity: Capacity,
+    /// The completion counters, if there are any.
+    bound: Option<Box<Bound>>,
     shared: Arc<Shared>,
     kind: PhantomData<T>,
 }

@@ -13,6 +13,7 @@ use super::{Frame, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
+use crate::object::Object;
 use crate::provider::queues::{Data, Head};
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
@@ -89,7 +90,7 @@ impl Local<'_> {
 }
 
 /// Why a request is refused for the state of its queue pair.
-const NOT_READY: &str = "the queue pair is not ready to send";
+pub(super) const NOT_READY: &str = "the queue pair is not ready to send";
 
 impl<'a> SendRequest<'a> {
     /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
@@ -207,7 +208,7 @@ impl<T: QpType> QueuePair<T> {
         if !self.sends.is_ready() {
             return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
         }
-        if requests.len() > self.sends.free() as usize {
+        if requests.len() > self.free() as usize {
             return Err(full(op));
         }
         for request in requests {
@@ -232,6 +233,10 @@ impl<T: QpType> QueuePair<T> {
             let mut wr =
                 SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
             let iova = request.operation.encode(&mut wr);
+            if self.bound.is_some() {
+                // A sum of 4 GiB or more is not posted.
+                self.stage(&wr, request.data.len() as u32);
+            }
             let slot = self.sends.next_slot();
             let held = &mut self.held;
             let head = match request.operation.large() {
@@ -241,6 +246,7 @@ impl<T: QpType> QueuePair<T> {
                     let bytes = request.data.header(op, room).inspect_err(|_| {
                         // Of a batch all or nothing.
                         self.sends.rewind();
+                        self.bound.iter_mut().for_each(|bound| bound.rewind());
                     })?;
                     Head { bytes, mss: 0 }
                 }
@@ -257,6 +263,7 @@ impl<T: QpType> QueuePair<T> {
             };
             if !put {
                 self.sends.rewind();
+                self.bound.iter_mut().for_each(|bound| bound.rewind());
                 return Err(oversized(op));
             }
         }
@@ -291,7 +298,7 @@ impl<T: QpType> QueuePair<T> {
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
         self.shared.object().context().check_origin(op)?;
-        if self.sends.free() == 0 {
+        if self.free() == 0 {
             return Err(full(op));
         }
         let first = self.sends.next_slot();
@@ -300,6 +307,7 @@ impl<T: QpType> QueuePair<T> {
             self.sends.rewind();
             return Err(oversized(op));
         }
+        self.stage(&wr, 0);
         self.publish(op, first)
     }
 
@@ -311,6 +319,10 @@ impl<T: QpType> QueuePair<T> {
 
     /// Shows the kernel what was put into the ring from slot `first` on.
     fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
+        // Before the device can complete any of these.
+        if let Some(bound) = &mut self.bound {
+            bound.publish();
+        }
         if self.sends.publish() {
             return Ok(());
         }
@@ -318,21 +330,23 @@ impl<T: QpType> QueuePair<T> {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.retract(first);
+                self.bound.iter_mut().for_each(|bound| bound.retract());
             }
             error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
         })
     }
 
     pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
-        let object = self.shared.object();
-        let request = PostSend {
-            qp_handle: object.id(),
-            wqe_size: size_of::<SendWqe>() as u32,
-            ..PostSend::new_zeroed()
-        };
-        let mut response = PostSendResp::new_zeroed();
-        let mut command = Command::write(op, cmd::POST_SEND);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        object.context().invoke(&mut command)
+        ring_doorbell(op, self.shared.object())
     }
+}
+
+/// Has the kernel look at the send ring of a queue pair.
+pub(super) fn ring_doorbell(op: &'static str, object: &Object) -> Result<()> {
+    let request =
+        PostSend { qp_handle: object.id(), wqe_size: size_of::<SendWqe>() as u32, ..PostSend::new_zeroed() };
+    let mut response = PostSendResp::new_zeroed();
+    let mut command = Command::write(op, cmd::POST_SEND);
+    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+    object.context().invoke(&mut command)
 }

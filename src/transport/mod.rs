@@ -7,6 +7,8 @@ mod trace;
 mod uverbs;
 
 use std::fmt::Debug;
+#[cfg(feature = "raw")]
+use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
@@ -48,4 +50,10 @@ pub trait Transport: Debug + Send + Sync {
     /// # Errors
     /// The errno that `mmap` gives.
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
+
+    /// The device file, if there is one.
+    #[cfg(feature = "raw")]
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }

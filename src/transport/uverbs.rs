@@ -110,4 +110,9 @@ impl Transport for Uverbs {
         let map = MmapOptions::new().offset(offset).len(len).map_raw(&self.file).map_err(errno_of)?;
         Ok(Mapping::from(map))
     }
+
+    #[cfg(feature = "raw")]
+    fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.file))
+    }
 }

@@ -65,6 +65,8 @@ const ON_MLX5: &[Row] = &[
     ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
+    // What a later kernel says of it.
+    ("paging on demand", (6, 12), NEVER, "EOPNOTSUPP"),
     // What it has and the soft device has not.
     ("work queues, which this device lacks", ALWAYS, NEVER, "EINVAL"),
     ("a driver's method of DEVICE", ALWAYS, NEVER, "EINVAL"),

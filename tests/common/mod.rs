@@ -4,11 +4,13 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
+mod bulk;
 mod differences;
 mod footprint;
 mod packet;
 mod raw;
 mod sides;
+mod switch;
 mod wire;
 
 use std::panic::Location;
@@ -21,10 +23,12 @@ use uverbs::{
     ProtectionDomain, QueuePair, RawPacket, ReceiveRequest, SendRequest, SoftDevice,
 };
 
+pub use bulk::*;
 pub use differences::Answers;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;
 pub use sides::*;
+pub use switch::Switch;
 pub use wire::*;
 
 /// The address that the tests' frames are for.

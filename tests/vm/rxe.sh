@@ -55,7 +55,9 @@ ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
 
 ping_loopback() {
     for transport in rc ud; do
-        timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100 || return
+        for how in "" --counter; do
+            timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100 $how || return
+        done
     done
 }
 

@@ -384,6 +384,8 @@ static void obey(char **words)
 		made(pd = ibv_alloc_pd(context));
 	else if (!strcmp(verb, "cq"))
 		made(cqs[slot(words[1])] = ibv_create_cq(context, number(words[2]), NULL, NULL, 0));
+	else if (!strcmp(verb, "resize"))
+		done(ibv_resize_cq(cqs[slot(words[1])], number(words[2])));
 	else if (!strcmp(verb, "qp"))
 		create_qp(words);
 	else if (!strcmp(verb, "modify"))

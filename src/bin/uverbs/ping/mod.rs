@@ -1,5 +1,6 @@
 //! `uverbs ping`: messages to and fro between two queue pairs, and how long they take.
 
+mod counted;
 mod exchange;
 mod report;
 mod side;
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Longest wait for the other side, at each step: 10s, 500ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     timeout: Duration,
+    /// Wait for completion counters, which a thread counts into, instead of polling the queue.
+    #[arg(long)]
+    counter: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -85,7 +89,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
 fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
     let size = args.size_of::<T>(target, &context)?;
-    let plan = Plan { iters: args.iters, size: size as usize };
+    let plan = Plan { iters: args.iters, size: size as usize, counter: args.counter };
     let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?);
     let mut output = Output::new();
     let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];

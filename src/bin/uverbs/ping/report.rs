@@ -57,6 +57,7 @@ pub(super) struct Report {
     remote: Address,
     size: u32,
     iters: u64,
+    counter: bool,
     sent: u64,
     received: u64,
     bytes: u64,
@@ -109,6 +110,7 @@ impl Report {
             remote: Address::of(&remote),
             size,
             iters: args.iters,
+            counter: args.counter,
             sent: side.sent,
             received: side.received,
             bytes,
@@ -158,9 +160,10 @@ impl fmt::Display for Report {
             Kind::Rc => "rc",
             Kind::Ud => "ud",
         };
+        let waits = if self.counter { ", waiting for counters" } else { "" };
         match self.peer {
-            Some(peer) => writeln!(f, "ping      {kind}, {} of {peer}", self.role)?,
-            None => writeln!(f, "ping      {kind}, both sides in this process")?,
+            Some(peer) => writeln!(f, "ping      {kind}, {} of {peer}{waits}", self.role)?,
+            None => writeln!(f, "ping      {kind}, both sides in this process{waits}")?,
         }
         writeln!(f, "local     {}", self.local)?;
         writeln!(f, "remote    {}", self.remote)?;

@@ -8,6 +8,7 @@ use uverbs::{
     ProtectionDomain, QueuePair, ReceiveRequest, SendRequest, Status,
 };
 
+use super::counted::{Counters, Waited};
 use super::transport::Transport;
 use crate::Outcome;
 use crate::failure::Failure;
@@ -29,6 +30,15 @@ const FILL: u8 = 0x7b;
 pub(super) struct Plan {
     pub(super) iters: u64,
     pub(super) size: usize,
+    /// Wait for completion counters, in place of polling.
+    pub(super) counter: bool,
+}
+
+/// Who takes the completions.
+#[derive(Debug)]
+enum Queue {
+    Polled(CompletionQueue),
+    Counted(Counters),
 }
 
 /// A queue pair with its memory, and how far it is. The memory has the message to send, then room for a received
@@ -40,7 +50,7 @@ pub(super) struct Side<T: Transport> {
     qp: QueuePair<T>,
     way: Option<T::Way>,
     memory: MemoryRegion,
-    cq: CompletionQueue,
+    queue: Queue,
     pd: ProtectionDomain,
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -58,18 +68,21 @@ impl<T: Transport> Side<T> {
     pub(super) fn new(context: &Context, options: &ConnectionOptions, plan: Plan, psn: u32) -> Outcome<Self> {
         let pd = context.alloc_pd()?;
         let depth = plan.iters.min(DEPTH.into()) as u32;
-        let cq = context.create_cq(depth + 1)?;
-        let qp = T::builder(&pd, &cq).send_depth(1).receive_depth(depth).create()?;
+        let channel = context.create_comp_channel()?;
+        let cq = context.cq(depth + 1).channel(&channel).create()?;
+        let mut qp = T::builder(&pd, &cq).send_depth(1).receive_depth(depth).create()?;
         let memory = pd.register(2 * plan.size + T::HEADER, AccessFlags::LOCAL_WRITE)?;
         memory.write(0, &vec![FILL; plan.size])?;
         let local = qp.endpoint(options, psn)?;
+        let queue =
+            if plan.counter { Queue::Counted(Counters::start(&mut qp, cq)?) } else { Queue::Polled(cq) };
         Ok(Self {
             plan,
             local,
             qp,
             way: None,
             memory,
-            cq,
+            queue,
             pd,
             sent: 0,
             received: 0,
@@ -117,8 +130,9 @@ impl<T: Transport> Side<T> {
 
     /// Takes completions, and answers when it is this side's turn; says whether there were any.
     fn step(&mut self) -> Outcome<bool> {
+        let Queue::Polled(cq) = &mut self.queue else { return Ok(false) };
         let mut completions = Completion::batch::<2>();
-        let count = self.cq.poll(&mut completions);
+        let count = cq.poll(&mut completions);
         for completion in &completions[..count] {
             self.take(completion)?;
         }
@@ -145,9 +159,14 @@ impl<T: Transport> Side<T> {
         self.received += 1;
         self.room = self.room.saturating_sub(1);
         self.receiving = false;
+        self.check_size(completion.len.into())
+    }
+
+    /// Whether a message of so many bytes is one of the ping's.
+    fn check_size(&self, len: u64) -> Outcome {
         let wanted = self.plan.size + T::HEADER;
-        if completion.len as usize != wanted {
-            let got = (completion.len as usize).saturating_sub(T::HEADER);
+        if len != wanted as u64 {
+            let got = len.saturating_sub(T::HEADER as u64);
             return Err(Failure::Other(format!(
                 "a message of {got} bytes came; here --size is {}, and it must be the same on both sides",
                 self.plan.size
@@ -170,9 +189,60 @@ impl<T: Transport> Side<T> {
         Failure::Other(format!("{what} message {} of {}: {status}{hint}", done + 1, self.plan.iters))
     }
 
+    /// Waits until the last message is sent and the next has come, and answers. None if a signal came first.
+    fn turn(&mut self, timeout: Duration, stop: &Stop) -> Outcome<Option<()>> {
+        let Queue::Counted(counters) = &self.queue else { return Ok(Some(())) };
+        let mut waited = Waited::Reached;
+        if self.sending {
+            waited = counters.wait(&counters.sent, self.sent + 1, timeout, stop)?;
+        }
+        let hears = self.receiving && self.received < self.plan.iters;
+        let before = self.received * (self.plan.size + T::HEADER) as u64;
+        let mut len = None;
+        if hears && matches!(waited, Waited::Reached) {
+            waited = counters.wait(&counters.received, self.received + 1, timeout, stop)?;
+            // The other side says nothing more before it has an answer.
+            len = Some(counters.bytes.read().wrapping_sub(before));
+        }
+        match waited {
+            Waited::Reached => {}
+            Waited::Stopped => return Ok(None),
+            Waited::TimedOut => return Err(self.silent(timeout)),
+            Waited::Failed(wr_id, status) => return Err(self.failed(wr_id == RECEIVE, status)),
+        }
+        if std::mem::take(&mut self.sending) {
+            self.sent += 1;
+        }
+        if let Some(len) = len {
+            if let Some(asked) = self.asked.take() {
+                record(&mut self.trips, asked);
+            }
+            self.received += 1;
+            self.room = self.room.saturating_sub(1);
+            self.receiving = false;
+            self.check_size(len)?;
+        }
+        if self.sent < self.plan.iters {
+            self.send()?;
+        }
+        self.make_room().map(Some)
+    }
+
+    fn silent(&self, timeout: Duration) -> Failure {
+        let (sent, received, iters) = (self.sent, self.received, self.plan.iters);
+        Failure::Other(format!(
+            "nothing came in {timeout:?}, after {sent} messages sent and {received} received of \
+             {iters}; are --iters and --size the same on both sides?"
+        ))
+    }
+
     /// Releases everything, children before parents. All is tried; the first error is told.
     pub(super) fn release(self) -> uverbs::Result<()> {
-        let Self { qp, way, memory, cq, pd, .. } = self;
+        let Self { qp, way, memory, queue, pd, .. } = self;
+        let cq = match queue {
+            Queue::Polled(cq) => cq,
+            Queue::Counted(counters) => counters.stop()?,
+        };
         let qp = told(qp.destroy());
         drop(way);
         let rest = [told(memory.destroy()), told(cq.destroy()), told(pd.destroy())];
@@ -183,6 +253,9 @@ impl<T: Transport> Side<T> {
 /// Sends messages to and fro until there were as many as planned, or a signal comes. `sides` are those in this
 /// process: one, or both.
 pub(super) fn play<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop: &Stop) -> Outcome {
+    if sides.iter().all(|side| side.plan.counter) {
+        return take_turns(sides, timeout, stop);
+    }
     let (mut moved, mut idle) = (Instant::now(), 0_u64);
     while !sides.iter().all(Side::is_done) {
         let mut any = false;
@@ -202,13 +275,21 @@ pub(super) fn play<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop:
         if idle > 0 {
             if moved.elapsed() >= timeout {
                 let [side, ..] = sides else { return Ok(()) };
-                let (sent, received, iters) = (side.sent, side.received, side.plan.iters);
-                return Err(Failure::Other(format!(
-                    "nothing came in {timeout:?}, after {sent} messages sent and {received} received of \
-                     {iters}; are --iters and --size the same on both sides?"
-                )));
+                return Err(side.silent(timeout));
             }
             std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// The same by counters. Of two sides the first one has begun, so the other's turn is first.
+fn take_turns<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop: &Stop) -> Outcome {
+    while !sides.iter().all(Side::is_done) {
+        for side in sides.iter_mut().rev() {
+            if !side.is_done() && side.turn(timeout, stop)?.is_none() {
+                return Ok(());
+            }
         }
     }
     Ok(())

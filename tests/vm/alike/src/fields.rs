@@ -18,6 +18,10 @@ const MASKED: &[(&str, usize, Range<usize>)] = &[
     ("CREATE_CQ", INPUT, 0x28..0x29),
     ("CREATE_CQ", INPUT, 0x48..0x50),
     ("CREATE_CQ", INPUT, 0x110..usize::MAX),
+    // page_offset, log_page_size, pas
+    ("MODIFY_CQ", INPUT, 0x1a..0x1b),
+    ("MODIFY_CQ", INPUT, 0x28..0x29),
+    ("MODIFY_CQ", INPUT, 0x110..usize::MAX),
     // user_index, wq.page_offset, wq.dbr_addr, wq.log_wq_pg_sz, wq.pas
     ("CREATE_SQ", INPUT, 0x25..0x28),
     ("CREATE_SQ", INPUT, 0x55..0x56),
@@ -39,7 +43,7 @@ const MASKED: &[(&str, usize, Range<usize>)] = &[
 ];
 
 /// Commands with a list of pages, whose length says how many there are.
-const WITH_PAGES: &[&str] = &["CREATE_CQ", "CREATE_SQ", "CREATE_RQ", "CREATE_MKEY"];
+const WITH_PAGES: &[&str] = &["CREATE_CQ", "MODIFY_CQ", "CREATE_SQ", "CREATE_RQ", "CREATE_MKEY"];
 
 /// Whether the length of a command is not compared.
 pub(crate) fn has_pages(name: &str, half: usize) -> bool {

@@ -201,6 +201,7 @@ impl World {
                 let cq = self.context()?.create_cq(number(entries)?)?;
                 self.cqs.insert(number(index)?, cq);
             }
+            ["resize", cq, entries] => get(&mut self.cqs, cq)?.resize(number(entries)?)?,
             ["qp", index, cq, sends, receives] => {
                 let cq = self.cqs.get(&number(cq)?).ok_or_else(|| format!("no queue {cq}"))?;
                 let builder = self.pd()?.raw_packet(cq);

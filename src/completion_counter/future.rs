@@ -1,0 +1,60 @@
+//! Waiting for a counter as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::state::{OP_WAIT, State, told};
+use super::waiter::Waiter;
+use crate::error::Result;
+
+/// A wait for a threshold; see [`CompletionCounter::wait_async`](super::CompletionCounter::wait_async).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Wait<'a> {
+    state: &'a State,
+    threshold: u64,
+    /// The error value at the time of the call.
+    errors: u64,
+    waiter: Option<Arc<Waiter>>,
+}
+
+impl<'a> Wait<'a> {
+    pub(super) fn new(state: &'a State, threshold: u64) -> Self {
+        Self { state, threshold, errors: state.read_err(), waiter: None }
+    }
+}
+
+impl Future for Wait<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.state.allow_waiting()?;
+        let outcome = match &self.waiter {
+            Some(waiter) => {
+                waiter.watch(context.waker());
+                waiter.outcome()
+            }
+            None => {
+                let waiter = Waiter::task(self.threshold);
+                waiter.watch(context.waker());
+                let outcome = self.state.register(&waiter, self.errors);
+                self.waiter = Some(waiter);
+                outcome
+            }
+        };
+        match outcome {
+            Some(outcome) => Poll::Ready(told(OP_WAIT, Some(outcome))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.waiter {
+            self.state.withdraw(waiter);
+        }
+    }
+}

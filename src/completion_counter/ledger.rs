@@ -1,0 +1,125 @@
+//! What the completions of a queue pair count into.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bitflags::bitflags;
+use uverbs_abi::types::wc_opcode;
+
+use super::log::{Kind, Log, Posted};
+use super::state::State;
+use crate::completion::{Completion, Status};
+
+bitflags! {
+    /// Which operations of a queue pair a completion counter counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Counted: u32 {
+        /// Messages sent: every kind of send.
+        #[doc(alias = "FI_SEND")]
+        const SEND = 1 << 0;
+        /// Messages received.
+        #[doc(alias = "FI_RECV")]
+        const RECEIVE = 1 << 1;
+        /// Remote reads that this side asked for, and its atomic operations, which bring an old value back.
+        #[doc(alias = "FI_READ")]
+        const READ = 1 << 2;
+        /// Reads of this side's memory. Only hardware sees them.
+        #[doc(alias = "FI_REMOTE_READ")]
+        const REMOTE_READ = 1 << 3;
+        /// Remote writes that this side asked for.
+        #[doc(alias = "FI_WRITE")]
+        const WRITE = 1 << 4;
+        /// Writes into this side's memory. Only hardware sees them.
+        #[doc(alias = "FI_REMOTE_WRITE")]
+        const REMOTE_WRITE = 1 << 5;
+        /// Writes into this side's memory with immediate data: these complete a receive, so all queue pairs that have
+        /// them see them. Hardware counters have no such distinction.
+        #[doc(alias = "FI_REMOTE_WRITE")]
+        const REMOTE_WRITE_IMMEDIATE = 1 << 16;
+    }
+}
+
+impl Counted {
+    /// What a receive can turn out to be. One that fails is either.
+    const RECEIVES: Self = Self::RECEIVE.union(Self::REMOTE_WRITE_IMMEDIATE);
+}
+
+impl From<Kind> for Counted {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Send => Self::SEND,
+            Kind::Write => Self::WRITE,
+            Kind::Read => Self::READ,
+            Kind::Other => Self::empty(),
+        }
+    }
+}
+
+/// A counter, and what it counts of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub(super) state: Arc<State>,
+    pub(super) counted: Counted,
+}
+
+/// The counters of a queue pair, as its completion queues know them. It never changes: another takes its place.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) number: u32,
+    pub(super) log: Arc<Log>,
+    pub(super) bindings: Vec<Binding>,
+    pub(super) markers: Arc<AtomicU64>,
+}
+
+impl Ledger {
+    /// Counts a completion of the queue pair, from the queue of its sends, or of its receives, or both.
+    pub(super) fn count(&self, completion: &Completion, sends: bool, receives: bool) {
+        // Requests of the crate's own, which end when everything has.
+        let marker = self.markers.load(Ordering::Relaxed);
+        if marker != 0 && completion.wr_id.wrapping_sub(marker) < 2 {
+            if completion.wr_id == marker {
+                self.log.finish(|posted| self.sent(posted));
+            }
+            return;
+        }
+        let is_receive = !sends || completion.is_receive();
+        match (completion.status, is_receive) {
+            (Status::Success, true) => self.received(completion),
+            (Status::Success, false) => self.log.succeed(completion.wr_id, |posted| self.sent(posted)),
+            (_, true) => self.failed(Counted::RECEIVES),
+            // Of failures not every driver says what has failed.
+            (_, false) => match self.log.fail(completion.wr_id, |posted| self.sent(posted)) {
+                Some(posted) => self.failed(posted.kind.into()),
+                None if receives => self.failed(Counted::RECEIVES),
+                None => {}
+            },
+        }
+    }
+
+    fn sent(&self, posted: Posted) {
+        self.succeeded(posted.kind.into(), posted.bytes);
+    }
+
+    fn received(&self, completion: &Completion) {
+        let is_write = completion.opcode == wc_opcode::RECV_RDMA_WITH_IMM;
+        let counted = if is_write { Counted::REMOTE_WRITE_IMMEDIATE } else { Counted::RECEIVE };
+        self.succeeded(counted, completion.len);
+    }
+
+    fn succeeded(&self, counted: Counted, bytes: u32) {
+        for state in self.states(counted) {
+            state.add(if state.counts_bytes() { bytes.into() } else { 1 });
+        }
+    }
+
+    fn failed(&self, counted: Counted) {
+        for state in self.states(counted) {
+            state.add_err(1);
+        }
+    }
+
+    fn states(&self, counted: Counted) -> impl Iterator<Item = &State> {
+        let is_bound = move |binding: &&Binding| binding.counted.intersects(counted);
+        self.bindings.iter().filter(is_bound).map(|binding| &*binding.state)
+    }
+}

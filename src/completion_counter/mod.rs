@@ -1,0 +1,343 @@
+//! Completion counters: how many operations have completed, and waiting for so many.
+
+mod future;
+mod ledger;
+mod log;
+mod registry;
+mod state;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod wait_object;
+mod waiter;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
+
+pub use self::future::Wait;
+pub use self::ledger::Counted;
+pub(crate) use self::log::{Kind, Posted};
+pub(crate) use self::registry::{Bound, Registry, Tally};
+use self::state::State;
+pub(crate) use self::state::told;
+use self::wait_object::Signal;
+pub use self::wait_object::{WaitHandle, WaitObject, WaitSet};
+pub(crate) use self::waiter::{Outcome, Waiter};
+use crate::error::{Error, Result};
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[doc(alias = "fi_cntr_events")]
+pub enum CounterEvents {
+    /// Operations that have completed with success: one for each.
+    #[default]
+    #[doc(alias = "FI_CNTR_EVENTS_COMP")]
+    Completions,
+    /// The bytes of their messages. A failed operation still adds one to the error value.
+    #[doc(alias = "FI_CNTR_EVENTS_BYTES")]
+    Bytes,
+}
+
+/// A counter of completed operations: a 64-bit value of successes and one of errors.
+///
+/// It needs no device. [`QueuePair::bind_counter`](crate::QueuePair::bind_counter) makes operations of a queue pair count into it,
+/// as their completions are taken from the completion queue; anybody can add to it. All calls take `&self`: share
+/// it by reference or in an [`Arc`], from as many threads as you like.
+///
+/// A change that one thread makes may be seen late by another, but is seen. [`set`](Self::set) while operations are in
+/// flight may lose what they add, or be lost itself: set a counter when all that it counts has come in. A value that
+/// grows beyond 64 bits begins again at zero.
+///
+/// The calls are those of libfabric's `fi_cntr`, and mean the same.
+///
+/// ```
+/// use std::time::Duration;
+/// use uverbs::{CompletionCounter, ErrorKind, WaitObject};
+/// # fn main() -> uverbs::Result<()> {
+/// let counter = CompletionCounter::new(WaitObject::Unspecified)?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| counter.wait(3, None));
+///     counter.add(1)?;
+///     counter.add(2) // wakes the other thread
+/// })?;
+/// assert_eq!((counter.read(), counter.read_err()), (3, 0));
+///
+/// let late = counter.wait(4, Some(Duration::from_millis(1))).unwrap_err();
+/// assert_eq!(late.kind(), ErrorKind::TimedOut);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[doc(alias = "fid_cntr")]
+pub struct CompletionCounter {
+    state: Arc<State>,
+}
+
+/// A completion counter about to be made; see [`CompletionCounter::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is made before `create`"]
+#[doc(alias = "fi_cntr_attr")]
+pub struct CompletionCounterBuilder {
+    events: CounterEvents,
+    wait_object: WaitObject,
+    flags: u64,
+}
+
+impl CompletionCounterBuilder {
+    /// What is counted; completions if not given.
+    pub fn events(mut self, events: CounterEvents) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// How the counter can be waited for; not at all if not given.
+    pub fn wait_object(mut self, object: WaitObject) -> Self {
+        self.wait_object = object;
+        self
+    }
+
+    /// Reserved for times to come: must be 0, which it is if not given.
+    pub fn flags(mut self, flags: u64) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Makes the counter; both values are zero.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for flags other than 0; those of `eventfd(2)` for
+    /// [`WaitObject::FileDescriptor`].
+    pub fn create(self) -> Result<CompletionCounter> {
+        let op = "completion_counter.create";
+        if self.flags != 0 {
+            return Err(Error::refused(op, Errno::EINVAL, "flags are reserved and must be 0"));
+        }
+        let signal = Signal::new(op, self.wait_object)?;
+        Ok(CompletionCounter { state: Arc::new(State::new(signal, self.events == CounterEvents::Bytes)) })
+    }
+}
+
+impl CompletionCounter {
+    /// Makes a counter of completions.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)` for [`WaitObject::FileDescriptor`].
+    #[doc(alias = "fi_cntr_open")]
+    pub fn new(wait_object: WaitObject) -> Result<Self> {
+        Self::builder().wait_object(wait_object).create()
+    }
+
+    /// Begins a counter with more to say about it.
+    #[doc(alias = "fi_cntr_open")]
+    pub fn builder() -> CompletionCounterBuilder {
+        CompletionCounterBuilder::default()
+    }
+
+    /// What it counts.
+    pub fn events(&self) -> CounterEvents {
+        if self.state.counts_bytes() { CounterEvents::Bytes } else { CounterEvents::Completions }
+    }
+
+    /// The value: operations that have succeeded, or their bytes, and what was added by hand.
+    #[inline]
+    #[doc(alias = "fi_cntr_read")]
+    pub fn read(&self) -> u64 {
+        self.state.read()
+    }
+
+    /// The error value: operations that have failed, and what was added by hand.
+    #[inline]
+    #[doc(alias = "fi_cntr_readerr")]
+    pub fn read_err(&self) -> u64 {
+        self.state.read_err()
+    }
+
+    /// Adds to the value, and wakes whoever waits for no more than what it becomes.
+    ///
+    /// # Errors
+    /// None for a counter in the process's own memory.
+    #[inline]
+    #[doc(alias = "fi_cntr_add")]
+    pub fn add(&self, value: u64) -> Result<()> {
+        self.state.add(value);
+        Ok(())
+    }
+
+    /// Adds to the error value, and wakes everybody who waits, unless it adds nothing.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[doc(alias = "fi_cntr_adderr")]
+    pub fn add_err(&self, value: u64) -> Result<()> {
+        self.state.add_err(value);
+        Ok(())
+    }
+
+    /// Sets the value, and wakes whoever waits for no more than that.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[inline]
+    #[doc(alias = "fi_cntr_set")]
+    pub fn set(&self, value: u64) -> Result<()> {
+        self.state.set(value);
+        Ok(())
+    }
+
+    /// Sets the error value, and wakes everybody who waits, if that changes it.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[doc(alias = "fi_cntr_seterr")]
+    pub fn set_err(&self, value: u64) -> Result<()> {
+        self.state.set_err(value);
+        Ok(())
+    }
+
+    /// Waits until the value is `threshold` or more; for ever if no `timeout` is given. Any number of threads may wait,
+    /// each for a threshold of its own.
+    ///
+    /// Somebody must make the completions come in meanwhile: another thread that polls,
+    /// [`Progress`](crate::Progress), or, in place of this call,
+    /// [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until).
+    ///
+    /// # Errors
+    /// [`OperationFailed`](crate::ErrorKind::OperationFailed) when the error value changes after the call has begun;
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: nothing is changed then;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the wait object is [`WaitObject::None`] or
+    /// [`WaitObject::Set`].
+    #[inline]
+    #[doc(alias = "fi_cntr_wait")]
+    pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
+        self.state.wait(threshold, timeout)
+    }
+
+    /// The same, but every error value other than `errors` ends it, and so does one that was there before the
+    /// call. Whoever gives what [`read_err`](Self::read_err) told last misses none between two waits.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_since(&self, threshold: u64, errors: u64, timeout: Option<Duration>) -> Result<()> {
+        self.state.wait_since(threshold, errors, timeout)
+    }
+
+    /// The same as [`wait`](Self::wait) for tasks, of any runtime. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// The future gives those of [`wait`](Self::wait), but for the timeout: that is the runtime's.
+    pub fn wait_async(&self, threshold: u64) -> Wait<'_> {
+        Wait::new(&self.state, threshold)
+    }
+
+    /// Arms the wait object: it is signalled, once, when the value is `threshold` or more, or the error value changes.
+    /// True if the value is so already; it is signalled then, too. An earlier signal of a file descriptor is taken
+    /// back.
+    ///
+    /// A new counter's is armed for the first change.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when there is nothing to signal: see
+    /// [`wait_handle`](Self::wait_handle).
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    /// use uverbs::{CompletionCounter, WaitHandle, WaitObject};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let counter = CompletionCounter::new(WaitObject::FileDescriptor)?;
+    /// let WaitHandle::FileDescriptor(fd) = counter.wait_handle()? else { unreachable!() };
+    /// counter.arm(2)?;
+    /// counter.add(1)?;
+    /// let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    /// assert_eq!(poll(&mut fds, PollTimeout::ZERO)?, 0);
+    /// counter.add(1)?;
+    /// assert_eq!(poll(&mut fds, PollTimeout::ZERO)?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "fi_trywait")]
+    pub fn arm(&self, threshold: u64) -> Result<bool> {
+        if !self.state.signal.is_signalled() {
+            return Err(Error::refused("completion_counter.arm", Errno::EINVAL, NO_HANDLE));
+        }
+        Ok(self.state.arm(threshold))
+    }
+
+    /// The object underneath the wait object, for other system calls.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when there is none: with [`WaitObject::None`],
+    /// [`WaitObject::Unspecified`] and [`WaitObject::Yield`].
+    #[doc(alias = "FI_GETWAIT")]
+    pub fn wait_handle(&self) -> Result<WaitHandle<'_>> {
+        let none = || Error::refused("completion_counter.wait_handle", Errno::ENOSYS, NO_HANDLE);
+        self.state.signal.handle().ok_or_else(none)
+    }
+
+    /// The operation flags, as they were set last; 0 at first. They are the owner's: the crate has none that it acts on.
+    #[doc(alias = "FI_GETOPSFLAG")]
+    pub fn operation_flags(&self) -> u64 {
+        self.state.flags.load(Ordering::Relaxed)
+    }
+
+    /// Sets the operation flags.
+    #[doc(alias = "FI_SETOPSFLAG")]
+    pub fn set_operation_flags(&self, flags: u64) {
+        self.state.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Closes the counter and says how that went. Dropping it does the same, but for a counter that is bound, which
+    /// goes with its last queue pair.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while a queue pair that it is bound to exists; the counter comes back.
+    #[doc(alias = "fi_close")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        if self.state.bound.load(Ordering::Acquire) > 0 {
+            let hint = "a queue pair that the counter is bound to still exists";
+            let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
+            return Err((self, error));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Makes `file` readable when a wait for the threshold has ended, unless it has already.
+    pub(crate) fn tell_file(&self, file: &Arc<EventFd>, threshold: u64, errors: u64) -> FileWait<'_> {
+        let waiter = Waiter::file(threshold, file.clone());
+        let outcome = self.state.register(&waiter, errors);
+        FileWait { state: &self.state, waiter, outcome }
+    }
+}
+
+/// The wait of a thread that sleeps on files.
+#[derive(Debug)]
+pub(crate) struct FileWait<'a> {
+    state: &'a State,
+    waiter: Arc<Waiter>,
+    outcome: Option<Outcome>,
+}
+
+impl FileWait<'_> {
+    /// How the wait ended, if it has.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.outcome.or_else(|| self.waiter.outcome())
+    }
+}
+
+impl Drop for FileWait<'_> {
+    fn drop(&mut self) {
+        self.state.withdraw(&self.waiter);
+    }
+}
+
+const NO_HANDLE: &str =
+    "the counter was made without a wait object that is signalled: a set, a file or a condvar";

@@ -1,0 +1,178 @@
+//! How a completion queue finds the counters of a queue pair.
+//!
+//! The queue has a list of them behind a lock, and a number that goes up with each change; whoever polls has a copy, and
+//! looks at the number after each poll. As long as nothing was ever bound it is zero, and that look is all that it costs.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::CompletionCounter;
+use super::ledger::{Binding, Counted, Ledger};
+use super::log::{Log, Posted, Writer};
+use crate::completion::Completion;
+
+/// The queue pairs with counters that complete in a completion queue.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    entries: Mutex<Vec<Entry>>,
+    changes: AtomicU32,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    ledger: Arc<Ledger>,
+    /// The queue is that of its sends, and that of its receives.
+    sends: bool,
+    receives: bool,
+}
+
+impl Registry {
+    fn change(&self, how: impl FnOnce(&mut Vec<Entry>)) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        how(&mut entries);
+        // Zero is for queues on which nothing was ever bound.
+        let changes = self.changes.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.changes.store(changes, Ordering::Release);
+    }
+
+    /// Puts a queue pair into the list, in the place of what was known of it.
+    fn put(&self, entry: Entry) {
+        let key = |entry: &Entry| entry.ledger.number;
+        self.change(|entries| match entries.binary_search_by_key(&key(&entry), key) {
+            Ok(at) => entries[at] = entry,
+            Err(at) => entries.insert(at, entry),
+        });
+    }
+
+    /// Forgets a queue pair; what it left in the queue counts no more. Another may have its number by now.
+    fn remove(&self, ledger: &Arc<Ledger>) {
+        self.change(|entries| entries.retain(|entry| !Arc::ptr_eq(&entry.ledger, ledger)));
+    }
+}
+
+/// The poller's copy of the list.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    entries: Vec<Entry>,
+    changes: u32,
+}
+
+impl Tally {
+    /// Counts completions that were taken from the queue.
+    #[inline]
+    pub(crate) fn count(&mut self, registry: &Registry, completions: &[Completion]) {
+        let changes = registry.changes.load(Ordering::Acquire);
+        if changes != 0 {
+            self.count_bound(registry, changes, completions);
+        }
+    }
+
+    #[inline(never)]
+    fn count_bound(&mut self, registry: &Registry, changes: u32, completions: &[Completion]) {
+        if changes != self.changes {
+            let entries = registry.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            self.entries.clone_from(&entries);
+            self.changes = changes;
+        }
+        for completion in completions {
+            let known = self.entries.binary_search_by_key(&completion.qp_num, |entry| entry.ledger.number);
+            if let Some(entry) = known.ok().and_then(|at| self.entries.get(at)) {
+                entry.ledger.count(completion, entry.sends, entry.receives);
+            }
+        }
+    }
+}
+
+/// A queue pair's side: its counters, and the log of what it posts.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    writer: Writer,
+    ledger: Arc<Ledger>,
+    /// Those of sends and of receives.
+    queues: [Arc<Registry>; 2],
+}
+
+impl Bound {
+    /// Of a queue pair with room for so many sends, without counters yet.
+    pub(crate) fn new(number: u32, sends: u32, queues: [Arc<Registry>; 2]) -> Self {
+        let log = Log::new(sends);
+        let ledger = Ledger { number, log: log.clone(), bindings: Vec::new(), markers: Arc::default() };
+        Self { writer: Writer::new(log), ledger: Arc::new(ledger), queues }
+    }
+
+    /// What of the queue pair counts into a counter.
+    pub(crate) fn counted_by(&self, counter: &CompletionCounter) -> Counted {
+        let of_counter = |binding: &&Binding| Arc::ptr_eq(&binding.state, counter.state());
+        let bindings = self.ledger.bindings.iter().filter(of_counter);
+        bindings.fold(Counted::empty(), |all, binding| all | binding.counted)
+    }
+
+    /// Has a counter count from now on.
+    pub(crate) fn bind(&mut self, counter: &CompletionCounter, counted: Counted) {
+        let state = counter.state().clone();
+        state.bound.fetch_add(1, Ordering::Relaxed);
+        let mut bindings = self.ledger.bindings.clone();
+        bindings.push(Binding { state, counted });
+        self.replace(self.ledger.log.clone(), bindings);
+    }
+
+    fn replace(&mut self, log: Arc<Log>, bindings: Vec<Binding>) {
+        let Ledger { number, markers, .. } = &*self.ledger;
+        self.ledger = Arc::new(Ledger { number: *number, log, bindings, markers: markers.clone() });
+        let is_one = Arc::ptr_eq(&self.queues[0], &self.queues[1]);
+        let ledger = &self.ledger;
+        let entry = |sends, receives| Entry { ledger: ledger.clone(), sends, receives };
+        self.queues[0].put(entry(true, is_one));
+        if !is_one {
+            self.queues[1].put(entry(false, true));
+        }
+    }
+
+    /// The queue pair was reset: what was posted is gone without completion.
+    pub(crate) fn reset(&mut self) {
+        self.writer = Writer::new(Log::new(self.writer.room()));
+        self.replace(self.writer.log().clone(), self.ledger.bindings.clone());
+    }
+
+    /// Requests with this number and the next count nothing: they are the crate's own, behind all others.
+    pub(crate) fn set_marker(&self, wr_id: u64) {
+        let markers: &AtomicU64 = &self.ledger.markers;
+        markers.store(wr_id, Ordering::Relaxed);
+    }
+
+    /// How many requests can be posted.
+    pub(crate) fn free(&self) -> u32 {
+        self.writer.free()
+    }
+
+    /// A request is about to be posted.
+    pub(crate) fn stage(&mut self, posted: &Posted) {
+        self.writer.stage(posted);
+    }
+
+    /// Those that are about to be posted are not.
+    pub(crate) fn rewind(&mut self) {
+        self.writer.rewind();
+    }
+
+    /// They are, next.
+    pub(crate) fn publish(&mut self) {
+        self.writer.publish();
+    }
+
+    /// The device has refused to look at what was posted last.
+    pub(crate) fn retract(&mut self) {
+        self.writer.retract();
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        for queue in &self.queues {
+            queue.remove(&self.ledger);
+        }
+        for binding in &self.ledger.bindings {
+            binding.state.bound.fetch_sub(1, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The two values of a counter, and who waits for them.
+//!
+//! Adding must cost nothing while nobody waits, and no waiter may sleep through what it waits for. Waiters stand in a
+//! list behind a lock; the smallest threshold among them is in `lowest`, which an adder looks at after each change,
+//! and only whoever has reached it takes the lock.
+//!
+//! That an adder cannot miss a waiter who has missed the adder follows from one rule: every change of `successes` is a
+//! read-modify-write with acquire and release, and a waiter makes one too (it adds zero) between writing `lowest` and
+//! looking at the value. All of these have one order, and each sees what came before it. If the adder's comes first,
+//! the waiter's gives it the new value. If the waiter's does, the adder sees what the waiter wrote before: `lowest`.
+//! Both orders are tried by loom in `tests.rs`.
+//!
+//! `lowest` is written under the lock only, and so is the error value, whose every change ends every wait: a waiter that
+//! is in the list when it changes is told, and one that comes later compares it with what it has seen.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use super::wait_object::Signal;
+use super::waiter::{Outcome, Waiter};
+use crate::error::{Error, Result};
+
+/// `lowest` when nobody waits. Who waits for just this many is woken all the same, since it is reached.
+const NOBODY: u64 = u64::MAX;
+
+/// What a counter shares with the queue pairs that it is bound to.
+#[derive(Debug)]
+pub(crate) struct State {
+    successes: AtomicU64,
+    lowest: AtomicU64,
+    errors: AtomicU64,
+    /// Whether [`State::wait`] is allowed.
+    can_wait: bool,
+    bytes: bool,
+    /// To how many queue pairs it is bound.
+    pub(super) bound: AtomicU32,
+    pub(super) flags: AtomicU64,
+    waiting: Mutex<Waiting>,
+    pub(super) signal: Signal,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    list: Vec<Arc<Waiter>>,
+    /// What the wait object is armed for.
+    armed: Option<u64>,
+}
+
+impl Waiting {
+    fn lowest(&self) -> u64 {
+        let thresholds = self.list.iter().map(|waiter| waiter.threshold).chain(self.armed);
+        thresholds.min().unwrap_or(NOBODY)
+    }
+
+    /// Takes a waiter out; false if it is not in the list any more.
+    fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
+        let before = self.list.len();
+        self.list.retain(|known| !Arc::ptr_eq(known, waiter));
+        self.list.len() < before
+    }
+}
+
+impl State {
+    pub(super) fn new(signal: Signal, bytes: bool) -> Self {
+        // Until it is armed for something else, the wait object tells of the first change.
+        let armed = signal.is_signalled().then_some(1);
+        let waiting = Waiting { list: Vec::new(), armed };
+        Self {
+            successes: AtomicU64::new(0),
+            lowest: AtomicU64::new(waiting.lowest()),
+            errors: AtomicU64::new(0),
+            can_wait: !matches!(signal, Signal::None | Signal::Set(_)),
+            bytes,
+            bound: AtomicU32::new(0),
+            flags: AtomicU64::new(0),
+            waiting: Mutex::new(waiting),
+            signal,
+        }
+    }
+
+    #[cfg(all(test, not(uverbs_loom)))]
+    pub(super) fn waiters(&self) -> usize {
+        self.lock().list.len()
+    }
+
+    /// Whether it counts bytes, not operations.
+    pub(super) fn counts_bytes(&self) -> bool {
+        self.bytes
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> u64 {
+        self.successes.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn read_err(&self) -> u64 {
+        self.errors.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn add(&self, value: u64) {
+        let new = self.successes.fetch_add(value, Ordering::AcqRel).wrapping_add(value);
+        self.changed(new);
+    }
+
+    #[inline]
+    pub(super) fn set(&self, value: u64) {
+        self.successes.swap(value, Ordering::AcqRel);
+        self.changed(value);
+    }
+
+    #[inline]
+    fn changed(&self, new: u64) {
+        if new >= self.lowest.load(Ordering::Relaxed) {
+            self.reach(new);
+        }
+    }
+
+    pub(super) fn add_err(&self, value: u64) {
+        self.change_errors(|errors| errors.wrapping_add(value));
+    }
+
+    pub(super) fn set_err(&self, value: u64) {
+        self.change_errors(|_| value);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        lock(&self.waiting)
+    }
+
+    /// Tells everybody who waits for `value` or less.
+    #[cold]
+    #[inline(never)]
+    fn reach(&self, value: u64) {
+        self.tell(self.lock(), Outcome::Reached, |threshold| threshold <= value);
+    }
+
+    fn change_errors(&self, change: impl FnOnce(u64) -> u64) {
+        let waiting = self.lock();
+        let old = self.errors.load(Ordering::Relaxed);
+        let new = change(old);
+        self.errors.store(new, Ordering::Release);
+        if new != old {
+            self.tell(waiting, Outcome::Failed, |_| true);
+        }
+    }
+
+    /// Ends the waits that are meant, and wakes those who wait.
+    fn tell(&self, mut waiting: MutexGuard<'_, Waiting>, outcome: Outcome, is_meant: impl Fn(u64) -> bool) {
+        let told: Vec<_> = waiting.list.extract_if(.., |waiter| is_meant(waiter.threshold)).collect();
+        for waiter in &told {
+            waiter.finish(outcome);
+        }
+        let signalled = waiting.armed.take_if(|threshold| is_meant(*threshold)).is_some();
+        if signalled {
+            self.signal.raise();
+        }
+        self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+        drop(waiting);
+        for waiter in told {
+            waiter.wake();
+        }
+        if signalled {
+            self.signal.notify();
+        }
+    }
+
+    /// The value, after everything that this thread has written is there for whoever changes it next.
+    fn meet_adders(&self) -> u64 {
+        self.successes.fetch_add(0, Ordering::AcqRel)
+    }
+
+    /// Puts a waiter into the list, unless there is nothing to wait for: the threshold is reached, or the error value is
+    /// not `errors` any more.
+    pub(super) fn register(&self, waiter: &Arc<Waiter>, errors: u64) -> Option<Outcome> {
+        let mut waiting = self.lock();
+        waiting.list.push(waiter.clone());
+        self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+        let outcome = if self.meet_adders() >= waiter.threshold {
+            Outcome::Reached
+        } else if self.errors.load(Ordering::Relaxed) != errors {
+            Outcome::Failed
+        } else {
+            return None;
+        };
+        waiting.remove(waiter);
+        self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+        Some(outcome)
+    }
+
+    /// Takes a waiter out of the list; the outcome if it is not in there any more.
+    pub(super) fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<Outcome> {
+        let mut waiting = self.lock();
+        if waiting.remove(waiter) {
+            self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+        }
+        waiter.outcome()
+    }
+
+    /// Arms the wait object; true if the threshold is reached already.
+    pub(super) fn arm(&self, threshold: u64) -> bool {
+        let mut waiting = self.lock();
+        self.signal.clear();
+        waiting.armed = Some(threshold);
+        self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+        let reached = self.meet_adders() >= threshold;
+        if reached {
+            waiting.armed = None;
+            self.lowest.store(waiting.lowest(), Ordering::Relaxed);
+            self.signal.raise();
+        }
+        reached
+    }
+
+    #[inline]
+    pub(super) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
+        if self.can_wait && self.read() >= threshold {
+            return Ok(());
+        }
+        self.wait_since(threshold, self.read_err(), timeout)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait_since(&self, threshold: u64, errors: u64, timeout: Option<Duration>) -> Result<()> {
+        self.allow_waiting()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let outcome = if matches!(self.signal, Signal::Yield) {
+            self.spin(threshold, errors, deadline)
+        } else {
+            self.sleep(threshold, errors, deadline)
+        };
+        told(OP_WAIT, outcome)
+    }
+
+    /// Whether the wait object is one to wait with.
+    pub(super) fn allow_waiting(&self) -> Result<()> {
+        if self.can_wait {
+            return Ok(());
+        }
+        let hint = match self.signal {
+            Signal::Set(_) => "the counter belongs to a wait set: wait for the set",
+            _ => "the counter was made without a wait object",
+        };
+        Err(Error::refused(OP_WAIT, Errno::EINVAL, hint))
+    }
+
+    fn sleep(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Option<Outcome> {
+        let waiter = Waiter::thread(threshold);
+        self.register(&waiter, errors).or_else(|| waiter.sleep(deadline)).or_else(|| self.withdraw(&waiter))
+    }
+
+    fn spin(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Option<Outcome> {
+        loop {
+            if self.read() >= threshold {
+                return Some(Outcome::Reached);
+            }
+            if self.read_err() != errors {
+                return Some(Outcome::Failed);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Names waits in errors.
+pub(super) const OP_WAIT: &str = "completion_counter.wait";
+
+/// What a caller is told of a wait; none is that the time was over.
+pub(crate) fn told(op: &'static str, outcome: Option<Outcome>) -> Result<()> {
+    match outcome {
+        Some(Outcome::Reached) => Ok(()),
+        Some(Outcome::Failed) => {
+            Err(Error::operation_failed(op, "the error value has changed; `read_err` tells it"))
+        }
+        None => Err(Error::refused(op, Errno::ETIMEDOUT, "the counter has not come to the threshold")),
+    }
+}

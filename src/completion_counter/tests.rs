@@ -1,0 +1,191 @@
+//! Threads that wait and threads that change: in every order that loom can find, and for real.
+//!
+//! `RUSTFLAGS="--cfg uverbs_loom" cargo test --release --lib loom`
+
+#[cfg(uverbs_loom)]
+mod loom {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+
+    use ::loom::thread::spawn;
+
+    use super::super::{CompletionCounter, WaitObject};
+    use crate::error::ErrorKind;
+
+    fn counter() -> Arc<CompletionCounter> {
+        Arc::new(CompletionCounter::new(WaitObject::Unspecified).unwrap())
+    }
+
+    /// All orders of up to three forced switches between threads: loom's advice for more than two threads.
+    fn in_any_order(threads: usize, run: impl Fn() + Sync + Send + 'static) {
+        let mut model = ::loom::model::Builder::new();
+        model.preemption_bound = (threads > 2).then_some(3);
+        model.check(run);
+    }
+
+    #[test]
+    fn a_waiter_sees_an_add_or_is_woken_by_it() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let adder = spawn(move || other.add(1).unwrap());
+            counter.wait(1, None).unwrap();
+            assert_eq!(counter.read(), 1);
+            adder.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_adders_wake_a_waiter_between_them() {
+        in_any_order(3, || {
+            let counter = counter();
+            let adders = [(); 2].map(|()| {
+                let counter = counter.clone();
+                spawn(move || counter.add(1).unwrap())
+            });
+            counter.wait(2, None).unwrap();
+            adders.into_iter().for_each(|adder| adder.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn waiters_for_different_values_are_all_woken() {
+        in_any_order(3, || {
+            let counter = counter();
+            let waiters = [1, 2].map(|threshold| {
+                let counter = counter.clone();
+                spawn(move || counter.wait(threshold, None).unwrap())
+            });
+            counter.add(1).unwrap();
+            counter.set(2).unwrap();
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_waiter_sees_a_failure_or_is_woken_by_it() {
+        in_any_order(2, || {
+            let counter = counter();
+            let seen = counter.read_err();
+            let other = counter.clone();
+            let adder = spawn(move || other.add_err(1).unwrap());
+            let ended = counter.wait_since(1, seen, None);
+            assert_eq!(ended.unwrap_err().kind(), ErrorKind::OperationFailed);
+            adder.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_failure_and_a_success_wake_once() {
+        in_any_order(3, || {
+            let counter = counter();
+            let seen = counter.read_err();
+            let (one, two) = (counter.clone(), counter.clone());
+            // A thread of its own: loom cannot have one unparked while it joins another.
+            let waiter = spawn(move || match one.wait_since(1, seen, None) {
+                Ok(()) => assert_eq!(one.read(), 1),
+                Err(error) => assert_eq!((error.kind(), one.read_err()), (ErrorKind::OperationFailed, 1)),
+            });
+            let failure = spawn(move || two.add_err(1).unwrap());
+            counter.add(1).unwrap();
+            waiter.join().unwrap();
+            failure.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_leaves_nobody_behind() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let adder = spawn(move || other.add(1).unwrap());
+            // The time is over at once: it was reached, or not.
+            match counter.wait(1, Some(std::time::Duration::ZERO)) {
+                Ok(()) => assert_eq!(counter.read(), 1),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+            }
+            adder.join().unwrap();
+            counter.wait(1, None).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_task_sees_an_add_or_is_woken_by_it() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let adder = spawn(move || other.add(1).unwrap());
+            ::loom::future::block_on(async { counter.wait_async(1).await }).unwrap();
+            adder.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_task_with_another_waker_is_woken_by_that() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let adder = spawn(move || other.add(1).unwrap());
+            let mut wait = pin!(counter.wait_async(1));
+            let first = wait.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+            if first.is_pending() {
+                ::loom::future::block_on(wait).unwrap();
+            } else {
+                assert!(matches!(first, Poll::Ready(Ok(()))));
+            }
+            adder.join().unwrap();
+        });
+    }
+}
+
+#[cfg(not(uverbs_loom))]
+mod threads {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::super::{CompletionCounter, WaitObject};
+
+    /// Miri is slow.
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+
+    #[test]
+    fn two_threads_that_wait_for_each_other_never_stop() {
+        let [ping, pong] = [(); 2].map(|()| CompletionCounter::new(WaitObject::Unspecified).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    ping.wait(round, None).unwrap();
+                    pong.add(1).unwrap();
+                }
+            });
+            for round in 1..=ROUNDS {
+                ping.add(1).unwrap();
+                pong.wait(round, None).unwrap();
+            }
+        });
+        assert_eq!((ping.read(), pong.read()), (ROUNDS, ROUNDS));
+    }
+
+    #[test]
+    fn waits_that_time_out_and_adds_do_not_trip_over_each_other() {
+        let counter = CompletionCounter::new(WaitObject::Unspecified).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let _ = counter.wait(counter.read() + 2, Some(Duration::from_micros(50)));
+                    }
+                });
+            }
+            for _ in 0..ROUNDS {
+                counter.add(1).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!((counter.read(), counter.read_err()), (ROUNDS, 0));
+        assert_eq!(counter.state().waiters(), 0);
+    }
+}

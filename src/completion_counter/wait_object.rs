@@ -1,0 +1,193 @@
+//! Wait objects: how somebody can be told that a counter has reached what it is armed for.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::error::{Error, Result};
+
+/// What can be waited on, for a [`CompletionCounter`](super::CompletionCounter) to reach a threshold.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+#[doc(alias = "fi_wait_obj")]
+pub enum WaitObject {
+    /// Nobody waits: the counter is only read.
+    #[default]
+    #[doc(alias = "FI_WAIT_NONE")]
+    None,
+    /// Waiting is done by the counter's own calls only; how is up to the crate.
+    #[doc(alias = "FI_WAIT_UNSPEC")]
+    Unspecified,
+    /// A set of counters that one thread waits for.
+    #[doc(alias = "FI_WAIT_SET")]
+    Set(WaitSet),
+    /// A file descriptor, which becomes readable: for `select(2)`, `poll(2)` and `epoll(7)`.
+    #[doc(alias = "FI_WAIT_FD")]
+    FileDescriptor,
+    /// A mutex and a condition variable, which is notified.
+    #[doc(alias = "FI_WAIT_MUTEX_COND")]
+    MutexCondvar,
+    /// None: whoever waits looks again and again, and gives the processor to others in between.
+    #[doc(alias = "FI_WAIT_YIELD")]
+    Yield,
+}
+
+/// The object underneath, for other calls than the counter's; see [`CompletionCounter::wait_handle`](super::CompletionCounter::wait_handle).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum WaitHandle<'a> {
+    /// Of [`WaitObject::FileDescriptor`]: readable once the counter has reached what it is armed for.
+    FileDescriptor(BorrowedFd<'a>),
+    /// Of [`WaitObject::MutexCondvar`]: the variable is notified, with the mutex held, when the counter reaches what
+    /// it is armed for.
+    MutexCondvar(&'a Mutex<()>, &'a Condvar),
+    /// Of [`WaitObject::Set`]: the set.
+    Set(&'a WaitSet),
+}
+
+/// What is signalled.
+#[derive(Debug)]
+pub(super) enum Signal {
+    None,
+    Unspecified,
+    Yield,
+    File(EventFd),
+    Pair(Mutex<()>, Condvar),
+    Set(WaitSet),
+}
+
+impl Signal {
+    pub(super) fn new(op: &'static str, object: WaitObject) -> Result<Self> {
+        Ok(match object {
+            WaitObject::None => Self::None,
+            WaitObject::Unspecified => Self::Unspecified,
+            WaitObject::Yield => Self::Yield,
+            WaitObject::Set(set) => Self::Set(set),
+            WaitObject::MutexCondvar => Self::Pair(Mutex::default(), Condvar::new()),
+            WaitObject::FileDescriptor => Self::File(event_file(op)?),
+        })
+    }
+
+    /// Whether there is something to signal.
+    pub(super) fn is_signalled(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Pair(..) | Self::Set(_))
+    }
+
+    /// Takes back what was signalled.
+    pub(super) fn clear(&self) {
+        if let Self::File(file) = self {
+            // Nothing to read is fine.
+            let _ = file.read();
+        }
+    }
+
+    /// Under the counter's lock, so that it and [`Signal::clear`] have an order.
+    pub(super) fn raise(&self) {
+        match self {
+            // It is cleared before it is armed again, so it has room.
+            Self::File(file) => {
+                let _ = file.write(1);
+            }
+            Self::Set(set) => set.raise(),
+            _ => {}
+        }
+    }
+
+    /// Not under the counter's lock: whoever has the mutex may arm the counter.
+    pub(super) fn notify(&self) {
+        if let Self::Pair(mutex, condvar) = self {
+            let _held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            condvar.notify_all();
+        }
+    }
+
+    pub(super) fn handle(&self) -> Option<WaitHandle<'_>> {
+        match self {
+            Self::File(file) => Some(WaitHandle::FileDescriptor(file.as_fd())),
+            Self::Pair(mutex, condvar) => Some(WaitHandle::MutexCondvar(mutex, condvar)),
+            Self::Set(set) => Some(WaitHandle::Set(set)),
+            _ => None,
+        }
+    }
+}
+
+/// A file that can be made readable.
+pub(super) fn event_file(op: &'static str) -> Result<EventFd> {
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    EventFd::from_flags(flags).map_err(|errno| Error::kernel(op, errno))
+}
+
+/// Counters that one thread waits for.
+///
+/// A counter belongs to the set that it was made with, as its [`WaitObject::Set`]. When it reaches what it is
+/// [armed](super::CompletionCounter::arm) for, the set is signalled. Cheap to clone.
+///
+/// ```
+/// use std::time::Duration;
+/// use uverbs::{CompletionCounter, ErrorKind, WaitObject, WaitSet};
+/// # fn main() -> uverbs::Result<()> {
+/// let set = WaitSet::new();
+/// let [sent, received] = [(); 2].map(|()| CompletionCounter::new(WaitObject::Set(set.clone())));
+/// let (sent, received) = (sent?, received?);
+/// sent.arm(10)?;
+/// received.arm(2)?;
+/// let refused = set.wait(Some(Duration::ZERO)).unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::TimedOut);
+/// received.add(2)?;
+/// set.wait(None)?;
+/// assert_eq!((sent.read(), received.read()), (0, 2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[doc(alias = "fi_wait_open")]
+pub struct WaitSet(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    signalled: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl WaitSet {
+    /// A set without counters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits until a counter of the set has reached what it is armed for, or its error value has changed while it was
+    /// armed; for ever if no `timeout` is given. Signals that came since the last wait count. Each ends one wait: one
+    /// thread waits for a set.
+    ///
+    /// # Errors
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`.
+    #[doc(alias = "fi_wait")]
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut signalled = self.0.signalled.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*signalled {
+            signalled = match deadline {
+                None => self.0.changed.wait(signalled).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        let hint = "no counter of the set has reached what it is armed for";
+                        return Err(Error::refused("wait_set.wait", Errno::ETIMEDOUT, hint));
+                    }
+                    let waited = self.0.changed.wait_timeout(signalled, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        *signalled = false;
+        Ok(())
+    }
+
+    fn raise(&self) {
+        *self.0.signalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.changed.notify_one();
+    }
+}

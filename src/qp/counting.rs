@@ -1,0 +1,137 @@
+//! Operations that count into completion counters.
+
+use nix::errno::Errno;
+use uverbs_abi::rxe::SendWr;
+use uverbs_abi::types::{SendFlags, qp_type, wr_opcode};
+
+use super::{QpState, QpType, QueuePair};
+use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
+use crate::error::{Error, Result};
+
+/// Names binding in errors.
+const OP: &str = "qp.bind_counter";
+
+/// What a request counts as. An atomic operation brings an old value back, as a read does.
+fn kind(opcode: u32) -> Kind {
+    match opcode {
+        wr_opcode::SEND | wr_opcode::SEND_WITH_IMM | wr_opcode::SEND_WITH_INV => Kind::Send,
+        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => Kind::Write,
+        wr_opcode::RDMA_READ | wr_opcode::ATOMIC_CMP_AND_SWP | wr_opcode::ATOMIC_FETCH_AND_ADD => Kind::Read,
+        _ => Kind::Other,
+    }
+}
+
+/// The operations that queue pairs of a type have, and software can see.
+fn visible(type_: u8) -> Counted {
+    let messages = Counted::SEND | Counted::RECEIVE;
+    match type_ {
+        qp_type::RC => messages | Counted::READ | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        qp_type::UC => messages | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        _ => messages,
+    }
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// Has `counter` count operations of the queue pair from now on, until the queue pair is destroyed. Several
+    /// counters may count the same operations, and one counter those of several queue pairs. Of one completion those that
+    /// were bound first count first.
+    ///
+    /// They count when their completions are taken from the completion queue, by whomever:
+    /// [`poll`](crate::CompletionQueue::poll), [`progress`](crate::CompletionQueue::progress) or
+    /// [`Progress`](crate::Progress). A send that was not [`signaled`](crate::SendRequest::signaled) has no
+    /// completion; it counts when one of a later send proves that it is done. Its place in the queue
+    /// is free then, and not before.
+    ///
+    /// What fails adds one to the error value, whatever the counter counts. That includes receives that are flushed. A device
+    /// may not say of a failure whether it was a send or a receive: if both complete in one queue, the number of the
+    /// request tells them apart, so give them different ones.
+    ///
+    /// Before a queue pair is reset, take its completions from the queue: what is gone with the reset is not
+    /// counted.
+    ///
+    /// ```
+    /// use uverbs::{CompletionCounter, Counted, SendRequest, WaitObject};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let mut cq = context.create_cq(16)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).create()?;
+    /// let sent = CompletionCounter::new(WaitObject::None)?;
+    /// qp.bind_counter(&sent, Counted::SEND)?;
+    /// qp.bring_up(1)?;
+    ///
+    /// let frame = [0; 60];
+    /// let request = |wr_id| SendRequest::inline(wr_id, uverbs::Frame, &frame);
+    /// qp.post_send(&[request(1), request(2), request(3).signaled()])?;
+    /// assert_eq!(cq.progress(), 1); // one completion, of three sends
+    /// assert_eq!(sent.read(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for what software cannot see: remote reads of this side's
+    /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
+    /// already, and for a queue pair beyond [`QpState::Init`]: bind first, then connect.
+    #[doc(alias = "fi_ep_bind")]
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
+    pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
+        let refused = |hint| Err(Error::refused(OP, Errno::EINVAL, hint));
+        if counted.is_empty() {
+            return refused("no operation is named");
+        }
+        self.is_visible(counted)?;
+        if self.bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
+            return refused("the counter counts some of these operations of the queue pair already");
+        }
+        if !matches!(self.state()?, QpState::Reset | QpState::Init) {
+            return refused(
+                "bind counters before the queue pair is connected: what is in flight would be missed",
+            );
+        }
+        let (number, sends) = (self.shared.number, self.sends.slots() as u32);
+        let [send_cq, receive_cq] = match &*self.shared.cqs {
+            [send_cq, receive_cq] => [send_cq, receive_cq].map(|cq| cq.registry().clone()),
+            _ => return refused("the queue pair has no queues of its own"),
+        };
+        let bound =
+            self.bound.get_or_insert_with(|| Box::new(Bound::new(number, sends, [send_cq, receive_cq])));
+        bound.bind(counter, counted);
+        Ok(())
+    }
+
+    /// Refuses what would never be counted.
+    fn is_visible(&self, counted: Counted) -> Result<()> {
+        let hidden = counted.difference(visible(T::NUMBER));
+        if hidden.is_empty() {
+            return Ok(());
+        }
+        let hint = if hidden.intersects(Counted::REMOTE_READ) {
+            "nobody is told of reads of its memory: only hardware counters see them"
+        } else if hidden.intersects(Counted::REMOTE_WRITE) {
+            "nobody is told of writes into its memory: only hardware counters see them; REMOTE_WRITE_IMMEDIATE counts \
+             those with immediate data"
+        } else {
+            "queue pairs of this type have no such operations"
+        };
+        Err(Error::refused(OP, Errno::EOPNOTSUPP, hint))
+    }
+
+    /// How many sends can be posted now. Where counters are bound, a place is free again when its request is counted.
+    #[inline]
+    pub(super) fn free(&mut self) -> u32 {
+        let free = self.sends.free();
+        match &self.bound {
+            None => free,
+            Some(bound) => free.min(bound.free()),
+        }
+    }
+
+    /// Notes a request that is about to be posted, of so many bytes.
+    pub(super) fn stage(&mut self, wr: &SendWr, bytes: u32) {
+        if let Some(bound) = &mut self.bound {
+            let signaled = SendFlags::from_bits_retain(wr.send_flags).contains(SendFlags::SIGNALED);
+            bound.stage(&Posted { wr_id: wr.wr_id, kind: kind(wr.opcode), bytes, signaled });
+        }
+    }
+}

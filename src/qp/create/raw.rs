@@ -1,0 +1,327 @@
+//! Queue pairs for bindings: of any type, in parts, with requests as the kernel lays them out.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::rxe::{SendWr, Sge};
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags};
+use uverbs_abi::write::{
+    AttachMcast, DestroyQpResp, DetachMcast, ExModifyQp, ExModifyQpResp, ModifyQp, QueryQp, QueryQpResp, cmd,
+};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{Capacity, Made, QueuePairBuilder};
+use crate::command::Command;
+use crate::cq::CompletionQueue;
+use crate::error::{Error, ErrorKind, Result};
+use crate::object;
+use crate::pd::ProtectionDomain;
+use crate::provider::queues::{Data, Head, Sends};
+use crate::qp::{RawPacket, Shared, post};
+use crate::srq::SharedReceiveQueue;
+use crate::work::{self, full, oversized};
+
+/// What a queue pair is made from.
+#[derive(Debug)]
+pub struct QueuePairInit<'a> {
+    /// One of [`uverbs_abi::types::qp_type`].
+    pub type_: u8,
+    /// Where sends complete.
+    pub send_cq: &'a CompletionQueue,
+    /// Where receives complete.
+    pub receive_cq: &'a CompletionQueue,
+    /// Where receives come from, if not from a queue of its own.
+    pub srq: Option<&'a SharedReceiveQueue>,
+    /// What the queues shall hold at least.
+    pub capacity: Capacity,
+    /// The number that asynchronous events carry.
+    pub cookie: u64,
+    /// As the kernel knows them.
+    pub flags: QpCreateFlags,
+}
+
+/// A queue pair without its queues. It holds its domain and its completion queues, as a
+/// [`QueuePair`](crate::QueuePair) does.
+#[derive(Debug)]
+pub struct QueuePair {
+    shared: Arc<Shared>,
+    capacity: Capacity,
+}
+
+/// Its send queue.
+#[derive(Debug)]
+pub struct SendQueue {
+    sends: Sends,
+    segments: u32,
+    inline: u32,
+    /// The first slot that was filled and not published.
+    first: Option<u32>,
+}
+
+/// Its receive queue.
+#[derive(Debug)]
+pub struct ReceiveQueue(work::ReceiveQueue);
+
+impl ProtectionDomain {
+    /// Makes a queue pair and its queues; no receive queue if it shares one.
+    ///
+    /// # Errors
+    /// As [`QueuePairBuilder::create`].
+    pub fn create_parts(
+        &self,
+        init: &QueuePairInit<'_>,
+    ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
+        let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
+        // Of no type in particular: the number says which.
+        let kind = PhantomData::<RawPacket>;
+        let builder =
+            QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
+        let Made { sends, receives, capacity, shared } = builder.make(type_)?;
+        let sends =
+            SendQueue { sends, segments: capacity.send_segments, inline: capacity.inline, first: None };
+        let qp = QueuePair { shared: Arc::new(shared), capacity };
+        Ok((qp, sends, receives.map(ReceiveQueue)))
+    }
+}
+
+impl QueuePair {
+    /// The kernel's handle of the queue pair.
+    pub fn handle(&self) -> u32 {
+        self.shared.object().id()
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// What the queues can hold.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Changes attributes as the request says, whose handle is filled in.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn modify(
+        &self,
+        request: &ModifyQp,
+        sends: &mut SendQueue,
+        receives: Option<&mut ReceiveQueue>,
+    ) -> Result<()> {
+        let object = self.shared.object();
+        let request = ModifyQp { qp_handle: object.id(), ..*request };
+        let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)?;
+        entered(&request, sends, receives);
+        Ok(())
+    }
+
+    /// The same with the attributes that only the extended command takes.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn modify_extended(
+        &self,
+        request: &ExModifyQp,
+        sends: &mut SendQueue,
+        receives: Option<&mut ReceiveQueue>,
+    ) -> Result<()> {
+        let object = self.shared.object();
+        let base = ModifyQp { qp_handle: object.id(), ..request.base };
+        let request = ExModifyQp { base, ..*request };
+        let mut response = ExModifyQpResp::new_zeroed();
+        let mut command = Command::write("qp.modify", cmd::EX_MODIFY_QP);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        object.context().invoke(&mut command)?;
+        entered(&base, sends, receives);
+        Ok(())
+    }
+
+    /// The attributes that the kernel tells.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
+        let object = self.shared.object();
+        let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
+        let mut response = QueryQpResp::new_zeroed();
+        let mut command = Command::write("qp.query", cmd::QUERY_QP);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        object.context().invoke(&mut command)?;
+        Ok(response)
+    }
+
+    /// Joins a multicast group.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_multicast(&self, gid: [u8; 16], mlid: u16) -> Result<()> {
+        let object = self.shared.object();
+        let request = AttachMcast { gid, qp_handle: object.id(), mlid, reserved: 0 };
+        let mut command = Command::write("qp.join_multicast", cmd::ATTACH_MCAST);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn detach_multicast(&self, gid: [u8; 16], mlid: u16) -> Result<()> {
+        let object = self.shared.object();
+        let request = DetachMcast { gid, qp_handle: object.id(), mlid, reserved: 0 };
+        let mut command = Command::write("qp.leave_multicast", cmd::DETACH_MCAST);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)
+    }
+
+    /// Destroys the queue pair, and says how many of its asynchronous events were read.
+    ///
+    /// # Errors
+    /// As [`QueuePair::destroy`](crate::QueuePair::destroy).
+    pub fn destroy(mut self) -> Result<u32, (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let error = object::shared("qp.destroy", "a flow still uses the queue pair");
+            return Err((self, error));
+        };
+        match shared.object.release_reporting() {
+            Ok(bytes) => {
+                Ok(DestroyQpResp::read_from_prefix(&bytes).map_or(0, |(read, _)| read.events_reported))
+            }
+            Err(error) if error.kind() == ErrorKind::Disassociated => Ok(0),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// The queues learn of the state that was asked for.
+fn entered(request: &ModifyQp, sends: &mut SendQueue, receives: Option<&mut ReceiveQueue>) {
+    if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
+        sends.sends.enter(request.qp_state);
+        if let Some(ReceiveQueue(receives)) = receives {
+            receives.enter(request.qp_state);
+        }
+    }
+}
+
+const SEND: &str = "qp.post_send";
+
+impl SendQueue {
+    /// How many bytes at the head of a frame the device must find in the request itself: [`SendQueue::put`] wants
+    /// them in `header`.
+    #[inline]
+    pub fn inline_header(&self) -> usize {
+        self.sends.inline_header()
+    }
+
+    /// Most bytes of a request that is posted inline.
+    #[inline]
+    pub fn max_inline(&self) -> u32 {
+        self.inline
+    }
+
+    /// Fills the next slot with a request over pieces of registered memory. `iova` is the remote address of
+    /// operations that have one. The device sees it after [`SendQueue::publish`].
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
+    /// pieces than it was made for, or when the queue pair is not ready to send.
+    #[inline]
+    pub fn put(
+        &mut self,
+        wr: SendWr,
+        iova: u64,
+        header: &[u8],
+        pieces: impl ExactSizeIterator<Item = Sge>,
+    ) -> Result<()> {
+        let fits = pieces.len() <= self.segments as usize;
+        self.fill(wr, iova, header, fits, Data::Pieces(pieces))
+    }
+
+    /// The same over bytes, which are copied into the queue.
+    ///
+    /// # Errors
+    /// As [`SendQueue::put`].
+    #[inline]
+    pub fn put_inline(&mut self, wr: SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
+        let header = bytes.get(..self.inline_header()).unwrap_or_default();
+        let fits = bytes.len() <= self.inline as usize;
+        self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))
+    }
+
+    #[inline]
+    fn fill<P: Iterator<Item = Sge>>(
+        &mut self,
+        wr: SendWr,
+        iova: u64,
+        header: &[u8],
+        fits: bool,
+        data: Data<'_, P>,
+    ) -> Result<()> {
+        if !self.sends.is_ready() {
+            return Err(Error::refused(SEND, nix::errno::Errno::EINVAL, post::NOT_READY));
+        }
+        if self.sends.free() == 0 {
+            return Err(full(SEND));
+        }
+        let slot = self.sends.next_slot();
+        if !fits || !self.sends.put(wr, iova, Head { bytes: header, mss: 0 }, data) {
+            return Err(oversized(SEND));
+        }
+        self.first.get_or_insert(slot);
+        Ok(())
+    }
+
+    /// Forgets what was put and not published.
+    pub fn rewind(&mut self) {
+        self.first = None;
+        self.sends.rewind();
+    }
+
+    /// Shows the device every request put so far.
+    ///
+    /// # Errors
+    /// Those of the kernel where it has to be told, such as [`InvalidInput`](ErrorKind::InvalidInput) when the queue pair
+    /// is not ready to send.
+    #[inline]
+    pub fn publish(&mut self, qp: &QueuePair) -> Result<()> {
+        let object = qp.shared.object();
+        object.context().check_origin(SEND)?;
+        let Some(first) = self.first.take() else { return Ok(()) };
+        if self.sends.publish() {
+            return Ok(());
+        }
+        post::ring_doorbell(SEND, object).inspect_err(|error| {
+            // Refused for its state, the kernel has not looked at the ring.
+            if error.kind() == ErrorKind::InvalidInput {
+                self.sends.retract(first);
+            }
+        })
+    }
+}
+
+impl ReceiveQueue {
+    /// Fills the next slot. The device sees it after [`ReceiveQueue::publish`].
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
+    /// pieces than it was made for.
+    #[inline]
+    pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
+        self.0.put("qp.post_receive", wr_id, pieces)
+    }
+
+    /// Shows the device every slot filled so far.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.0.publish();
+    }
+}

@@ -1,0 +1,45 @@
+//! Pools of counters that one command reads: the devices that have them, and a flow for each counter.
+
+use uverbs::mlx5::Totals;
+use uverbs::{ErrorKind, Eth, FlowRule, OpenOptions};
+
+use super::{Raw, Target, Wire, on_every_device, skip};
+
+pub const EAGAIN: i32 = 11;
+
+/// Runs a behaviour on every device with DEVX that frames can be made to arrive at; says which are none.
+pub fn on_every_bulk_device(behaviour: impl Fn(&Target, &Wire<'_>, &Raw)) {
+    on_every_device(|target| {
+        let context = match OpenOptions::new().devx(true).open(&target.device) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                return skip(target, error.hint().expect("a reason"));
+            }
+            other => other.expect("a context with DEVX"),
+        };
+        assert!(context.has_devx());
+        match target.wire() {
+            Some(wire) => behaviour(target, &wire, &Raw::new(&context)),
+            None => skip(target, "no frames can be made to arrive"),
+        }
+    });
+}
+
+pub fn mac(number: usize) -> [u8; 6] {
+    [2, 0, 0, 1, (number >> 8) as u8, number as u8]
+}
+
+pub fn to(number: usize) -> FlowRule {
+    FlowRule::normal(1).eth(Eth::any().dst(mac(number)))
+}
+
+pub fn totals(packets: u64, bytes: u64) -> Totals {
+    Totals { packets, bytes }
+}
+
+/// Commands of the firmware while something is done.
+pub fn commands<T>(target: &Target, name: &str, action: impl FnOnce() -> T) -> (u32, T) {
+    let count = || target.control.as_ref().map_or(0, |control| control.commands(name));
+    let before = count();
+    let result = action();
+    (count() - before, result)
+}

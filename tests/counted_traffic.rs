@@ -1,0 +1,681 @@
+//! Completion counters that are bound to queue pairs: what of the traffic counts, on every device.
+#![cfg(feature = "soft")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use uverbs::{
+    AccessFlags, Attributes, Completion, CompletionCounter, CompletionQueue, Context, Counted, CounterEvents,
+    ErrorKind, Operation, Progress, ProtectionDomain, QpState, QueuePair, Rc, ReceiveRequest, Remote,
+    SendRequest, Status, WaitObject,
+};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+fn counter() -> CompletionCounter {
+    CompletionCounter::new(WaitObject::Unspecified).unwrap()
+}
+
+fn values(counter: &CompletionCounter) -> (u64, u64) {
+    (counter.read(), counter.read_err())
+}
+
+fn make(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<Rc> {
+    pd.rc(cq).inline(64).create().unwrap()
+}
+
+/// Two sides that are connected after `bind` has had them.
+fn bound(context: &Context, bind: impl FnOnce(&mut Side<Rc>, &mut Side<Rc>)) -> (Side<Rc>, Side<Rc>) {
+    let (mut one, mut two) = (Side::new(context, make), Side::new(context, make));
+    bind(&mut one, &mut two);
+    connect(context, &mut one.qp, &mut two.qp);
+    (one, two)
+}
+
+impl<T: uverbs::QpType> Waits for Side<T> {
+    fn until(&mut self, counter: &CompletionCounter, threshold: u64) {
+        self.cq.progress_until(counter, threshold, LONG).unwrap();
+    }
+}
+
+trait Waits {
+    /// Takes completions until the counter is this high.
+    fn until(&mut self, counter: &CompletionCounter, threshold: u64);
+}
+
+/// A place that nobody may touch.
+fn forbidden(side: &Side<Rc>) -> Remote {
+    Remote { address: side.memory.address(), rkey: side.memory.rkey() ^ 0xff_ff00 }
+}
+
+#[test]
+fn a_counter_records_how_many_operations_have_completed() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sent, received] = [(); 2].map(|()| counter());
+        let (mut one, mut two) = bound(&context, |one, two| {
+            one.qp.bind_counter(&sent, Counted::SEND).unwrap();
+            two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        });
+        for round in 1..=10 {
+            for i in 0..8 {
+                two.receive(i, 0..64);
+            }
+            for i in 0..8 {
+                one.send(i, Operation::Send, 0..64);
+            }
+            one.until(&sent, round * 8);
+            two.until(&received, round * 8);
+            assert_eq!((values(&sent), values(&received)), ((round * 8, 0), (round * 8, 0)));
+        }
+    });
+}
+
+#[test]
+fn binding_says_which_operations_count() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sends, reads, writes, all, none] = [(); 5].map(|()| counter());
+        let [receives, remote_writes] = [(); 2].map(|()| counter());
+        let (mut one, mut two) = bound(&context, |one, two| {
+            one.qp.bind_counter(&sends, Counted::SEND).unwrap();
+            one.qp.bind_counter(&reads, Counted::READ).unwrap();
+            one.qp.bind_counter(&writes, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&all, Counted::SEND | Counted::READ).unwrap();
+            one.qp.bind_counter(&all, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&none, Counted::RECEIVE).unwrap();
+            two.qp.bind_counter(&receives, Counted::RECEIVE).unwrap();
+            two.qp.bind_counter(&remote_writes, Counted::REMOTE_WRITE_IMMEDIATE).unwrap();
+        });
+        (0..3).for_each(|i| two.receive(i, 0..64));
+        let remote = two.remote(1024);
+        one.send(1, Operation::Send, 0..8);
+        one.send(2, Operation::SendImmediate(5), 0..8);
+        one.send(3, Operation::Write(remote), 0..8);
+        one.send(4, Operation::WriteImmediate(remote, 6), 0..8);
+        one.send(5, Operation::Read(remote), 64..72);
+        one.send(6, Operation::FetchAdd { remote, add: 1 }, 64..72);
+        one.send(7, Operation::CompareSwap { remote, compare: 1, swap: 2 }, 64..72);
+        one.until(&all, 7);
+        assert_eq!(
+            [&sends, &reads, &writes, &all, &none].map(values),
+            [(2, 0), (3, 0), (2, 0), (7, 0), (0, 0)]
+        );
+        two.until(&receives, 2);
+        two.until(&remote_writes, 1);
+        assert_eq!([&receives, &remote_writes].map(values), [(2, 0), (1, 0)]);
+    });
+}
+
+#[test]
+fn one_counter_counts_for_several_queue_pairs() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let all = counter();
+        let bind = |one: &mut Side<Rc>, two: &mut Side<Rc>| {
+            one.qp.bind_counter(&all, Counted::WRITE).unwrap();
+            two.qp.bind_counter(&all, Counted::WRITE).unwrap();
+        };
+        let (mut a, mut b) = bound(&context, bind);
+        let (mut c, mut d) = bound(&context, bind);
+        for (from, to) in [(&mut a, b.remote(0)), (&mut c, d.remote(0))] {
+            (0..4).for_each(|i| from.send(i, Operation::Write(to), 0..16));
+        }
+        b.send(1, Operation::Write(a.remote(0)), 0..16);
+        a.until(&all, 4);
+        b.until(&all, 5);
+        c.until(&all, 9);
+        assert_eq!(d.cq.progress(), 0);
+        assert_eq!(values(&all), (9, 0));
+    });
+}
+
+#[test]
+fn queue_pairs_share_a_completion_queue_and_not_their_counters() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(64).unwrap());
+        let memory = pd.register(4096, ALL).unwrap();
+        let remote = Remote { address: memory.address(), rkey: memory.rkey() };
+        let counters = [(); 3].map(|()| counter());
+        let mut qps: Vec<_> = counters
+            .iter()
+            .map(|counter| {
+                let mut qp = make(&pd, &cq);
+                qp.bind_counter(counter, Counted::WRITE).unwrap();
+                qp
+            })
+            .collect();
+        // And one of which nothing is counted.
+        qps.push(make(&pd, &cq));
+        let [a, b, c, d] = &mut qps[..] else { unreachable!() };
+        connect(&context, a, b);
+        connect(&context, c, d);
+        let segments = [memory.segment(0..8).unwrap()];
+        for (i, qp) in qps.iter_mut().enumerate() {
+            for _ in 0..=i {
+                qp.post_send(&[SendRequest::new(9, Operation::Write(remote), &segments).signaled()]).unwrap();
+            }
+        }
+        for (i, counter) in counters.iter().enumerate() {
+            cq.progress_until(counter, i as u64 + 1, LONG).unwrap();
+        }
+        let values = counters.each_ref().map(values);
+        assert_eq!(values, [(1, 0), (2, 0), (3, 0)]);
+    });
+}
+
+#[test]
+fn unsignaled_operations_count_without_a_completion_each() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [written, read] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&read, Counted::READ).unwrap();
+        });
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let request = |wr_id, operation| SendRequest::new(wr_id, operation, &segments);
+        let (write, fetch) = (Operation::Write(two.remote(0)), Operation::Read(two.remote(0)));
+        for round in 1..=5 {
+            let batch = [
+                request(1, write),
+                request(1, write),
+                request(1, fetch),
+                request(1, write),
+                request(2, write).signaled(),
+                request(1, write),
+            ];
+            one.qp.post_send(&batch).unwrap();
+            let mut entries = Vec::new();
+            let more = if round == 1 { 0 } else { 1 };
+            while written.read() < round * 4 + (round - 1) * more {
+                let mut batch = Completion::batch::<4>();
+                let found = one.cq.poll(&mut batch);
+                entries.extend(batch[..found].iter().map(|completion| completion.wr_id));
+                std::thread::yield_now();
+            }
+            assert_eq!(entries, [2], "one entry in the queue");
+            assert_eq!((values(&written), values(&read)), ((round * 5 - 1, 0), (round, 0)));
+        }
+    });
+}
+
+#[test]
+fn places_of_unsignaled_sends_are_free_when_they_are_counted() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let written = counter();
+        let (mut one, two) = bound(&context, |one, _| one.qp.bind_counter(&written, Counted::WRITE).unwrap());
+        let write = Operation::Write(two.remote(0));
+        let request = || SendRequest::inline(3, write, b"unsignaled");
+        let mut posted = 1;
+        one.qp.post_send(&[request().signaled()]).unwrap();
+        // The device is done with them, but nothing has said so.
+        let full = loop {
+            match one.qp.post_send(&[request()]) {
+                Ok(()) => posted += 1,
+                Err(error) => break error,
+            }
+            assert!(posted <= 4096, "the log is not larger than the queue");
+        };
+        assert_eq!(full.kind(), ErrorKind::Exhausted);
+        one.until(&written, 1);
+        one.qp.post_send(&[request().signaled()]).unwrap();
+        one.until(&written, posted + 1);
+        assert_eq!(values(&written), (posted + 1, 0));
+    });
+}
+
+#[test]
+fn an_operation_counts_when_its_completion_is_taken() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [written, again] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&again, Counted::WRITE).unwrap();
+        });
+        one.send(11, Operation::Write(two.remote(0)), 0..8);
+        assert_eq!(values(&written), (0, 0), "nobody has looked");
+        // Whoever wants the completion has it, and it counts once.
+        let completion = one.completion();
+        assert_eq!((completion.wr_id, completion.status), (11, Status::Success));
+        assert_eq!((values(&written), values(&again)), ((1, 0), (1, 0)));
+        assert_eq!(one.cq.progress(), 0);
+        assert_eq!(values(&written), (1, 0));
+    });
+}
+
+#[test]
+fn failures_go_to_the_error_value_and_leave_the_value_alone() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [written, read] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&read, Counted::READ).unwrap();
+        });
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let request = |wr_id, operation| SendRequest::new(wr_id, operation, &segments);
+        one.qp
+            .post_send(&[
+                request(1, Operation::Write(two.remote(0))),
+                request(2, Operation::Read(two.remote(0))),
+                request(3, Operation::Write(forbidden(&two))),
+                request(4, Operation::Write(two.remote(0))).signaled(),
+                request(5, Operation::Read(two.remote(0))),
+            ])
+            .unwrap();
+        let failed = one.cq.progress_until(&written, 5, LONG).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::OperationFailed);
+        while values(&read).1 == 0 {
+            one.cq.progress();
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            (values(&written), values(&read)),
+            ((1, 2), (1, 1)),
+            "the wrong key, then what is flushed"
+        );
+    });
+}
+
+#[test]
+fn a_failed_operation_wakes_who_waits() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let written = counter();
+        let seen = written.read_err();
+        let (mut one, two) = bound(&context, |one, _| one.qp.bind_counter(&written, Counted::WRITE).unwrap());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| written.wait_since(1, seen, LONG));
+            one.send(1, Operation::Write(forbidden(&two)), 0..8);
+            assert_eq!(one.completion().status, Status::RemoteAccess);
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::OperationFailed);
+        });
+        assert_eq!(values(&written), (0, 1));
+    });
+}
+
+#[test]
+fn what_is_flushed_goes_to_the_error_value_and_wakes_who_waits() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [received, sent] = [(); 2].map(|()| counter());
+        let seen = received.read_err();
+        let (_one, mut two) = bound(&context, |_, two| {
+            two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+            two.qp.bind_counter(&sent, Counted::SEND).unwrap();
+        });
+        (0..5).for_each(|i| two.receive(i, 0..64));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| received.wait_since(1, seen, LONG));
+            two.qp.to_error().unwrap();
+            for _ in 0..5 {
+                assert_eq!(two.completion().status, Status::Flushed);
+            }
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::OperationFailed);
+        });
+        assert_eq!((values(&received), values(&sent)), ((0, 5), (0, 0)));
+    });
+}
+
+#[test]
+fn failed_sends_and_receives_in_one_queue_are_told_apart() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sent, received] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            one.qp.bind_counter(&sent, Counted::SEND | Counted::WRITE).unwrap();
+            one.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        });
+        (10..14).for_each(|i| one.receive(i, 0..64));
+        one.send(1, Operation::Write(forbidden(&two)), 0..8);
+        one.send(2, Operation::Write(two.remote(0)), 0..8);
+        while values(&sent).1 + values(&received).1 < 6 {
+            one.cq.progress();
+            std::thread::yield_now();
+        }
+        assert_eq!((values(&sent), values(&received)), ((0, 2), (0, 4)));
+    });
+}
+
+#[test]
+fn a_drained_queue_pair_has_everything_counted() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [written, received] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        });
+        (10..13).for_each(|i| one.receive(i, 0..64));
+        let request = |wr_id| SendRequest::inline(wr_id, Operation::Write(two.remote(0)), b"unsignaled");
+        one.qp.post_send(&[request(1), request(2), request(3).signaled(), request(4), request(5)]).unwrap();
+        one.until(&written, 3);
+        // Nothing has said yet of the last two that they are done.
+        let mut ended = Vec::new();
+        let Side { qp, cq, .. } = &mut one;
+        qp.drain(&mut [cq], LONG.unwrap(), |completion| ended.push(completion.wr_id)).unwrap();
+        let (value, errors) = values(&written);
+        assert_eq!((value + errors, values(&received)), (5, (0, 3)));
+        let flushed_sends = ended.iter().filter(|wr_id| **wr_id < 10).count() as u64;
+        assert_eq!(errors, flushed_sends, "what the drain caught in flight");
+    });
+}
+
+#[test]
+fn bytes_are_counted_in_place_of_operations() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let bytes = || CompletionCounter::builder().events(CounterEvents::Bytes).create().unwrap();
+        let [out, read, received] = [(); 3].map(|()| bytes());
+        let writes = counter();
+        let (mut one, mut two) = bound(&context, |one, two| {
+            one.qp.bind_counter(&out, Counted::SEND | Counted::WRITE).unwrap();
+            one.qp.bind_counter(&writes, Counted::WRITE).unwrap();
+            one.qp.bind_counter(&read, Counted::READ).unwrap();
+            two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+            two.qp.bind_counter(&received, Counted::REMOTE_WRITE_IMMEDIATE).unwrap();
+        });
+        (0..2).for_each(|i| two.receive(i, 0..4096));
+        one.send(1, Operation::Send, 0..1000);
+        one.send(2, Operation::Write(two.remote(0)), 0..20_000);
+        one.qp.post_send(&[SendRequest::inline(3, Operation::Write(two.remote(0)), b"seven..")]).unwrap();
+        one.send(4, Operation::WriteImmediate(two.remote(0), 1), 0..30);
+        let remote = two.remote(0);
+        one.send(5, Operation::FetchAdd { remote, add: 1 }, 0..8);
+        one.send(6, Operation::Read(remote), 0..500);
+        one.until(&read, 508);
+        two.until(&received, 1030);
+        assert_eq!([&out, &read, &received, &writes].map(values), [(21_037, 0), (508, 0), (1030, 0), (3, 0)]);
+        one.send(7, Operation::Write(forbidden(&two)), 0..100);
+        assert_eq!(one.completion().status, Status::RemoteAccess);
+        assert_eq!((values(&out), values(&writes)), ((21_037, 1), (3, 1)), "a failure is one");
+    });
+}
+
+#[test]
+fn what_software_cannot_see_is_unsupported() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let counter = counter();
+        let mut one = Side::new(&context, make);
+        for counted in [
+            Counted::REMOTE_READ,
+            Counted::REMOTE_WRITE,
+            Counted::REMOTE_WRITE | Counted::SEND,
+            Counted::from_bits_retain(1 << 30),
+        ] {
+            refuses(one.qp.bind_counter(&counter, counted), ErrorKind::Unsupported, EOPNOTSUPP, "");
+        }
+        let ud = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).create().unwrap();
+        let mut datagrams = Side::new(&context, ud);
+        for counted in [Counted::READ, Counted::WRITE, Counted::REMOTE_WRITE_IMMEDIATE] {
+            let refused = datagrams.qp.bind_counter(&counter, counted);
+            refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "no such operations");
+        }
+        assert!(counter.destroy().is_ok(), "nothing was bound");
+    });
+}
+
+#[test]
+fn a_bad_bind_changes_nothing() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sent, late] = [(); 2].map(|()| counter());
+        let (mut one, two) = bound(&context, |one, _| {
+            refuses(
+                one.qp.bind_counter(&sent, Counted::empty()),
+                ErrorKind::InvalidInput,
+                EINVAL,
+                "no operation",
+            );
+            one.qp.bind_counter(&sent, Counted::SEND | Counted::WRITE).unwrap();
+            let twice = one.qp.bind_counter(&sent, Counted::WRITE);
+            refuses(twice, ErrorKind::InvalidInput, EINVAL, "already");
+            one.qp.bind_counter(&sent, Counted::READ).unwrap();
+        });
+        let bind = one.qp.bind_counter(&late, Counted::WRITE);
+        refuses(bind, ErrorKind::InvalidInput, EINVAL, "before the queue pair is connected");
+        assert!(late.destroy().is_ok(), "it was not bound");
+        one.send(1, Operation::Write(two.remote(0)), 0..8);
+        one.until(&sent, 1);
+        assert_eq!(values(&sent), (1, 0), "counted once");
+    });
+}
+
+#[test]
+fn closing_a_bound_counter_is_busy_and_gives_it_back() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let written = counter();
+        let (mut one, two) = bound(&context, |one, two| {
+            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
+            two.qp.bind_counter(&written, Counted::WRITE).unwrap();
+        });
+        one.send(1, Operation::Write(two.remote(0)), 0..8);
+        one.until(&written, 1);
+        let (written, busy) = written.destroy().unwrap_err();
+        assert_eq!((busy.kind(), values(&written)), (ErrorKind::Busy, (1, 0)));
+        drop(one);
+        let (written, busy) = written.destroy().unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "one queue pair is left");
+        drop(two);
+        assert!(written.destroy().is_ok());
+    });
+}
+
+#[test]
+fn a_counter_that_is_dropped_while_bound_goes_with_the_queue_pair() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let (mut one, two) =
+            bound(&context, |one, _| one.qp.bind_counter(&counter(), Counted::WRITE).unwrap());
+        one.send(1, Operation::Write(two.remote(0)), 0..8);
+        assert_eq!(one.completion().wr_id, 1);
+    });
+}
+
+#[test]
+fn a_queue_pair_that_was_reset_counts_on() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let written = counter();
+        let (mut one, mut two) =
+            bound(&context, |one, _| one.qp.bind_counter(&written, Counted::WRITE).unwrap());
+        for round in 1..=3 {
+            one.send(7, Operation::Write(two.remote(0)), 0..8);
+            one.until(&written, 2 * round - 1);
+            // This one is gone with the reset.
+            one.qp.post_send(&[SendRequest::inline(8, Operation::Write(two.remote(0)), b"gone")]).unwrap();
+            one.qp.reset().unwrap();
+            two.qp.reset().unwrap();
+            connect(&context, &mut one.qp, &mut two.qp);
+            one.send(7, Operation::Write(two.remote(0)), 0..8);
+            one.until(&written, 2 * round);
+            assert_eq!(values(&written), (2 * round, 0));
+        }
+    });
+}
+
+#[test]
+fn receives_from_a_shared_queue_count_for_the_queue_pair_that_took_them() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [a, b] = [(); 2].map(|()| counter());
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(64).unwrap());
+        let mut srq = match pd.create_srq(16) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return skip(target, "no shared queues"),
+            other => other.unwrap(),
+        };
+        let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+        let mut pairs: Vec<_> = [&a, &b]
+            .map(|counter| {
+                let mut qp = pd.rc(&cq).srq(&srq).create().unwrap();
+                qp.bind_counter(counter, Counted::RECEIVE).unwrap();
+                let mut other = Side::new(&context, make);
+                connect(&context, &mut qp, &mut other.qp);
+                (qp, other)
+            })
+            .into();
+        for i in 0..3 {
+            srq.post_receive(&[ReceiveRequest::new(i, &[memory.segment(0..64).unwrap()])]).unwrap();
+        }
+        pairs[0].1.send(1, Operation::Send, 0..8);
+        pairs[1].1.send(1, Operation::Send, 0..8);
+        pairs[1].1.send(2, Operation::Send, 0..8);
+        cq.progress_until(&a, 1, LONG).unwrap();
+        cq.progress_until(&b, 2, LONG).unwrap();
+        assert_eq!((values(&a), values(&b)), ((1, 0), (2, 0)));
+    });
+}
+
+#[test]
+fn datagrams_count_on_both_sides() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sent, received] = [(); 2].map(|()| counter());
+        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).create().unwrap();
+        let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+        one.qp.bind_counter(&sent, Counted::SEND).unwrap();
+        two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        let options = options(&context);
+        one.qp.activate(&options, 0x1234, 1).unwrap();
+        two.qp.activate(&options, 0x1234, 1).unwrap();
+        let gid = context.gid(1, u32::from(options.gid_index)).unwrap().raw;
+        let ah = one.pd.create_ah(&uverbs::Route::new(1, options.gid_index, gid)).unwrap();
+        (0..3).for_each(|i| two.receive(i, 0..256));
+        let to = uverbs::Datagram { to: &ah, qp_num: two.qp.number(), qkey: 0x1234, immediate: None };
+        (0..3).for_each(|i| one.send(i, to, 0..16));
+        one.until(&sent, 3);
+        two.until(&received, 3);
+        assert_eq!((values(&sent), values(&received)), ((3, 0), (3, 0)));
+    });
+}
+
+#[test]
+fn a_thread_makes_progress_while_others_wait() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let [sent, received] = [(); 2].map(|()| counter());
+        let (pd, channel) = (context.alloc_pd().unwrap(), context.create_comp_channel().unwrap());
+        let cq = context.cq(64).channel(&channel).create().unwrap();
+        let (mut a, mut b) = (make(&pd, &cq), make(&pd, &cq));
+        a.bind_counter(&sent, Counted::SEND).unwrap();
+        b.bind_counter(&received, Counted::RECEIVE).unwrap();
+        connect(&context, &mut a, &mut b);
+        let memory = pd.register(4096, ALL).unwrap();
+        let segments = [memory.segment(0..64).unwrap()];
+        let (tell, told) = std::sync::mpsc::channel();
+        let progress = Progress::start(cq, move |completion| tell.send(completion.wr_id).unwrap()).unwrap();
+        for round in 1..=20 {
+            b.post_receive(&[ReceiveRequest::new(1, &segments)]).unwrap();
+            a.post_send(&[SendRequest::new(2, Operation::Send, &segments).signaled()]).unwrap();
+            sent.wait(round, LONG).unwrap();
+            received.wait(round, LONG).unwrap();
+        }
+        let mut cq = progress.stop().unwrap();
+        assert_eq!(cq.progress(), 0);
+        assert_eq!((values(&sent), values(&received)), ((20, 0), (20, 0)));
+        assert_eq!(told.iter().count(), 40, "each completion was handed over");
+    });
+}
+
+#[test]
+fn progress_on_a_channel_sleeps_until_there_is_something() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let received = CompletionCounter::new(WaitObject::None).unwrap();
+        let channel = context.create_comp_channel().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let mut cq = context.cq(64).channel(&channel).create().unwrap();
+        let mut qp = make(&pd, &cq);
+        qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        let mut other = Side::new(&context, make);
+        connect(&context, &mut qp, &mut other.qp);
+        let memory = pd.register(4096, ALL).unwrap();
+        (0..3).for_each(|_| {
+            qp.post_receive(&[ReceiveRequest::new(1, &[memory.segment(0..64).unwrap()])]).unwrap();
+        });
+        let late = cq.progress_until(&received, 1, Some(Duration::from_millis(5))).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        std::thread::scope(|scope| {
+            scope.spawn(|| other.send(1, Operation::Send, 0..8));
+            cq.progress_until(&received, 1, LONG).unwrap();
+        });
+        // Somebody else may add what is waited for, or a failure.
+        std::thread::scope(|scope| {
+            scope.spawn(|| received.add(1).unwrap());
+            cq.progress_until(&received, 2, LONG).unwrap();
+        });
+        std::thread::scope(|scope| {
+            let failed = scope.spawn(|| cq.progress_until(&received, 3, LONG));
+            // One of these comes while it waits.
+            while !failed.is_finished() {
+                received.add_err(1).unwrap();
+                std::thread::yield_now();
+            }
+            assert_eq!(failed.join().unwrap().unwrap_err().kind(), ErrorKind::OperationFailed);
+        });
+    });
+}
+
+#[test]
+fn without_a_channel_there_is_no_thread() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let cq = context.create_cq(4).unwrap();
+        let error = Progress::start(cq, drop).unwrap_err();
+        assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::InvalidInput, true));
+    });
+}
+
+#[test]
+fn a_queue_pair_in_init_can_still_be_bound() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let received = counter();
+        let mut one = Side::new(&context, make);
+        let init = Attributes::to(QpState::Init).port(1).pkey_index(0).access(ALL);
+        one.qp.modify(&init).unwrap();
+        one.receive(1, 0..64);
+        one.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        one.qp.to_error().unwrap();
+        assert_eq!(one.completion().status, Status::Flushed);
+        assert_eq!(values(&received), (0, 1));
+    });
+}
+
+#[test]
+fn frames_of_raw_packet_queue_pairs_count() {
+    on_every_device(|target| {
+        let context = target.open();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(64).unwrap());
+        let mut qp = match pd.raw_packet(&cq).send_depth(16).receive_depth(16).create() {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return skip(target, "no raw packets"),
+            other => other.unwrap(),
+        };
+        let [sent, received] = [(); 2].map(|()| counter());
+        qp.bind_counter(&sent, Counted::SEND).unwrap();
+        qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        let refused = qp.bind_counter(&sent, Counted::WRITE);
+        refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "no such operations");
+        qp.bring_up(1).unwrap();
+        let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+        memory.write(0, &[0xee; 60]).unwrap();
+        let segments = [memory.segment(0..60).unwrap()];
+        let request = |wr_id| SendRequest::new(wr_id, uverbs::Frame::Whole, &segments);
+        for round in 1..=20 {
+            qp.post_send(&[request(1), request(2), request(3).signaled()]).unwrap();
+            cq.progress_until(&sent, 3 * round, LONG).unwrap();
+        }
+        let room = [memory.segment(1024..4096).unwrap()];
+        qp.post_receive(&[ReceiveRequest::new(7, &room), ReceiveRequest::new(8, &room)]).unwrap();
+        qp.drain(&mut [&mut cq], LONG.unwrap(), drop).unwrap();
+        assert_eq!((values(&sent), values(&received)), ((60, 0), (0, 2)));
+    });
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# Lane dropin-mlx5: flow counters in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest;
+# see guest.sh.
+#
+# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN and COUNTERS_EXAMPLE, or
+#        UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# Seven frames of 60 bytes for the address that the example counts, and one for another.
+frames() {
+    cat <<END
+stty -F $MLX5_CONTROL raw -echo && exec 3<>$MLX5_CONTROL
+ask() { echo "\$1" >&3; until [ "\$answer" = ok ]; do read -r answer <&3 || exit 1; done; answer=; }
+ask "send 0200000001020200000000010800$(printf '%092d' 0) 7"
+ask "send 0200000001030200000000010800$(printf '%092d' 0) 1"
+END
+}
+
+counters() { # counters ours|theirs
+    "$1" "$COUNTERS_EXAMPLE" "$device" 02:00:00:00:01:02 "$(frames)"
+}
+
+# The device counts the four bytes at the end of each frame or not: both libraries must say the same.
+counted() {
+    counters theirs >"$OUT/$name.theirs" || return
+    counters ours >"$OUT/$name.ours" || return
+    cat "$OUT/$name.ours"
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 || return
+    head -n 1 "$OUT/$name.ours" | grep -qx 'packets 0, bytes 0' &&
+        tail -n 1 "$OUT/$name.ours" | grep -q '^packets 7, bytes [1-9]'
+}
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+step library library_is_ours "$COUNTERS_EXAMPLE"
+step devices same_output ibv_devices
+step devinfo same_output ibv_devinfo -v
+step counters counted
+step unload unload
+step kernel-log kernel_log_is_clean
+finish

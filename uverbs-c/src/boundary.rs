@@ -1,0 +1,201 @@
+//! What comes from C: pointers, arrays, texts; and objects that C holds.
+//!
+//! # Safety
+//! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the
+//! page says, for as long as the page says, and nobody changes it during the call but as the page says. All
+//! of this crate rests on it in one of these forms, and on nothing else:
+//! - a parameter `&T`, `Option<&T>` or `Option<Box<T>>` of an exported function: an object that this library made and that
+//!   was not destroyed, or a structure of the caller's;
+//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`] or a [`Text`]: made only by C, or by [`Pointer::to`] and
+//!   [`Pointer::cookie`] from a reference. What it points to is said where it is read, by the type and the count;
+//! - the cookie of an event is the address of the object that it was made with. The object is still there, since the
+//!   destroy of an object waits until every event of it that was read is acknowledged, and the kernel takes the unread
+//!   ones away.
+//!
+//! What C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory to
+//! be registered is the caller's until it is deregistered: so says ibv_reg_mr(3).
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use uverbs::raw::{Range, Region};
+use uverbs::{ProtectionDomain, Result};
+
+/// A pointer in a structure.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+pub(crate) struct Pointer(*const c_void);
+
+impl Pointer {
+    pub(crate) const NULL: Self = Self(std::ptr::null());
+
+    /// To something that outlives its use.
+    pub(crate) fn to<T>(target: &T) -> Self {
+        Self(std::ptr::from_ref(target).cast())
+    }
+
+    pub(crate) fn to_text(text: &'static CStr) -> Self {
+        Self(text.as_ptr().cast())
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The number that the kernel shall put into events about `target`.
+    pub(crate) fn cookie<T>(target: &T) -> u64 {
+        std::ptr::from_ref(target).expose_provenance() as u64
+    }
+
+    /// From the cookie of an event, or a word of a request.
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self(std::ptr::with_exposed_provenance(word as usize))
+    }
+
+    pub(crate) fn word(self) -> u64 {
+        self.0.expose_provenance() as u64
+    }
+
+    /// What it points to; none if it is null.
+    pub(crate) fn get<'a, T>(self) -> Option<&'a T> {
+        // SAFETY: by the contract of the call this came with, it is null or points to a `T` (second and third points).
+        unsafe { self.0.cast::<T>().as_ref() }
+    }
+
+    /// The item at `index` of the array it points to.
+    pub(crate) fn item<'a, T>(self, index: usize) -> Option<&'a T> {
+        Self(self.0.cast::<T>().wrapping_add(index).cast()).get().filter(|_| !self.is_null())
+    }
+
+    /// The items it points to, none if it is null.
+    pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> &'a [T] {
+        if self.0.is_null() || count == 0 {
+            return &[];
+        }
+        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold.
+        unsafe { std::slice::from_raw_parts(self.0.cast(), count) }
+    }
+}
+
+/// Room for items that this library writes.
+#[repr(transparent)]
+pub(crate) struct Places<T>(*mut T);
+
+impl<T> Places<T> {
+    pub(crate) fn get(&mut self, count: usize) -> &mut [MaybeUninit<T>] {
+        if self.0.is_null() {
+            return &mut [];
+        }
+        // SAFETY: by the contract, there is room for as many, and nobody else uses it during the call.
+        unsafe { std::slice::from_raw_parts_mut(self.0.cast(), count) }
+    }
+}
+
+impl Places<u8> {
+    /// Writes the first `size` bytes of `value`, which may be from another version of the structure.
+    pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) {
+        let size = size.min(size_of::<T>());
+        if !self.0.is_null() {
+            // SAFETY: `value` has as many bytes, and by the contract so has the caller's structure. Padding is copied as it is,
+            // without being looked at.
+            unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), self.0, size) }
+        }
+    }
+}
+
+/// A text that ends with zero.
+#[repr(transparent)]
+pub(crate) struct Text(*const c_char);
+
+impl Text {
+    pub(crate) fn get(&self) -> Option<&CStr> {
+        // SAFETY: by the contract, it is null or a text.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+/// Objects that C holds: `T` begins with the structure that C knows, and is counted.
+pub(crate) struct Counted;
+
+impl Counted {
+    /// Hands one count to C.
+    pub(crate) fn give<T>(object: Arc<T>) -> Pointer {
+        Pointer(Arc::into_raw(object).cast())
+    }
+
+    /// Takes a count back that C had; the pointer must not be used again.
+    pub(crate) fn take<T>(pointer: Pointer) -> Option<Arc<T>> {
+        // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)).
+        (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
+    }
+
+    /// Another count of an object that C has one of.
+    pub(crate) fn share<T>(pointer: Pointer) -> Option<Arc<T>> {
+        if pointer.is_null() {
+            return None;
+        }
+        let pointer = pointer.0.cast::<T>();
+        // SAFETY: it was made by `give`, and C has a count of it.
+        Some(unsafe {
+            Arc::increment_strong_count(pointer);
+            Arc::from_raw(pointer)
+        })
+    }
+}
+
+/// A list that ends with null, whose length stands before it.
+pub(crate) fn give_list(items: &[Pointer]) -> Pointer {
+    let length = Pointer::from_word(items.len() as u64);
+    let list: Box<[Pointer]> = [&[length], items, &[Pointer::NULL]].concat().into();
+    let list = Box::into_raw(list).cast::<Pointer>();
+    // SAFETY: there are two items at least.
+    Pointer(unsafe { list.add(1) }.cast())
+}
+
+/// Takes a list of [`give_list`] back.
+pub(crate) fn take_list(list: Pointer) -> Vec<Pointer> {
+    if list.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: `give_list` made it, so a length stands before it and as many items and a null behind that.
+    let items = unsafe {
+        let first = list.0.cast::<Pointer>().cast_mut().sub(1);
+        let length = (*first).word() as usize;
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length + 2))
+    };
+    items[1..items.len() - 1].to_vec()
+}
+
+/// Registers memory of the caller's.
+pub(crate) fn register(pd: &ProtectionDomain, range: Range) -> Result<Region> {
+    // SAFETY: the caller keeps the memory until it is deregistered (last paragraph of the module's page).
+    unsafe { pd.register_at(range) }
+}
+
+/// Changes what a region is.
+pub(crate) fn change(
+    region: &mut Region,
+    flags: u32,
+    range: Range,
+    pd: Option<&ProtectionDomain>,
+) -> Result<()> {
+    // SAFETY: as for `register`.
+    unsafe { region.change(flags, range, pd) }
+}
+
+/// Hands a boxed object to C, which knows the part at `offset` in it.
+pub(crate) fn give_part<W>(whole: Box<W>, offset: usize) -> Pointer {
+    let whole = Box::into_raw(whole).cast::<u8>();
+    debug_assert!(offset < size_of::<W>());
+    // SAFETY: the offset is that of a part.
+    Pointer(unsafe { whole.add(offset) }.cast())
+}
+
+/// Takes back what [`give_part`] gave; the pointer must not be used again.
+pub(crate) fn take_part<W>(part: Pointer, offset: usize) -> Option<Box<W>> {
+    // SAFETY: `give_part` made the pointer, and C gives it back once (ibv_close_device(3)).
+    (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
+}

@@ -1,0 +1,129 @@
+//! Events: completion channels, and the accounts of what was read and acknowledged.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use nix::libc;
+use uverbs::CompletionChannel;
+use uverbs::abi::types::event_type;
+pub(crate) use uverbs::abi::write::AsyncEventDesc as AsyncEvent;
+use uverbs::abi::write::CompEventDesc;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi;
+use crate::answer::{Answer, Code, EBUSY, EINVAL, minus_one, or_null, returned};
+use crate::boundary::Pointer;
+use crate::context::{Context, set_blocking};
+use crate::cq::Cq;
+use crate::qp::Qp;
+use crate::srq::Srq;
+
+/// How many events of an object the program has acknowledged.
+#[derive(Default)]
+pub(crate) struct Acknowledged {
+    count: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Acknowledged {
+    pub(crate) fn add(&self, count: u32) {
+        let mut sum = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum = sum.wrapping_add(count);
+        self.more.notify_all();
+    }
+
+    /// Waits until as many are acknowledged as were read.
+    pub(crate) fn wait_for(&self, read: u32) {
+        let sum = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let _sum = self.more.wait_while(sum, |sum| *sum != read).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Reads one record of an event file, and waits for it if the file does.
+pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Answer<T> {
+    let mut record = T::new_zeroed();
+    let bytes = record.as_mut_bytes();
+    let wanted = bytes.len();
+    let read = nix::unistd::read(file, bytes)?;
+    // A record that is cut short, or the end of the file.
+    if read == wanted { Ok(record) } else { Err(Code(libc::EIO)) }
+}
+
+#[repr(C)]
+pub(crate) struct Channel {
+    c: abi::CompChannel,
+    pub(crate) channel: CompletionChannel,
+}
+
+impl Channel {
+    /// A completion queue is there that announces here.
+    pub(crate) fn keep(&self) {
+        self.c.refcnt.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.c.refcnt.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn create(context: Option<&Context>) -> Answer<Box<Channel>> {
+    let context = context.ok_or(EINVAL)?;
+    let channel = context.context.create_comp_channel()?;
+    set_blocking(channel.as_fd())?;
+    let fd = channel.as_fd().as_raw_fd();
+    let c = abi::CompChannel { context: Pointer::to(context), fd, refcnt: AtomicI32::new(0) };
+    Ok(Box::new(Channel { c, channel }))
+}
+
+pub(crate) extern "C" fn create_comp_channel(context: Option<&Context>) -> Option<Box<Channel>> {
+    or_null(create(context))
+}
+
+pub(crate) extern "C" fn destroy_comp_channel(channel: Option<Box<Channel>>) -> c_int {
+    let Some(channel) = channel else { return returned(Err(EINVAL)) };
+    if channel.c.refcnt.load(Ordering::Relaxed) != 0 {
+        std::mem::forget(channel);
+        return returned(Err(EBUSY));
+    }
+    0
+}
+
+pub(crate) extern "C" fn get_cq_event(
+    channel: Option<&Channel>,
+    cq: Option<&mut Pointer>,
+    cq_context: Option<&mut Pointer>,
+) -> c_int {
+    let get = || {
+        let (channel, place) = (channel.ok_or(EINVAL)?, cq.ok_or(EINVAL)?);
+        let record: CompEventDesc = read_record(channel.channel.as_fd())?;
+        *place = Pointer::from_word(record.cq_handle);
+        let cq = place.get::<Cq>().ok_or(Code(libc::EIO))?;
+        *cq_context.ok_or(EINVAL)? = cq.c.cq_context;
+        Ok(())
+    };
+    minus_one(get())
+}
+
+pub(crate) extern "C" fn ack_cq_events(cq: Option<&Cq>, count: c_uint) {
+    if let Some(cq) = cq {
+        cq.completions.add(count);
+    }
+}
+
+pub(crate) extern "C" fn ack_async_event(event: Option<&AsyncEvent>) {
+    use event_type::*;
+    let Some(event) = event else { return };
+    let object = Pointer::from_word(event.element);
+    let account = match event.event_type {
+        CQ_ERR => object.get::<Cq>().map(|cq| &cq.events),
+        QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | COMM_EST | SQ_DRAINED | PATH_MIG | PATH_MIG_ERR
+        | QP_LAST_WQE_REACHED => object.get::<Qp>().map(|qp| &qp.events),
+        SRQ_ERR | SRQ_LIMIT_REACHED => object.get::<Srq>().map(|srq| &srq.events),
+        _ => None,
+    };
+    if let Some(account) = account {
+        account.add(1);
+    }
+}

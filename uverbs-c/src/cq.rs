@@ -1,0 +1,143 @@
+//! Completion queues.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use nix::libc;
+use uverbs::CompletionQueue;
+use uverbs::WcFlags;
+use uverbs::abi::types::driver_id;
+use uverbs::abi::write::Wc;
+
+use crate::abi;
+use crate::answer::{Answer, EINVAL, or_null, returned};
+use crate::boundary::{Places, Pointer};
+use crate::channel::{Acknowledged, Channel};
+use crate::context::Context;
+use crate::cq_ex;
+use crate::owned::{Owned, end, lock};
+
+#[repr(C)]
+pub(crate) struct Cq {
+    pub(crate) c: abi::CqEx,
+    pub(crate) queue: Mutex<Owned<CompletionQueue>>,
+    /// Events on the channel, and asynchronous ones, that were acknowledged.
+    pub(crate) completions: Acknowledged,
+    pub(crate) events: Acknowledged,
+    /// The completion that the extended interface is at, and whether somebody is at one.
+    pub(crate) current: Cell<Wc>,
+    pub(crate) polling: AtomicBool,
+    /// rxe tells programs the size that they asked for, not the one that it made.
+    tells_wanted: bool,
+}
+
+/// What a completion queue is made from.
+pub(crate) struct Wanted {
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: Pointer,
+    pub(crate) channel: Pointer,
+    pub(crate) comp_vector: u32,
+}
+
+pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>> {
+    let context = context.ok_or(EINVAL)?;
+    let mut cq = Box::new(Cq {
+        c: cq_ex::part(Pointer::to(context), wanted),
+        queue: Mutex::default(),
+        completions: Acknowledged::default(),
+        events: Acknowledged::default(),
+        current: Cell::default(),
+        polling: AtomicBool::new(false),
+        tells_wanted: context.context.device().driver_id() == driver_id::RXE,
+    });
+    let cookie = Pointer::cookie(&*cq);
+    let channel = wanted.channel.get::<Channel>();
+    let mut builder = context.context.cq(wanted.cqe).vector(wanted.comp_vector).cookie(cookie);
+    if let Some(channel) = channel {
+        builder = builder.channel(&channel.channel);
+    }
+    let queue = builder.create()?;
+    if let Some(channel) = channel {
+        channel.keep();
+    }
+    cq.c.handle = queue.handle();
+    cq.tell_size(wanted.cqe, &queue);
+    cq.queue = Mutex::new(Owned::new(queue));
+    Ok(cq)
+}
+
+impl Cq {
+    fn tell_size(&self, wanted: u32, queue: &CompletionQueue) {
+        let size = if self.tells_wanted { wanted } else { queue.capacity() };
+        self.c.cqe.set(size as c_int);
+    }
+}
+
+pub(crate) extern "C" fn create_cq(
+    context: Option<&Context>,
+    cqe: c_int,
+    cq_context: Pointer,
+    channel: Pointer,
+    comp_vector: c_int,
+) -> Option<Box<Cq>> {
+    // What is below zero is too much as well.
+    let (cqe, comp_vector) = (cqe as u32, comp_vector as u32);
+    or_null(make(context, &Wanted { cqe, cq_context, channel, comp_vector }))
+}
+
+pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
+    let resize = || {
+        let cq = cq.ok_or(EINVAL)?;
+        let mut queue = lock(&cq.queue);
+        let queue = queue.get_mut()?;
+        queue.resize(cqe as u32)?;
+        cq.tell_size(cqe as u32, queue);
+        Ok(())
+    };
+    returned(resize())
+}
+
+pub(crate) extern "C" fn destroy_cq(cq: Option<Box<Cq>>) -> c_int {
+    let destroyed = end(cq, |cq| {
+        let queue = cq.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let read = queue.destroy(CompletionQueue::destroy_reporting)?;
+        if let Some(channel) = cq.c.channel.get::<Channel>() {
+            channel.let_go();
+        }
+        cq.completions.wait_for(read.comp_events_reported);
+        cq.events.wait_for(read.async_events_reported);
+        Ok(())
+    });
+    returned(destroyed)
+}
+
+/// Two flags of completions have other bits in libibverbs than in the kernel.
+pub(crate) fn flags(wc: Wc) -> Wc {
+    const INVALIDATE: u32 = WcFlags::WITH_INVALIDATE.bits();
+    const CHECKSUM: u32 = WcFlags::IP_CSUM_OK.bits();
+    let swapped = (wc.wc_flags & INVALIDATE) << 1 | (wc.wc_flags & CHECKSUM) >> 1;
+    // Others are the kernel's own.
+    Wc { wc_flags: wc.wc_flags & 0b11 | swapped, ..wc }
+}
+
+/// The number of completions, or -1.
+pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
+    let (Some(cq), Ok(count)) = (cq, usize::try_from(count)) else { return -1 };
+    let mut queue = lock(&cq.queue);
+    let Ok(queue) = queue.get_mut() else { return -1 };
+    queue.poll_wc(places.get(count), |place: &mut MaybeUninit<Wc>, wc| {
+        place.write(flags(wc));
+    }) as c_int
+}
+
+pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
+    let notify = || Ok(lock(&cq.ok_or(EINVAL)?.queue).get()?.notify(solicited_only != 0)?);
+    returned(notify())
+}
+
+/// A mutex and a condition that only old programs would use.
+pub(crate) const MUTEX: libc::pthread_mutex_t = libc::PTHREAD_MUTEX_INITIALIZER;
+pub(crate) const CONDITION: libc::pthread_cond_t = libc::PTHREAD_COND_INITIALIZER;

@@ -1,0 +1,140 @@
+//! The extended interface of completion queues: one completion at a time, read field by field.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use nix::libc;
+use uverbs::abi::write::Wc;
+
+use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
+use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
+use crate::boundary::Pointer;
+use crate::context::Context;
+use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
+use crate::owned::lock;
+
+/// The part that C knows. Every function is there, since the header calls them without a look.
+pub(crate) fn part(context: Pointer, wanted: &Wanted) -> abi::CqEx {
+    abi::CqEx {
+        context,
+        channel: wanted.channel,
+        cq_context: wanted.cq_context,
+        handle: 0,
+        cqe: Cell::new(0),
+        mutex: MUTEX,
+        cond: CONDITION,
+        comp_events_completed: 0,
+        async_events_completed: 0,
+        comp_mask: 0,
+        status: Cell::new(0),
+        wr_id: Cell::new(0),
+        start_poll: start_poll as Function,
+        next_poll: next_poll as Function,
+        end_poll: end_poll as Function,
+        read_opcode: read_opcode as Function,
+        read_vendor_err: read_vendor_err as Function,
+        read_byte_len: read_byte_len as Function,
+        read_imm_data: read_imm_data as Function,
+        read_qp_num: read_qp_num as Function,
+        read_src_qp: read_src_qp as Function,
+        read_wc_flags: read_wc_flags as Function,
+        read_slid: read_slid as Function,
+        read_sl: read_sl as Function,
+        read_dlid_path_bits: read_dlid_path_bits as Function,
+        read_completion_ts: read_nothing as Function,
+        read_cvlan: read_nothing as Function,
+        read_flow_tag: read_imm_data as Function,
+        read_tm_info: fill_nothing as Function,
+        read_completion_wallclock_ns: read_nothing as Function,
+    }
+}
+
+/// `IBV_WC_STANDARD_FLAGS`: what every completion has.
+const STANDARD: u64 = 0x7f;
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
+const HAS_FLAGS: u32 = 1;
+const SINGLE_THREADED: u32 = 1;
+
+fn create(context: Option<&Context>, attr: Option<&CqInitAttrEx>) -> Answer<Box<Cq>> {
+    let attr = attr.ok_or(EINVAL)?;
+    let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.flags } else { 0 };
+    if attr.wc_flags & !STANDARD != 0 || attr.comp_mask & !HAS_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let CqInitAttrEx { cqe, cq_context, channel, comp_vector, .. } = *attr;
+    make(context, &Wanted { cqe, cq_context, channel, comp_vector })
+}
+
+pub(crate) extern "C" fn create_cq_ex(
+    context: Option<&Context>,
+    attr: Option<&CqInitAttrEx>,
+) -> Option<Box<Cq>> {
+    or_null(create(context, attr))
+}
+
+/// Takes the next completion; ENOENT when there is none.
+fn next(cq: &Cq) -> c_int {
+    let mut queue = lock(&cq.queue);
+    let Ok(queue) = queue.get_mut() else { return libc::EINVAL };
+    let mut place = [Wc::default()];
+    if queue.poll_wc(&mut place, |place, wc| *place = flags(wc)) == 0 {
+        return libc::ENOENT;
+    }
+    cq.c.status.set(place[0].status);
+    cq.c.wr_id.set(place[0].wr_id);
+    cq.current.set(place[0]);
+    0
+}
+
+/// From here to the end of the poll other threads wait, as they do with libibverbs.
+extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    if attr.is_some_and(|attr| attr.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    while cq.polling.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    let answer = next(cq);
+    if answer != 0 {
+        // Then there is no end of the poll.
+        end_poll(cq);
+    }
+    answer
+}
+
+extern "C" fn next_poll(cq: &Cq) -> c_int {
+    next(cq)
+}
+
+extern "C" fn end_poll(cq: &Cq) {
+    cq.polling.store(false, Ordering::Release);
+}
+
+macro_rules! readers {
+    ($($name:ident: $field:ident as $type:ty;)*) => {
+        $(extern "C" fn $name(cq: &Cq) -> $type {
+            cq.current.get().$field.into()
+        })*
+    };
+}
+
+readers! {
+    read_opcode: opcode as u32;
+    read_vendor_err: vendor_err as u32;
+    read_byte_len: byte_len as u32;
+    read_imm_data: ex as u32;
+    read_qp_num: qp_num as u32;
+    read_src_qp: src_qp as u32;
+    read_wc_flags: wc_flags as u32;
+    read_slid: slid as u32;
+    read_sl: sl as u8;
+    read_dlid_path_bits: dlid_path_bits as u8;
+}
+
+/// What could not be asked for when the queue was made.
+extern "C" fn read_nothing(_: &Cq) -> u64 {
+    0
+}
+
+extern "C" fn fill_nothing(_: &Cq, _: Pointer) {}

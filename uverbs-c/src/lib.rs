@@ -1,0 +1,38 @@
+//! A drop-in `libibverbs.so.1` on the crate `uverbs`.
+//!
+//! The layouts, names, versions and return values are libibverbs'; what the calls do, the library `uverbs` does. This crate
+//! translates, and holds no logic of its own: objects that C knows by their address (`device` to `flow`), lists of requests
+//! (`post`), the tables of functions that the header's inline code calls (`context`, `cq_ex`, `qp_ex`). See docs/drop-in.md.
+//!
+//! A panic never leaves the library: at the end of an `extern "C"` function it ends the process.
+
+#![deny(unsafe_code)]
+// The types of parameters are private, and some are Rust's behind their first bytes: C has pointers to them.
+#![allow(improper_ctypes_definitions)]
+
+#[cfg(target_endian = "big")]
+compile_error!("words that C has as unions are read as little-endian processors have them");
+
+mod abi;
+mod answer;
+mod boundary;
+mod channel;
+mod context;
+mod convert;
+mod counters;
+mod cq;
+mod cq_ex;
+mod device;
+mod export;
+mod flow;
+mod mr;
+mod mw;
+mod owned;
+mod pd;
+mod post;
+mod qp;
+mod qp_ex;
+mod query;
+mod srq;
+mod sysfs;
+mod words;

@@ -1,0 +1,54 @@
+//! Protection domains and address handles.
+
+use std::ffi::c_int;
+
+use uverbs::abi::write::AhAttr;
+use uverbs::{AddressHandle, ProtectionDomain};
+
+use crate::abi;
+use crate::answer::{Answer, EINVAL, or_null, returned};
+use crate::boundary::Pointer;
+use crate::context::Context;
+use crate::owned::{Owned, end};
+
+#[repr(C)]
+pub(crate) struct Pd {
+    pub(crate) c: abi::Pd,
+    pub(crate) pd: Owned<ProtectionDomain>,
+}
+
+fn alloc(context: Option<&Context>) -> Answer<Box<Pd>> {
+    let context = context.ok_or(EINVAL)?;
+    let pd = context.context.alloc_pd()?;
+    let c = abi::Pd { context: Pointer::to(context), handle: pd.handle() };
+    Ok(Box::new(Pd { c, pd: Owned::new(pd) }))
+}
+
+pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> {
+    or_null(alloc(context))
+}
+
+pub(crate) extern "C" fn dealloc_pd(pd: Option<Box<Pd>>) -> c_int {
+    returned(end(pd, |pd| pd.pd.destroy(ProtectionDomain::destroy)))
+}
+
+#[repr(C)]
+pub(crate) struct Ah {
+    c: abi::Ah,
+    pub(crate) ah: Owned<AddressHandle>,
+}
+
+fn make_ah(pd: Option<&Pd>, attr: Option<&AhAttr>) -> Answer<Box<Ah>> {
+    let (pd, attr) = (pd.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    let ah = pd.pd.get()?.create_ah_from(AhAttr { reserved: 0, ..*attr })?;
+    let c = abi::Ah { context: pd.c.context, pd: Pointer::to(pd), handle: ah.handle() };
+    Ok(Box::new(Ah { c, ah: Owned::new(ah) }))
+}
+
+pub(crate) extern "C" fn create_ah(pd: Option<&Pd>, attr: Option<&AhAttr>) -> Option<Box<Ah>> {
+    or_null(make_ah(pd, attr))
+}
+
+pub(crate) extern "C" fn destroy_ah(ah: Option<Box<Ah>>) -> c_int {
+    returned(end(ah, |ah| ah.ah.destroy(AddressHandle::destroy)))
+}

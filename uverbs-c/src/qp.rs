@@ -1,0 +1,307 @@
+//! Queue pairs: making, changing, asking.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use uverbs::Capacity;
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags};
+use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
+use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
+use zerocopy::FromZeros;
+
+use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
+use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
+use crate::boundary::Pointer;
+use crate::channel::Acknowledged;
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::owned::{Owned, end, lock};
+use crate::pd::Pd;
+use crate::post::Sending;
+use crate::qp_ex::{self, Batch};
+use crate::srq::Srq;
+
+#[repr(C)]
+pub(crate) struct Qp {
+    pub(crate) c: abi::QpEx,
+    pub(crate) qp: Owned<QueuePair>,
+    pub(crate) sends: Mutex<Sending>,
+    pub(crate) receives: Mutex<Option<ReceiveQueue>>,
+    /// Every send request makes a completion.
+    pub(crate) signal_all: bool,
+    /// Whether it was made for the extended interface, and what that has begun.
+    is_extended: bool,
+    pub(crate) batch: Mutex<Batch>,
+    pub(crate) posting: AtomicBool,
+    pub(crate) events: Acknowledged,
+}
+
+/// `enum ibv_qp_init_attr_mask`.
+const HAS_PD: u32 = 1 << 0;
+const HAS_CREATE_FLAGS: u32 = 1 << 2;
+const HAS_SEND_OPS: u32 = 1 << 6;
+
+fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
+    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS;
+    let has = |bit: u32| init.comp_mask & bit != 0;
+    let is_extended = has(HAS_SEND_OPS);
+    let wanted_flags = if has(HAS_CREATE_FLAGS) { init.create_flags } else { 0 };
+    if init.comp_mask & !known != 0
+        || (is_extended && init.send_ops_flags & !qp_ex::supported(init.qp_type) != 0)
+    {
+        return Err(EOPNOTSUPP);
+    }
+    let type_ = u8::try_from(init.qp_type).map_err(|_| EOPNOTSUPP)?;
+    let pd = init.pd.get::<Pd>().ok_or(EINVAL)?;
+    let (send, recv) = (init.send_cq.get::<Cq>().ok_or(EINVAL)?, init.recv_cq.get::<Cq>().ok_or(EINVAL)?);
+    let srq = init.srq.get::<Srq>();
+    let mut qp = Box::new(Qp {
+        c: qp_ex::part(pd, init),
+        qp: Owned::default(),
+        sends: Mutex::default(),
+        receives: Mutex::default(),
+        signal_all: init.sq_sig_all != 0,
+        is_extended,
+        batch: Mutex::default(),
+        posting: AtomicBool::new(false),
+        events: Acknowledged::default(),
+    });
+    let flags = QpCreateFlags::from_bits(wanted_flags).ok_or(EOPNOTSUPP)?;
+    let all = if init.sq_sig_all != 0 { QpCreateFlags::SQ_SIG_ALL } else { QpCreateFlags::empty() };
+    let cap = &init.cap;
+    let (made, sends, receives) = {
+        // Always in the same order, so that two makers never wait for each other.
+        let mut both = [send, recv];
+        both.sort_by_key(|cq| std::ptr::from_ref::<Cq>(cq));
+        let first = lock(&both[0].queue);
+        let second = (!std::ptr::eq(send, recv)).then(|| lock(&both[1].queue));
+        let second = second.as_deref().unwrap_or(&*first);
+        let is_first = |cq: &Cq| std::ptr::eq(cq, both[0]);
+        let queue = srq.map(|srq| lock(&srq.queue));
+        let init = QueuePairInit {
+            type_,
+            send_cq: if is_first(send) { first.get()? } else { second.get()? },
+            receive_cq: if is_first(recv) { first.get()? } else { second.get()? },
+            srq: queue.as_deref().map(Owned::get).transpose()?,
+            capacity: Capacity {
+                sends: cap.max_send_wr,
+                receives: cap.max_recv_wr,
+                send_segments: cap.max_send_sge,
+                receive_segments: cap.max_recv_sge,
+                inline: cap.max_inline_data,
+                large_header: 0,
+            },
+            cookie: Pointer::cookie(&*qp),
+            flags: flags | all,
+        };
+        pd.pd.get()?.create_parts(&init)?
+    };
+    let real = made.capacity();
+    init.cap = QpCap {
+        max_send_wr: real.sends,
+        max_recv_wr: real.receives,
+        max_send_sge: real.send_segments,
+        max_recv_sge: real.receive_segments,
+        max_inline_data: real.inline,
+    };
+    (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
+    qp.qp = Owned::new(made);
+    qp.sends = Mutex::new(Sending { queue: Owned::new(sends), ..Sending::default() });
+    qp.receives = Mutex::new(receives);
+    Ok(qp)
+}
+
+fn create(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Answer<Box<Qp>> {
+    let attr = attr.ok_or(EINVAL)?;
+    let QpInitAttr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *attr;
+    let pd = Pointer::to(pd.ok_or(EINVAL)?);
+    let zero = QpInitAttrEx::new_zeroed();
+    let mut init = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, pd, ..zero };
+    let qp = make(&mut init)?;
+    attr.cap = init.cap;
+    Ok(qp)
+}
+
+pub(crate) extern "C" fn create_qp(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Option<Box<Qp>> {
+    or_null(create(pd, attr))
+}
+
+pub(crate) extern "C" fn create_qp_ex(
+    _context: Option<&Context>,
+    attr: Option<&mut QpInitAttrEx>,
+) -> Option<Box<Qp>> {
+    or_null(attr.ok_or(EINVAL).and_then(make))
+}
+
+pub(crate) extern "C" fn qp_to_qp_ex(qp: Option<&Qp>) -> Pointer {
+    qp.filter(|qp| qp.is_extended).map_or(Pointer::NULL, Pointer::to)
+}
+
+pub(crate) extern "C" fn destroy_qp(qp: Option<Box<Qp>>) -> c_int {
+    let destroyed = end(qp, |qp| {
+        let read = qp.qp.destroy(QueuePair::destroy)?;
+        qp.events.wait_for(read);
+        Ok(())
+    });
+    returned(destroyed)
+}
+
+fn dest(attr: &AhAttr) -> QpDest {
+    let GlobalRoute { dgid, flow_label, sgid_index, hop_limit, traffic_class, .. } = attr.grh;
+    let AhAttr { dlid, sl, src_path_bits, static_rate, is_global, port_num, .. } = *attr;
+    QpDest {
+        dgid,
+        flow_label,
+        dlid,
+        reserved: 0,
+        sgid_index,
+        hop_limit,
+        traffic_class,
+        sl,
+        src_path_bits,
+        static_rate,
+        is_global,
+        port_num,
+    }
+}
+
+fn ah_attr(dest: &QpDest) -> AhAttr {
+    let QpDest { dgid, flow_label, sgid_index, hop_limit, traffic_class, .. } = *dest;
+    let QpDest { dlid, sl, src_path_bits, static_rate, is_global, port_num, .. } = *dest;
+    let grh = GlobalRoute { dgid, flow_label, sgid_index, hop_limit, traffic_class, reserved: 0 };
+    AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num, reserved: 0 }
+}
+
+/// The attributes that every kernel's command has; `IBV_QP_RATE_LIMIT` is not among them.
+const MODIFIED: u32 = QpAttrMask::DEST_QPN.bits() * 2 - 1;
+
+fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
+    let (qp, attr) = (qp.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    if mask & !MODIFIED != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let request = ModifyQp {
+        dest: dest(&attr.ah_attr),
+        alt_dest: dest(&attr.alt_ah_attr),
+        attr_mask: mask,
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qp_num: attr.dest_qp_num,
+        qp_access_flags: attr.qp_access_flags,
+        pkey_index: attr.pkey_index,
+        alt_pkey_index: attr.alt_pkey_index,
+        qp_state: attr.qp_state as u8,
+        cur_qp_state: attr.cur_qp_state as u8,
+        path_mtu: attr.path_mtu as u8,
+        path_mig_state: attr.path_mig_state as u8,
+        en_sqd_async_notify: attr.en_sqd_async_notify,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port_num,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: attr.alt_port_num,
+        alt_timeout: attr.alt_timeout,
+        ..ModifyQp::new_zeroed()
+    };
+    let mut sends = lock(&qp.sends);
+    let mut receives = lock(&qp.receives);
+    qp.qp.get()?.modify(&request, sends.queue.get_mut()?, receives.as_mut())?;
+    if mask & QpAttrMask::STATE.bits() != 0 {
+        qp.c.qp_base.state.set(attr.qp_state);
+    }
+    Ok(())
+}
+
+pub(crate) extern "C" fn modify_qp(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: c_int) -> c_int {
+    returned(modify(qp, attr, mask as u32))
+}
+
+fn query(
+    qp: Option<&Qp>,
+    attr: Option<&mut MaybeUninit<QpAttr>>,
+    mask: u32,
+    init: Option<&mut MaybeUninit<QpInitAttr>>,
+) -> Answer {
+    let qp = qp.ok_or(EINVAL)?;
+    let answer = qp.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?;
+    let cap = QpCap {
+        max_send_wr: answer.max_send_wr,
+        max_recv_wr: answer.max_recv_wr,
+        max_send_sge: answer.max_send_sge,
+        max_recv_sge: answer.max_recv_sge,
+        max_inline_data: answer.max_inline_data,
+    };
+    let base = &qp.c.qp_base;
+    attr.ok_or(EINVAL)?.write(QpAttr {
+        qp_state: answer.qp_state.into(),
+        cur_qp_state: answer.cur_qp_state.into(),
+        path_mtu: answer.path_mtu.into(),
+        path_mig_state: answer.path_mig_state.into(),
+        qkey: answer.qkey,
+        rq_psn: answer.rq_psn,
+        sq_psn: answer.sq_psn,
+        dest_qp_num: answer.dest_qp_num,
+        qp_access_flags: answer.qp_access_flags,
+        cap,
+        ah_attr: ah_attr(&answer.dest),
+        alt_ah_attr: ah_attr(&answer.alt_dest),
+        pkey_index: answer.pkey_index,
+        alt_pkey_index: answer.alt_pkey_index,
+        en_sqd_async_notify: 0,
+        sq_draining: answer.sq_draining,
+        max_rd_atomic: answer.max_rd_atomic,
+        max_dest_rd_atomic: answer.max_dest_rd_atomic,
+        min_rnr_timer: answer.min_rnr_timer,
+        port_num: answer.port_num,
+        timeout: answer.timeout,
+        retry_cnt: answer.retry_cnt,
+        rnr_retry: answer.rnr_retry,
+        alt_port_num: answer.alt_port_num,
+        alt_timeout: answer.alt_timeout,
+        rate_limit: 0,
+        _rest: 0,
+    });
+    init.ok_or(EINVAL)?.write(QpInitAttr {
+        qp_context: base.qp_context,
+        send_cq: base.send_cq,
+        recv_cq: base.recv_cq,
+        srq: base.srq,
+        cap,
+        qp_type: base.qp_type,
+        sq_sig_all: answer.sq_sig_all.into(),
+    });
+    if mask & QpAttrMask::STATE.bits() != 0 {
+        base.state.set(answer.qp_state.into());
+    }
+    Ok(())
+}
+
+pub(crate) extern "C" fn query_qp(
+    qp: Option<&Qp>,
+    attr: Option<&mut MaybeUninit<QpAttr>>,
+    mask: c_int,
+    init: Option<&mut MaybeUninit<QpInitAttr>>,
+) -> c_int {
+    returned(query(qp, attr, mask as u32, init))
+}
+
+pub(crate) extern "C" fn attach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
+    let attach = || Ok(qp.ok_or(EINVAL)?.qp.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    returned(attach())
+}
+
+pub(crate) extern "C" fn detach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
+    let detach = || Ok(qp.ok_or(EINVAL)?.qp.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    returned(detach())
+}
+
+/// No driver orders the data within a message.
+pub(crate) extern "C" fn query_qp_data_in_order(_qp: Option<&Qp>, _opcode: u32, _flags: u32) -> c_int {
+    0
+}

@@ -1,0 +1,304 @@
+//! Asking an open device: limits, ports, addresses.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use nix::libc;
+use uverbs::abi::types::{driver_id, gid_type};
+use uverbs::abi::write::{ExQueryDeviceResp, GidEntry, QueryPortRespEx};
+use uverbs::{Gid, GidKind};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::abi::{DeviceAttr, DeviceAttrEx, PortAttr};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, minus_one, or_null, returned};
+use crate::boundary::Places;
+use crate::context::Context;
+use crate::device::text;
+
+/// How each driver words its firmware's version.
+fn firmware(context: &uverbs::Context, raw: u64) -> String {
+    let part = |shift: u32| raw >> shift & 0xffff;
+    match context.device().driver_id() {
+        driver_id::MLX5 => format!("{}.{}.{:04}", part(32), part(16), part(0)),
+        driver_id::RXE => format!("{}.{}.{}", part(32), part(16), part(0)),
+        _ => context.device().firmware().to_owned(),
+    }
+}
+
+fn device_attr(context: &uverbs::Context, answer: &ExQueryDeviceResp) -> DeviceAttr {
+    let base = &answer.base;
+    macro_rules! copied {
+        ($($field:ident)*) => {
+            DeviceAttr {
+                fw_ver: text(firmware(context, base.fw_ver).as_bytes()),
+                node_guid: base.node_guid.get().to_be(),
+                sys_image_guid: base.sys_image_guid.get().to_be(),
+                // Limits that C has with a sign.
+                $($field: base.$field as _,)*
+            }
+        };
+    }
+    copied!(
+        max_mr_size page_size_cap vendor_id vendor_part_id hw_ver max_qp max_qp_wr device_cap_flags max_sge
+        max_sge_rd max_cq max_cqe max_mr max_pd max_qp_rd_atom max_ee_rd_atom max_res_rd_atom
+        max_qp_init_rd_atom max_ee_init_rd_atom atomic_cap max_ee max_rdd max_mw max_raw_ipv6_qp
+        max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach max_total_mcast_qp_attach max_ah max_fmr
+        max_map_per_fmr max_srq max_srq_wr max_srq_sge max_pkeys local_ca_ack_delay phys_port_cnt
+    )
+}
+
+fn query_device_all(context: &uverbs::Context) -> Answer<DeviceAttrEx> {
+    let answer = context.query_device()?;
+    let mut attr = DeviceAttrEx::new_zeroed();
+    attr.orig_attr = device_attr(context, &answer);
+    attr.odp_caps.general_caps = answer.odp_caps.general_caps;
+    let odp = answer.odp_caps.per_transport_caps;
+    attr.odp_caps.per_transport_caps = [odp.rc_odp_caps, odp.uc_odp_caps, odp.ud_odp_caps];
+    attr.completion_timestamp_mask = answer.timestamp_mask;
+    attr.hca_core_clock = answer.hca_core_clock;
+    attr.device_cap_flags_ex = answer.device_cap_flags_ex;
+    attr.rss_caps.supported_qpts = answer.rss_caps.supported_qpts;
+    attr.rss_caps.max_rwq_indirection_tables = answer.rss_caps.max_rwq_indirection_tables;
+    attr.rss_caps.max_rwq_indirection_table_size = answer.rss_caps.max_rwq_indirection_table_size;
+    attr.max_wq_type_rq = answer.max_wq_type_rq;
+    attr.raw_packet_caps = answer.raw_packet_caps;
+    attr.tm_caps.max_rndv_hdr_size = answer.tm_caps.max_rndv_hdr_size;
+    attr.tm_caps.max_num_tags = answer.tm_caps.max_num_tags;
+    attr.tm_caps.flags = answer.tm_caps.flags;
+    attr.tm_caps.max_ops = answer.tm_caps.max_ops;
+    attr.tm_caps.max_sge = answer.tm_caps.max_sge;
+    let moderation = answer.cq_moderation_caps;
+    attr.cq_mod_caps = [moderation.max_cq_moderation_count, moderation.max_cq_moderation_period];
+    attr.max_dm_size = answer.max_dm_size;
+    attr.xrc_odp_caps = answer.xrc_odp_caps;
+    attr.phys_port_cnt_ex = answer.base.phys_port_cnt.into();
+    if let Some(driver) = context.query_device_mlx5()? {
+        attr.tso_caps = [driver.tso_caps.max_tso, driver.tso_caps.supported_qpts];
+        attr.rss_caps.rx_hash_fields_mask = driver.rss_caps.rx_hash_fields_mask;
+        attr.rss_caps.rx_hash_function = driver.rss_caps.rx_hash_function;
+        let pacing = driver.packet_pacing_caps;
+        attr.packet_pacing_caps.qp_rate_limit_min = pacing.qp_rate_limit_min;
+        attr.packet_pacing_caps.qp_rate_limit_max = pacing.qp_rate_limit_max;
+        attr.packet_pacing_caps.supported_qpts = pacing.supported_qpts;
+    }
+    Ok(attr)
+}
+
+pub(crate) extern "C" fn query_device(
+    context: Option<&Context>,
+    attr: Option<&mut MaybeUninit<DeviceAttr>>,
+) -> c_int {
+    let query = || {
+        let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+        let answer = context.context.query_device()?;
+        attr.write(device_attr(&context.context, &answer));
+        Ok(())
+    };
+    returned(query())
+}
+
+pub(crate) extern "C" fn query_device_ex(
+    context: Option<&Context>,
+    input: Option<&u32>,
+    mut attr: Places<u8>,
+    size: usize,
+) -> c_int {
+    let mut query = || {
+        if input.is_some_and(|comp_mask| *comp_mask != 0) || size < size_of::<DeviceAttr>() {
+            return Err(EINVAL);
+        }
+        let all = query_device_all(&context.ok_or(EINVAL)?.context)?;
+        attr.write_prefix(&all, size);
+        Ok(())
+    };
+    returned(query())
+}
+
+fn port_attr(answer: &QueryPortRespEx) -> PortAttr {
+    let legacy = &answer.legacy_resp;
+    PortAttr {
+        state: legacy.state.into(),
+        max_mtu: legacy.max_mtu.into(),
+        active_mtu: legacy.active_mtu.into(),
+        gid_tbl_len: legacy.gid_tbl_len as i32,
+        port_cap_flags: legacy.port_cap_flags,
+        max_msg_sz: legacy.max_msg_sz,
+        bad_pkey_cntr: legacy.bad_pkey_cntr,
+        qkey_viol_cntr: legacy.qkey_viol_cntr,
+        pkey_tbl_len: legacy.pkey_tbl_len,
+        lid: legacy.lid,
+        sm_lid: legacy.sm_lid,
+        lmc: legacy.lmc,
+        max_vl_num: legacy.max_vl_num,
+        sm_sl: legacy.sm_sl,
+        subnet_timeout: legacy.subnet_timeout,
+        init_type_reply: legacy.init_type_reply,
+        active_width: legacy.active_width,
+        active_speed: legacy.active_speed,
+        phys_state: legacy.phys_state,
+        link_layer: legacy.link_layer,
+        flags: legacy.flags,
+        port_cap_flags2: answer.port_cap_flags2,
+        active_speed_ex: answer.active_speed_ex,
+    }
+}
+
+pub(crate) extern "C" fn query_port_sized(
+    context: Option<&Context>,
+    port: u8,
+    mut attr: Places<u8>,
+    size: usize,
+) -> c_int {
+    let mut query = || {
+        let answer = context.ok_or(EINVAL)?.context.query_port(port)?;
+        attr.write_prefix(&port_attr(&answer), size);
+        Ok(())
+    };
+    returned(query())
+}
+
+/// Bytes of `ibv_port_attr` when this call was the only one: programs made then have no more room.
+const FIRST_PORT_ATTR: usize = 48;
+
+pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<u8>) -> c_int {
+    query_port_sized(context, port, attr, FIRST_PORT_ATTR)
+}
+
+fn entry(gid: &Gid) -> GidEntry {
+    let gid_type = match gid.kind {
+        GidKind::InfiniBand => gid_type::IB,
+        GidKind::RoceV1 => gid_type::ROCE_V1,
+        GidKind::RoceV2 => gid_type::ROCE_V2,
+        GidKind::Unknown(number) => number,
+        _ => u32::MAX,
+    };
+    GidEntry {
+        gid: gid.raw,
+        gid_index: gid.index,
+        port_num: gid.port,
+        gid_type,
+        netdev_ifindex: gid.interface,
+    }
+}
+
+fn gid(context: Option<&Context>, port: u32, index: u32) -> Answer<GidEntry> {
+    let port = u8::try_from(port).map_err(|_| EINVAL)?;
+    Ok(entry(&context.ok_or(EINVAL)?.context.gid(port, index)?))
+}
+
+/// The entry, all zero where the table has none: older calls know no empty entries.
+fn gid_or_zero(context: Option<&Context>, port: u8, index: c_int) -> Answer<GidEntry> {
+    let index = u32::try_from(index).map_err(|_| EINVAL)?;
+    match gid(context, port.into(), index) {
+        Err(Code(libc::ENODATA)) => Ok(GidEntry::new_zeroed()),
+        answer => answer,
+    }
+}
+
+pub(crate) extern "C" fn query_gid(
+    context: Option<&Context>,
+    port: u8,
+    index: c_int,
+    place: Option<&mut MaybeUninit<[u8; 16]>>,
+) -> c_int {
+    let query = || {
+        place.ok_or(EINVAL)?.write(gid_or_zero(context, port, index)?.gid);
+        Ok(())
+    };
+    minus_one(query())
+}
+
+/// `enum ibv_gid_type_sysfs`: 1 for RoCE version 2, else 0.
+pub(crate) extern "C" fn query_gid_type(
+    context: Option<&Context>,
+    port: u8,
+    index: u32,
+    place: Option<&mut MaybeUninit<u32>>,
+) -> c_int {
+    let query = || {
+        let index = c_int::try_from(index).map_err(|_| EINVAL)?;
+        let entry = gid_or_zero(context, port, index)?;
+        place.ok_or(EINVAL)?.write(u32::from(entry.gid_type == gid_type::ROCE_V2));
+        Ok(())
+    };
+    minus_one(query())
+}
+
+pub(crate) extern "C" fn query_gid_ex(
+    context: Option<&Context>,
+    port: u32,
+    index: u32,
+    mut place: Places<u8>,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    let mut query = || {
+        if flags != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        place.write_prefix(&gid(context, port, index)?, size);
+        Ok(())
+    };
+    returned(query())
+}
+
+/// The number of entries, or an errno below zero.
+pub(crate) extern "C" fn query_gid_table(
+    context: Option<&Context>,
+    mut places: Places<u8>,
+    most: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    let mut query = || {
+        if flags != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let table = context.ok_or(EINVAL)?.context.gid_table()?;
+        if table.len() > most || size < size_of::<GidEntry>() {
+            return Err(EINVAL);
+        }
+        let bytes = places.get(table.len() * size);
+        for (gid, place) in table.iter().zip(bytes.chunks_exact_mut(size)) {
+            let known = entry(gid);
+            let padded = known.as_bytes().iter().copied().chain(std::iter::repeat(0));
+            place.iter_mut().zip(padded).for_each(|(place, byte)| {
+                place.write(byte);
+            });
+        }
+        Ok(table.len() as isize)
+    };
+    query().unwrap_or_else(|code: Code| {
+        code.set();
+        -(code.0 as isize)
+    })
+}
+
+fn pkey(context: Option<&Context>, port: u8, index: c_int) -> Answer<u16> {
+    let index = u16::try_from(index).map_err(|_| EINVAL)?;
+    Ok(context.ok_or(EINVAL)?.context.pkey(port, index)?.to_be())
+}
+
+pub(crate) extern "C" fn query_pkey(
+    context: Option<&Context>,
+    port: u8,
+    index: c_int,
+    place: Option<&mut MaybeUninit<u16>>,
+) -> c_int {
+    let query = || {
+        place.ok_or(EINVAL)?.write(pkey(context, port, index)?);
+        Ok(())
+    };
+    minus_one(query())
+}
+
+pub(crate) extern "C" fn get_pkey_index(context: Option<&Context>, port: u8, wanted: u16) -> c_int {
+    let mut index = 0;
+    while let Some(key) = or_null(pkey(context, port, index)) {
+        if key == wanted {
+            return index;
+        }
+        index += 1;
+    }
+    -1
+}

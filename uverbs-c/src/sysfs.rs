@@ -1,0 +1,51 @@
+//! Files that describe devices.
+
+use std::ffi::{OsStr, c_int};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use nix::libc;
+
+use crate::answer::{Answer, Code, EINVAL, or_null};
+use crate::boundary::{Places, Pointer, Text};
+
+/// The path of sysfs: `SYSFS_PATH` if that is set, without the slashes at its end.
+pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
+    static PATH: OnceLock<[u8; 256]> = OnceLock::new();
+    Pointer::to(PATH.get_or_init(|| {
+        let path = std::env::var_os("SYSFS_PATH").unwrap_or_else(|| "/sys".into());
+        let path = path.as_bytes();
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        crate::device::text(&path[..end])
+    }))
+}
+
+fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> Answer<c_int> {
+    let part = |text: &Text| Some(PathBuf::from(OsStr::from_bytes(text.get()?.to_bytes())));
+    let path = part(directory).zip(part(file)).map(|(directory, file)| directory.join(file));
+    let mut text = Vec::new();
+    let opened = std::fs::File::open(path.ok_or(EINVAL)?);
+    let read = opened.and_then(|file| file.take(size as u64).read_to_end(&mut text));
+    read.map_err(|error| Code(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    // The line without its end; where that does not fit the text is as long as the room is.
+    if text.last() == Some(&b'\n') {
+        text.pop();
+    }
+    let with_end = text.iter().copied().chain([0]);
+    for (place, byte) in places.get(size).iter_mut().zip(with_end) {
+        place.write(byte);
+    }
+    Ok(text.len() as c_int)
+}
+
+/// The length, or -1.
+pub(crate) extern "C" fn read_sysfs_file(
+    directory: Text,
+    file: Text,
+    mut places: Places<u8>,
+    size: usize,
+) -> c_int {
+    or_null(read(&directory, &file, &mut places, size)).unwrap_or(-1)
+}
