@@ -100,6 +100,41 @@ fn each_mode_and_number_of_counters_is_measured() {
 }
 
 #[test]
+fn what_the_device_does_not_have_is_said() {
+    let output = run(&["--mode", "all", "--samples", "5", "--counters", "1,2"]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(
+        stderr,
+        "uverbs: bulk left out: context.create: unsupported (EOPNOTSUPP): the driver soft has no DEVX; mlx5 has\n"
+    );
+    let output = run(&["--mode", "volatile,bulk", "--samples", "5"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("the driver soft has no DEVX; mlx5 has"));
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn a_thread_can_keep_snapshots_fresh() {
+    let fresh = [
+        "--mode",
+        "snapshot",
+        "--counters",
+        "3",
+        "--refresh",
+        "1ms",
+        "--max-age",
+        "1h",
+        "--samples",
+        "100",
+        "--json",
+    ];
+    let object = &parsed(&output(&fresh))[0];
+    check_figures(object);
+    assert!(object["age_max_ns"].is_u64(), "{object}");
+}
+
+#[test]
 fn cached_values_are_no_older_than_allowed_but_for_a_read_of_the_device() {
     let cached = ["--mode", "snapshot", "--max-age", "20us", "--samples", "2000", "--json"];
     let object = &parsed(&output(&cached))[0];

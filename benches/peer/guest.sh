@@ -1,7 +1,7 @@
 #!/bin/sh
 # What `benches/compare` runs in the guest. Each line of output is for it: what was measured, and a JSON object.
 #
-# usage: guest.sh times ROUNDS SAMPLES | guest.sh counts READS    with MLX5_CONTROL, UVERBS_BIN, UVERBS_PATH and UVERBS_PEER
+# usage: guest.sh times ROUNDS SAMPLES | guest.sh counts READS | guest.sh callgrind READS    with MLX5_CONTROL, UVERBS_BIN, UVERBS_PATH and UVERBS_PEER
 
 set -eu
 device=mlx5_0
@@ -38,7 +38,7 @@ our_cached() { ours cached snapshot --max-age 1s --batch 1000 --samples 200; }
 our_many() { ours many prepared,bulk --counters 1000 --samples 10 --warmup 1; }
 their_many() { theirs many volatile 1000 10 1; }
 
-times() {
+measure_times() {
     rounds=$1 samples=$2
     for delay in 0us 10us 50us; do
         ask heal
@@ -54,7 +54,7 @@ times() {
     done
 }
 
-counts() {
+measure_counts() {
     for _ in 1 2 3 4 5; do
         "$UVERBS_PATH" first $device
         "$UVERBS_PEER" first $device
@@ -63,11 +63,11 @@ counts() {
     for mode in volatile driver-cached; do "$UVERBS_PEER" marks $device $mode "$1"; done
 }
 
-callgrind() {
+measure_callgrind() {
     valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=read_one "$UVERBS_PEER" reads $device volatile "$1" 2>&1 |
         sed -n 's/.*Collected : //p'
 }
 
-what=$1
+what=measure_$1
 shift
 "$what" "$@"

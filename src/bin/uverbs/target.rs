@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use uverbs::transport::Trace;
-use uverbs::{Context, Device, ErrorKind, SoftDevice};
+use uverbs::{Context, Device, ErrorKind, OpenOptions, SoftDevice};
 
 use crate::Outcome;
 use crate::failure::Failure;
@@ -37,9 +37,14 @@ impl Target {
 
     /// Opens the device.
     pub(crate) fn open(&self) -> Outcome<Context> {
+        self.open_with(OpenOptions::new())
+    }
+
+    /// Opens the device for more.
+    pub(crate) fn open_with(&self, options: OpenOptions) -> Outcome<Context> {
         let opened = match self.trace {
-            true => self.device.open_with(|inner| Box::new(Trace::new(inner, std::io::stderr()))),
-            false => self.device.open(),
+            true => options.open_with(&self.device, |inner| Box::new(Trace::new(inner, std::io::stderr()))),
+            false => options.open(&self.device),
         };
         opened.map_err(|error| match self.mode() {
             Some(mode) if error.kind() == ErrorKind::PermissionDenied && error.op() == "device.open" => {

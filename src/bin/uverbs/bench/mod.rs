@@ -1,5 +1,6 @@
 //! `uverbs bench`: measurements.
 
+mod bulk;
 mod clock;
 mod hgrm;
 mod kind;
@@ -17,13 +18,14 @@ use std::time::Duration;
 
 use uverbs::ErrorKind;
 
+use self::bulk::Bulk;
 use self::clock::Floor;
 use self::kind::Kind;
 use self::mode::Mode;
 use self::pace::Limit;
 use self::progress::Progress;
 use self::report::{About, Row};
-use self::rig::Rig;
+use self::rig::{Reads, Rig};
 use self::run::Setting;
 use crate::Outcome;
 use crate::failure::{self, Failure};
@@ -81,6 +83,9 @@ pub(crate) struct ReadArgs {
     /// Age from which on the mode snapshot asks the device again.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     max_age: Duration,
+    /// Keep the snapshots fresh by a thread that reads the device at this interval.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    refresh: Option<Duration>,
     /// The port, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     port: u8,
@@ -166,18 +171,17 @@ fn measure(rig: &mut Rig, target: &Target, args: &ReadArgs, stop: &Stop) -> Outc
             if stop.is_set() || missing.contains(mode) {
                 continue;
             }
-            let reads =
-                (0..args.threads).map(|_| rig.reads(*mode, count, args.max_age)).collect::<Outcome<Vec<_>>>();
-            let reads = match reads {
+            progress.begin(format!("{}, {count} counters", mode.name()));
+            let result = match one(rig, target, args, *mode, count, |reads| {
+                run::run(reads, &setting, stop, &mut progress)
+            }) {
                 Err(Failure::Uverbs(error)) if lenient && error.kind() == ErrorKind::Unsupported => {
                     eprintln!("uverbs: {} left out: {error}", mode.name());
                     missing.push(*mode);
                     continue;
                 }
-                reads => reads?,
+                result => result?,
             };
-            progress.begin(format!("{}, {count} counters", mode.name()));
-            let result = run::run(reads, &setting, stop, &mut progress)?;
             progress.end(result.measured.latency.count());
             rows.push(Row { mode: *mode, counters: count, result });
         }
@@ -186,6 +190,30 @@ fn measure(rig: &mut Rig, target: &Target, args: &ReadArgs, stop: &Stop) -> Outc
     // Of one that ended before its first sample there is nothing to tell.
     rows.retain(|row| row.result.measured.latency.count() > 0);
     Ok((about, rows))
+}
+
+/// Has one mode measured with so many counters.
+fn one(
+    rig: &Rig,
+    target: &Target,
+    args: &ReadArgs,
+    mode: Mode,
+    count: u32,
+    run: impl FnOnce(Vec<Reads<'_>>) -> Outcome<run::Result>,
+) -> Outcome<run::Result> {
+    if mode == Mode::Bulk {
+        let bulk = Bulk::new(target, args.port, count)?;
+        let result = run((0..args.threads).map(|_| bulk.reads()).collect());
+        let released = bulk.release();
+        let result = result?;
+        released?;
+        return Ok(result);
+    }
+    let _sampler = match args.refresh {
+        Some(interval) if mode == Mode::Snapshot => Some(rig.sampler(count, interval)?),
+        _ => None,
+    };
+    run((0..args.threads).map(|_| rig.reads(mode, count, args.max_age)).collect::<Outcome<_>>()?)
 }
 
 /// Writes what was measured wherever it is wanted.

@@ -14,13 +14,15 @@ pub(super) enum Mode {
     DriverCached,
     /// Values kept in user space; the device is asked when they are older than --max-age.
     Snapshot,
+    /// Ask the device for up to 4092 counters with one command (mlx5 with DEVX).
+    Bulk,
     /// Each of the others that the device has.
     All,
 }
 
 impl Mode {
     /// What `all` stands for.
-    const EACH: [Self; 4] = [Self::Volatile, Self::Prepared, Self::DriverCached, Self::Snapshot];
+    const EACH: [Self; 5] = [Self::Volatile, Self::Prepared, Self::DriverCached, Self::Snapshot, Self::Bulk];
 
     /// The modes that are meant, each once, and whether one may be left out that the device does not have.
     pub(super) fn meant(modes: &[Self]) -> (Vec<Self>, bool) {
@@ -35,6 +37,7 @@ impl Mode {
             Self::Prepared => "prepared",
             Self::DriverCached => "driver-cached",
             Self::Snapshot => "snapshot",
+            Self::Bulk => "bulk",
             Self::All => "all",
         }
     }

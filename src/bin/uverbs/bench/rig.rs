@@ -3,9 +3,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use uverbs::mlx5::PoolReader;
 use uverbs::{
     CompletionQueue, Context, Counters, Eth, Flow, FlowRule, Point, ProtectionDomain, QueuePair, RawPacket,
-    ReadCountersFlags, Reader, Snapshot,
+    ReadCountersFlags, Reader, Sampler, SamplerThread, Snapshot,
 };
 
 use super::clock::Monotonic;
@@ -17,6 +18,12 @@ use crate::target::Target;
 
 /// Points of each counters object.
 const POINTS: usize = 2;
+
+/// Packets for an address that nobody has: a rule for them takes nothing away from anybody.
+pub(super) fn nobody(number: u32) -> Eth {
+    let [a, b, c, d] = number.to_be_bytes();
+    Eth::any().dst([0x02, 0xfe, a, b, c, d])
+}
 
 /// Counters and their flows, in the order that they are released in.
 #[derive(Debug)]
@@ -42,36 +49,44 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Makes so many counters objects, those that are there included. The rules are for addresses that nobody has, so
-    /// they take nothing away from anybody.
+    /// Makes so many counters objects, those that are there included.
     pub(super) fn grow(&mut self, port: u8, count: u32) -> Outcome {
         for number in self.counters.len() as u32..count {
             let counters = self.context.create_counters()?;
             counters.attach(Point::Packets, 0)?;
             counters.attach(Point::Bytes, 1)?;
-            let [a, b, c, d] = number.to_be_bytes();
-            let rule = FlowRule::normal(port).eth(Eth::any().dst([0x02, 0xfe, a, b, c, d]));
+            let rule = FlowRule::normal(port).eth(nobody(number));
             self.flows.push(self.qp.create_flow(&rule.count(&counters))?);
             self.counters.push(counters);
         }
         Ok(())
     }
 
-    /// Prepares one thread's reads of the first `count` counters objects.
+    /// Prepares one thread's reads of the first `count` counters objects. Bulk counters are elsewhere.
     pub(super) fn reads(&self, mode: Mode, count: u32, max_age: Duration) -> Outcome<Reads<'_>> {
         let count = count as usize;
         let flows = self.flows.iter().take(count);
         let readers = |flags| flows.map(|flow| flow.reader_with(flags)).collect::<uverbs::Result<_>>();
-        let counters = self.counters.get(..count).unwrap_or_default();
         Ok(match mode {
-            Mode::Volatile | Mode::All => Reads::Volatile(counters),
             Mode::Prepared => Reads::Prepared(readers(ReadCountersFlags::empty())?),
             Mode::DriverCached => Reads::Prepared(readers(ReadCountersFlags::PREFER_CACHED)?),
-            Mode::Snapshot => {
-                let snapshots = counters.iter().map(Counters::snapshot).collect::<uverbs::Result<_>>();
-                Reads::Snapshot(snapshots?, max_age)
+            Mode::Snapshot => Reads::Snapshot(self.snapshots(count)?, max_age),
+            Mode::Volatile | Mode::Bulk | Mode::All => {
+                Reads::Volatile(self.counters.get(..count).unwrap_or_default())
             }
         })
+    }
+
+    /// The snapshots of the first `count` counters objects.
+    fn snapshots(&self, count: usize) -> uverbs::Result<Vec<Snapshot>> {
+        self.counters.iter().take(count).map(Counters::snapshot).collect()
+    }
+
+    /// A thread that keeps these snapshots fresh.
+    pub(super) fn sampler(&self, count: u32, interval: Duration) -> uverbs::Result<SamplerThread> {
+        let sampler = Sampler::new(interval);
+        self.snapshots(count as usize)?.iter().for_each(|snapshot| sampler.add(snapshot));
+        sampler.spawn()
     }
 
     /// Releases everything. All is tried; the first error is told.
@@ -91,6 +106,7 @@ pub(super) enum Reads<'a> {
     Prepared(Vec<Reader>),
     /// Of values that are younger than that.
     Snapshot(Vec<Snapshot>, Duration),
+    Bulk(Vec<PoolReader>),
 }
 
 impl Reads<'_> {
@@ -113,6 +129,12 @@ impl Reads<'_> {
             Self::Prepared(readers) => measure(clock, plan, watched, || {
                 for reader in &mut *readers {
                     black_box(reader.read()?);
+                }
+                Ok(None)
+            }),
+            Self::Bulk(readers) => measure(clock, plan, watched, || {
+                for reader in &mut *readers {
+                    black_box(reader.read()?.raw());
                 }
                 Ok(None)
             }),
