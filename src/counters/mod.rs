@@ -10,6 +10,7 @@
 //! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
 //! keeps none: the last unbind waits for its read of the device to end, and ends it.
 
+mod cached;
 mod latch;
 mod rates;
 mod reader;
@@ -24,10 +25,11 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
+pub use self::cached::{Cached, Seen, Stamp};
 pub use self::rates::Rates;
 pub use self::reader::Reader;
 pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
-pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
+pub use self::snapshot::Snapshot;
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
