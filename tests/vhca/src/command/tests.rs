@@ -266,7 +266,7 @@ fn a_user_context_has_what_was_made_in_it_and_nothing_of_another() {
     let first = answer.num(alloc_flow_counter_out::flow_counter_id);
     driver.device.counters.count(first, 60);
 
-    let mut query = |driver: &mut Driver, uid, count: u32| {
+    let query = |driver: &mut Driver, uid, count: u32| {
         let mut query = by(uid, 0x93b, 32);
         query.set(query_flow_counter_in::flow_counter_id, first);
         query.set(query_flow_counter_in::num_of_counters, count);
