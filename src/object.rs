@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Ah,
     Flow,
     Counters,
+    #[cfg(feature = "comp-cntr-uapi")]
+    CompletionCounter,
 }
 
 /// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
@@ -57,6 +59,11 @@ impl Kind {
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
+            #[cfg(feature = "comp-cntr-uapi")]
+            Self::CompletionCounter => {
+                use ids::comp_cntr;
+                ("completion_counter.destroy", comp_cntr::OBJECT, comp_cntr::method::DESTROY, 0)
+            }
         };
         Destroy { op, object, method, response }
     }

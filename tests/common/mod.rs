@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
+pub mod counted;
+pub mod counting;
 mod differences;
 mod footprint;
 mod packet;
