@@ -270,6 +270,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             cqs: cqs.into(),
             _srq: srq,
             _table: None,
+            #[cfg(feature = "comp-cntr-uapi")]
+            attached: crate::completion_counter::Attached::default(),
             pd: self.pd.clone(),
         };
         Ok(Made { sends, receives, capacity, shared })

@@ -5,6 +5,8 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
 mod bulk;
+pub mod counted;
+pub mod counting;
 mod differences;
 mod footprint;
 mod packet;
