@@ -138,7 +138,9 @@ fn unsafe_code_is_where_the_safety_page_says() {
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();
-    for directories in [&["src", "uverbs-abi/src"][..], &["uverbs-c"], &["tests", "uverbs-abi/tests", "benches"]] {
+    for directories in
+        [&["src", "uverbs-abi/src"][..], &["uverbs-c"], &["tests", "uverbs-abi/tests", "benches"]]
+    {
         let mut lengths = Vec::new();
         for (name, text) in sources(directories) {
             let (length, limit) = (text.lines().count(), limit(&name));
