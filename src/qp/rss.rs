@@ -201,6 +201,11 @@ impl RssQueuePair {
         &self.0
     }
 
+    #[cfg(feature = "raw")]
+    pub(super) fn into_shared(self) -> Arc<Shared> {
+        self.0
+    }
+
     /// Destroys the queue pair and says how that went.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use crate::context::{Context, set_blocking};
 use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::srq::Srq;
+use crate::wq::Wq;
 
 /// How many events of an object the program has acknowledged.
 #[derive(Default)]
@@ -121,6 +122,7 @@ pub(crate) extern "C" fn ack_async_event(event: Option<&AsyncEvent>) {
         QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | COMM_EST | SQ_DRAINED | PATH_MIG | PATH_MIG_ERR
         | QP_LAST_WQE_REACHED => object.get::<Qp>().map(|qp| &qp.events),
         SRQ_ERR | SRQ_LIMIT_REACHED => object.get::<Srq>().map(|srq| &srq.events),
+        WQ_FATAL => object.get::<Wq>().map(|wq| &wq.events),
         _ => None,
     };
     if let Some(account) = account {
