@@ -28,7 +28,7 @@ use crate::work::{Kept, ReceiveQueue};
 use crate::wq;
 
 /// What the queues of a queue pair can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct Capacity {
     /// Send requests in flight.

@@ -88,7 +88,7 @@ impl ProtectionDomain {
 /// A queue pair on a table of work queues has no queues of its own.
 impl From<RssQueuePair> for QueuePair {
     fn from(qp: RssQueuePair) -> Self {
-        let capacity = Capacity { sends: 0, receives: 0, send_segments: 0, receive_segments: 0, inline: 0 };
+        let capacity = Capacity::default();
         Self { shared: qp.into_shared(), capacity }
     }
 }
