@@ -57,6 +57,8 @@ measure_times() {
 }
 
 measure_counts() {
+    # Longer than it takes the guest to find that there is nothing else to do.
+    ask 'delay 200us QUERY_FLOW_COUNTER'
     for _ in 1 2 3 4 5; do
         "$UVERBS_PATH" first $device
         "$UVERBS_PEER" first $device
