@@ -22,18 +22,20 @@ ask() { # ask REQUEST: of the virtual device; `ok` is the last line of its answe
 ours() { # ours WHAT MODES [OPTION...]
     what=$1 modes=$2
     shift 2
-    "$UVERBS_BIN" bench read --device $device --mode "$modes" --json "$@" | sed "s/^/$where ours $what /"
+    "$UVERBS_BIN" bench read --device $device --mode "$modes" --json "$@" >/tmp/figures
+    sed "s/^/$where ours $what /" /tmp/figures
 }
 
 theirs() { # theirs WHAT MODE COUNTERS SAMPLES BATCH
     what=$1
     shift
-    "$UVERBS_PEER" bench $device "$@" | sed "s/^/$where theirs $what /"
+    "$UVERBS_PEER" bench $device "$@" >/tmp/figures
+    sed "s/^/$where theirs $what /" /tmp/figures
 }
 
 # The figures of one round: single reads, cached reads, and many counters.
 our_reads() { ours one volatile,prepared,driver-cached --samples "$samples"; }
-their_reads() { theirs one volatile 1 "$samples" 1 && theirs one driver-cached 1 "$samples" 1; }
+their_reads() { theirs one volatile 1 "$samples" 1; theirs one driver-cached 1 "$samples" 1; }
 our_cached() { ours cached snapshot --max-age 1s --batch 1000 --samples 200; }
 our_many() { ours many prepared,bulk --counters 1000 --samples 10 --warmup 1; }
 their_many() { theirs many volatile 1000 10 1; }
@@ -46,15 +48,17 @@ measure_times() {
         for round in $(seq "$rounds"); do
             where="$delay $round"
             if [ $((round % 2)) -eq 1 ]; then
-                our_reads && their_reads && our_cached && our_many && their_many
+                our_reads; their_reads; our_cached; our_many; their_many
             else
-                their_reads && our_reads && their_many && our_many && our_cached
+                their_reads; our_reads; their_many; our_many; our_cached
             fi
         done
     done
 }
 
 measure_counts() {
+    # Longer than it takes the guest to find that there is nothing else to do.
+    ask 'delay 200us QUERY_FLOW_COUNTER'
     for _ in 1 2 3 4 5; do
         "$UVERBS_PATH" first $device
         "$UVERBS_PEER" first $device

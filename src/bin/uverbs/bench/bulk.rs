@@ -8,6 +8,9 @@ use crate::Outcome;
 use crate::job::told;
 use crate::target::Target;
 
+/// Addresses of these rules.
+const ROW: u8 = 0xfd;
+
 /// As many counters as are wanted and no more, on an open device of their own, in the order that they are released in.
 #[derive(Debug)]
 pub(super) struct Bulk {
@@ -29,7 +32,7 @@ impl Bulk {
             let capacity = (count - first).min(CounterPool::MAX as u32);
             let pool = CounterPool::new(&context, capacity as usize)?;
             for number in first..first + capacity {
-                let rule = FlowRule::normal(port).eth(nobody(number));
+                let rule = FlowRule::normal(port).eth(nobody(ROW, number));
                 bulk.flows.push(pool.take()?.create_flow(&bulk.qp, &rule)?);
             }
             bulk.pools.push(pool);

@@ -16,13 +16,16 @@ use crate::Outcome;
 use crate::job::told;
 use crate::target::Target;
 
+/// Addresses of this rig's rules.
+const ROW: u8 = 0xfe;
 /// Points of each counters object.
 const POINTS: usize = 2;
 
-/// Packets for an address that nobody has: a rule for them takes nothing away from anybody.
-pub(super) fn nobody(number: u32) -> Eth {
+/// Packets for an address that nobody has: a rule for them takes nothing away from anybody. The device refuses two rules for
+/// the same packets that count into different counters, so each has a row of its own.
+pub(super) fn nobody(row: u8, number: u32) -> Eth {
     let [a, b, c, d] = number.to_be_bytes();
-    Eth::any().dst([0x02, 0xfe, a, b, c, d])
+    Eth::any().dst([0x02, row, a, b, c, d])
 }
 
 /// Counters and their flows, in the order that they are released in.
@@ -55,7 +58,7 @@ impl Rig {
             let counters = self.context.create_counters()?;
             counters.attach(Point::Packets, 0)?;
             counters.attach(Point::Bytes, 1)?;
-            let rule = FlowRule::normal(port).eth(nobody(number));
+            let rule = FlowRule::normal(port).eth(nobody(ROW, number));
             self.flows.push(self.qp.create_flow(&rule.count(&counters))?);
             self.counters.push(counters);
         }

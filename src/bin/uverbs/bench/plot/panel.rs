@@ -9,6 +9,9 @@ const RIGHT: i32 = 80;
 const TOP: i32 = 70;
 const BOTTOM: i32 = 115;
 
+/// Width of a digit of a label, at most.
+const DIGIT: i32 = 19;
+
 const LABEL: Type = Type { size: 30, bold: false, colour: INK };
 const TITLE: Type = Type { size: 34, bold: true, colour: INK };
 const SMALL: Type = Type { size: 26, bold: false, colour: GREY };
@@ -102,7 +105,13 @@ impl Panel {
             let at = (frame.from.0 - 16, frame.y(power.into()));
             canvas.text(&self.y.0.label(power), at, Anchor::Right, LABEL)?;
         }
-        for power in frame.x.0 as i32..=frame.x.1 as i32 {
+        let powers = frame.x.0 as i32..=frame.x.1 as i32;
+        let widest =
+            powers.clone().map(|power| self.x.0.label(power).len() as i32 * DIGIT).max().unwrap_or(0);
+        let apart = (frame.to.0 - frame.from.0) / (frame.x.1 - frame.x.0).max(1.0) as i32;
+        // As many as stand beside each other.
+        let step = 1 + (widest + DIGIT) / apart.max(1);
+        for power in powers.step_by(step.unsigned_abs() as usize) {
             let at = (frame.x(power.into()), frame.to.1 + 30);
             canvas.text(&self.x.0.label(power), at, Anchor::Middle, LABEL)?;
         }
