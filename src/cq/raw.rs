@@ -6,7 +6,7 @@ use uverbs_abi::write::{DestroyCqResp, Wc};
 use zerocopy::FromBytes;
 
 use super::CompletionQueue;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 
 impl CompletionQueue {
@@ -42,7 +42,7 @@ impl CompletionQueue {
         match shared.object.release_reporting() {
             Ok(bytes) => Ok(DestroyCqResp::read_from_bytes(&bytes).unwrap_or_default()),
             // A device that has gone has taken the queue along.
-            Err(error) if error.kind() == crate::ErrorKind::Disassociated => Ok(DestroyCqResp::default()),
+            Err(error) if error.kind() == ErrorKind::Disassociated => Ok(DestroyCqResp::default()),
             Err(error) => Err((Self { ring, shared: Arc::new(shared) }, error)),
         }
     }
