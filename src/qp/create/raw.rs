@@ -230,6 +230,12 @@ impl SendQueue {
         self.sends.inline_header()
     }
 
+    /// Most pieces of memory of a request.
+    #[inline]
+    pub fn max_pieces(&self) -> u32 {
+        self.segments
+    }
+
     /// Most bytes of a request that is posted inline.
     #[inline]
     pub fn max_inline(&self) -> u32 {
