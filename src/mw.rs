@@ -237,7 +237,6 @@ impl MemoryWindow {
     /// # Kernel
     /// `UVERBS_METHOD_MW_DESTROY` (uverbs_std_types.c, Linux 6.1).
     #[doc(alias = "ibv_dealloc_mw")]
-    #[expect(clippy::result_large_err, reason = "the error gives the window back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.object.release().map_err(|error| (self, error))
     }

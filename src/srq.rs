@@ -273,7 +273,6 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still receives from it.
     #[doc(alias = "ibv_destroy_srq")]
-    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             let hint = "a queue pair still receives from the shared receive queue";

@@ -102,7 +102,6 @@ impl<T: QpType> QueuePair<T> {
     /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group still steers packets to it,
     /// or a memory window of type 2 that it bound exists.
     #[doc(alias = "ibv_destroy_qp")]
-    #[expect(clippy::result_large_err, reason = "the error gives the queue pair back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             let hint = "a flow, a multicast group or a memory window still uses the queue pair";

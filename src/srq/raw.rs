@@ -41,7 +41,6 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     /// As [`SharedReceiveQueue::destroy`].
-    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             let error =

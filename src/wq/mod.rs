@@ -262,7 +262,6 @@ impl WorkQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
-    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             let hint = "an indirection table still has the work queue";

@@ -35,7 +35,6 @@ impl WorkQueue {
     ///
     /// # Errors
     /// As [`WorkQueue::destroy`].
-    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             return Err((
