@@ -55,6 +55,13 @@ impl Source for Bulk {
     }
 }
 
+impl Drop for Bulk {
+    /// Nobody reads the row any more: the device or the pool has gone.
+    fn drop(&mut self) {
+        lock(&self.feeds).clear();
+    }
+}
+
 impl Snapshots {
     pub(super) fn new(row: &Arc<Row>) -> Self {
         let feeds = Arc::<Feeds>::default();
