@@ -287,6 +287,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
     #[doc(alias = "ibv_destroy_cq")]
+    #[expect(clippy::result_large_err, reason = "the error gives the queue back")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
             let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");

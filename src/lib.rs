@@ -50,6 +50,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/completion-counters.md")]
+struct CompletionCountersPage;
+
 mod ah;
 #[cfg(feature = "tokio")]
 mod asynchronous;
@@ -89,6 +93,8 @@ pub use self::ah::{AddressHandle, Route};
 #[cfg(feature = "tokio")]
 pub use self::asynchronous::Events;
 pub use self::completion::{Completion, Status};
+#[cfg(feature = "comp-cntr-uapi")]
+pub use self::completion_counter::CompletionCounterCaps;
 pub use self::completion_counter::{
     CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, Wait, WaitHandle, WaitObject,
     WaitSet,

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     FlowMatcher,
     /// Of mlx5: what a command to the firmware has made.
     Devx,
+    #[cfg(feature = "comp-cntr-uapi")]
+    CompletionCounter,
 }
 
 /// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
@@ -70,6 +72,11 @@ impl Kind {
                 ("flow_matcher.destroy", mlx5::flow_matcher::OBJECT, mlx5::flow_matcher::method::DESTROY, 0)
             }
             Self::Devx => ("devx.destroy", mlx5::devx_obj::OBJECT, mlx5::devx_obj::method::DESTROY, 0),
+            #[cfg(feature = "comp-cntr-uapi")]
+            Self::CompletionCounter => {
+                use ids::comp_cntr;
+                ("completion_counter.destroy", comp_cntr::OBJECT, comp_cntr::method::DESTROY, 0)
+            }
         };
         Destroy { op, object, method, response }
     }

@@ -50,7 +50,7 @@ impl CompletionQueue {
     /// object of the counter does not matter.
     ///
     /// # Errors
-    /// Those of [`CompletionCounter::wait`]; those of [`notify`](Self::notify) and
+    /// Those of [`CompletionCounter::wait`]; [`Unsupported`](crate::ErrorKind::Unsupported) for a counter of the device's; those of [`notify`](Self::notify) and
     /// [`CompletionChannel::next_event`].
     ///
     /// ```
@@ -75,6 +75,7 @@ impl CompletionQueue {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let op = "cq.progress_until";
+        counter.can_tell()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let channel = self.channel().cloned();
         let file = Arc::new(event_file(op)?);

@@ -5,10 +5,12 @@ mod common;
 use std::time::Duration;
 
 use common::*;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 use uverbs::{
-    AccessFlags, Attributes, Completion, EventKind, Events, FlowRule, QpState, ReceiveRequest, Sampler,
-    Status, Subject,
+    AccessFlags, Attributes, Completion, CompletionCounter, ErrorKind, EventKind, Events, FlowRule, QpState,
+    ReceiveRequest, Sampler, Status, Subject, WaitHandle, WaitObject,
 };
 
 /// The step on which receives can be posted.
@@ -96,5 +98,41 @@ fn a_task_samples_beside_others_until_it_is_dropped() {
                 assert!(sampler.report().rounds >= 5, "{:?}", sampler.report());
             }
         });
+    });
+}
+
+#[test]
+fn tasks_wait_for_a_counter() {
+    let counter = CompletionCounter::new(WaitObject::Unspecified).unwrap();
+    run(async {
+        assert!(timeout(Duration::from_millis(1), counter.wait_async(1)).await.is_err(), "nothing yet");
+        let (first, second, failed) = (counter.wait_async(1), counter.wait_async(2), counter.wait_async(3));
+        std::thread::scope(|scope| {
+            scope.spawn(|| counter.add(1).unwrap());
+            scope.spawn(|| counter.add(1).unwrap());
+        });
+        first.await.unwrap();
+        second.await.unwrap();
+        counter.add_err(1).unwrap();
+        assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::OperationFailed);
+    });
+}
+
+#[test]
+fn the_file_descriptor_of_a_counter_wakes_a_task() {
+    let counter = CompletionCounter::new(WaitObject::FileDescriptor).unwrap();
+    let WaitHandle::FileDescriptor(fd) = counter.wait_handle().unwrap() else { panic!("a file") };
+    run(async {
+        let file = fd.try_clone_to_owned().unwrap();
+        #[allow(deprecated, reason = "sound for what owns its descriptor, and older versions have it alone")]
+        let file = AsyncFd::with_interest(file, Interest::READABLE).unwrap();
+        for round in 1..=3 {
+            assert!(!counter.arm(2 * round).unwrap());
+            counter.add(1).unwrap();
+            assert!(timeout(Duration::from_millis(1), file.readable()).await.is_err(), "below the threshold");
+            counter.add(1).unwrap();
+            // Until it is signalled again.
+            file.readable().await.unwrap().clear_ready();
+        }
     });
 }

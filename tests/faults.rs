@@ -106,7 +106,7 @@ impl Connected {
 
 #[test]
 fn a_device_that_is_taken_away_ends_everything_and_nothing_hangs() {
-    on_every_device(|target| {
+    on_every_connecting_device(|target| {
         let mut pair = Connected::new(target);
         let channel = pair.context.create_comp_channel().unwrap();
         let cq = pair.context.cq(4).channel(&channel).create().unwrap();
@@ -152,7 +152,7 @@ fn a_device_that_is_taken_away_ends_everything_and_nothing_hangs() {
 /// `disassociate_ucontext`, as rxe.
 #[test]
 fn a_driver_that_cannot_let_go_keeps_a_device_until_it_is_closed() {
-    on_every_device(|target| {
+    on_every_connecting_device(|target| {
         let mut pair = Connected::new(target);
         pair.receive(1);
         pair.send(2).unwrap();
@@ -180,7 +180,7 @@ fn a_driver_that_cannot_let_go_keeps_a_device_until_it_is_closed() {
 
 #[test]
 fn a_link_that_is_down_ends_traffic_and_one_that_is_up_again_carries_it() {
-    on_every_device(|target| {
+    on_every_connecting_device(|target| {
         if target.soft.is_some() {
             return skip(target, "its link is always up");
         }

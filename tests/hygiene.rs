@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mr", &["command", "error", "mapping", "object", "pd"]),
     ("ah", &["command", "context", "error", "object", "pd"]),
     ("completion", &[]),
-    ("completion_counter", &["completion", "error"]),
+    ("completion_counter", &["command", "completion", "context", "error", "object"]),
     ("progress", &["completion", "completion_counter", "cq", "error", "event"]),
     (
         "cq",

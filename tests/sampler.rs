@@ -32,15 +32,6 @@ fn seconds() -> f64 {
     std::env::var("UVERBS_TEST_SECONDS").map_or(1.0, |seconds| seconds.parse().expect("a number"))
 }
 
-/// Ends the other threads, also when something fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn each_interval_has_one_round_and_lateness_is_told() {
     on_every_counting_device(|target| {

@@ -70,15 +70,6 @@ impl Transport for Witness {
     }
 }
 
-/// Ends the readers, also when something else fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last() {
     let rounds = if cfg!(miri) { 5 } else { 300 };

@@ -31,6 +31,7 @@ impl Future for Wait<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.state.allow_waiting()?;
+        self.state.allow_sleeping()?;
         let outcome = match &self.waiter {
             Some(waiter) => {
                 waiter.watch(context.waker());

@@ -1,6 +1,8 @@
 //! Completion counters: how many operations have completed, and waiting for so many.
 
 mod future;
+#[cfg(feature = "comp-cntr-uapi")]
+mod hardware;
 mod ledger;
 mod log;
 mod registry;
@@ -19,6 +21,10 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
 pub use self::future::Wait;
+#[cfg(feature = "comp-cntr-uapi")]
+pub(crate) use self::hardware::Attached;
+#[cfg(feature = "comp-cntr-uapi")]
+pub use self::hardware::CompletionCounterCaps;
 pub use self::ledger::Counted;
 pub(crate) use self::log::{Kind, Posted};
 pub(crate) use self::registry::{Bound, Registry, Tally};
@@ -114,11 +120,16 @@ impl CompletionCounterBuilder {
     /// [`WaitObject::FileDescriptor`].
     pub fn create(self) -> Result<CompletionCounter> {
         let op = "completion_counter.create";
-        if self.flags != 0 {
-            return Err(Error::refused(op, Errno::EINVAL, "flags are reserved and must be 0"));
-        }
+        self.check_flags(op)?;
         let signal = Signal::new(op, self.wait_object)?;
         Ok(CompletionCounter { state: Arc::new(State::new(signal, self.events == CounterEvents::Bytes)) })
+    }
+
+    fn check_flags(&self, op: &'static str) -> Result<()> {
+        if self.flags == 0 {
+            return Ok(());
+        }
+        Err(Error::refused(op, Errno::EINVAL, "flags are reserved and must be 0"))
     }
 }
 
@@ -160,10 +171,14 @@ impl CompletionCounter {
     /// Adds to the value, and wakes whoever waits for no more than what it becomes.
     ///
     /// # Errors
-    /// None for a counter in the process's own memory.
+    /// None for a counter in the process's own memory; those of the kernel for one of the device's.
     #[inline]
     #[doc(alias = "fi_cntr_add")]
     pub fn add(&self, value: u64) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(hardware) = self.state.hardware() {
+            return hardware.add(value);
+        }
         self.state.add(value);
         Ok(())
     }
@@ -174,6 +189,10 @@ impl CompletionCounter {
     /// As [`add`](Self::add).
     #[doc(alias = "fi_cntr_adderr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(hardware) = self.state.hardware() {
+            return hardware.add_err(value);
+        }
         self.state.add_err(value);
         Ok(())
     }
@@ -185,6 +204,10 @@ impl CompletionCounter {
     #[inline]
     #[doc(alias = "fi_cntr_set")]
     pub fn set(&self, value: u64) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(hardware) = self.state.hardware() {
+            return hardware.set(value);
+        }
         self.state.set(value);
         Ok(())
     }
@@ -195,6 +218,10 @@ impl CompletionCounter {
     /// As [`add`](Self::add).
     #[doc(alias = "fi_cntr_seterr")]
     pub fn set_err(&self, value: u64) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(hardware) = self.state.hardware() {
+            return hardware.set_err(value);
+        }
         self.state.set_err(value);
         Ok(())
     }
@@ -298,16 +325,27 @@ impl CompletionCounter {
     /// [`Busy`](crate::ErrorKind::Busy) while a queue pair that it is bound to exists; the counter comes back.
     #[doc(alias = "fi_close")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
-        if self.state.bound.load(Ordering::Acquire) > 0 {
+        #[cfg_attr(not(feature = "comp-cntr-uapi"), expect(unused_mut))]
+        let mut this = self;
+        if this.state.bound.load(Ordering::Acquire) > 0 {
             let hint = "a queue pair that the counter is bound to still exists";
             let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
-            return Err((self, error));
+            return Err((this, error));
+        }
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(Err(error)) = Arc::get_mut(&mut this.state).and_then(State::release) {
+            return Err((this, error));
         }
         Ok(())
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
+    }
+
+    /// Refuses a counter that wakes nobody.
+    pub(crate) fn can_tell(&self) -> Result<()> {
+        self.state.allow_sleeping()
     }
 
     /// Makes `file` readable when a wait for the threshold has ended, unless it has already.

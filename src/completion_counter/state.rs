@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+#[cfg(feature = "comp-cntr-uapi")]
+use super::hardware::Hardware;
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use super::wait_object::Signal;
 use super::waiter::{Outcome, Waiter};
@@ -41,6 +43,9 @@ pub(crate) struct State {
     pub(super) flags: AtomicU64,
     waiting: Mutex<Waiting>,
     pub(super) signal: Signal,
+    /// The device's counter, in place of the values here: these are what it told last.
+    #[cfg(feature = "comp-cntr-uapi")]
+    hardware: Option<Hardware>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +84,45 @@ impl State {
             flags: AtomicU64::new(0),
             waiting: Mutex::new(waiting),
             signal,
+            #[cfg(feature = "comp-cntr-uapi")]
+            hardware: None,
         }
+    }
+
+    #[cfg(feature = "comp-cntr-uapi")]
+    pub(super) fn on(self, hardware: Hardware) -> Self {
+        Self { hardware: Some(hardware), ..self }
+    }
+
+    #[cfg(feature = "comp-cntr-uapi")]
+    pub(super) fn hardware(&self) -> Option<&Hardware> {
+        self.hardware.as_ref()
+    }
+
+    /// Destroys the device's counter, if it is one.
+    #[cfg(feature = "comp-cntr-uapi")]
+    pub(super) fn release(&mut self) -> Option<Result<()>> {
+        self.hardware.as_mut().map(Hardware::release)
+    }
+
+    /// Asks the device, if the counter is the device's.
+    #[cfg(feature = "comp-cntr-uapi")]
+    #[inline(never)]
+    fn ask(&self, hardware: &Hardware) -> Result<()> {
+        use uverbs_abi::types::comp_cntr_entry::{COMP, ERR};
+        self.successes.store(hardware.read(COMP)?, Ordering::Release);
+        self.errors.store(hardware.read(ERR)?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the values here those of the device.
+    #[inline]
+    fn refresh(&self) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(hardware) = &self.hardware {
+            return self.ask(hardware);
+        }
+        Ok(())
     }
 
     #[cfg(all(test, not(uverbs_loom)))]
@@ -94,11 +137,14 @@ impl State {
 
     #[inline]
     pub(super) fn read(&self) -> u64 {
+        // Without an answer, what was told last.
+        let _ = self.refresh();
         self.successes.load(Ordering::Acquire)
     }
 
     #[inline]
     pub(super) fn read_err(&self) -> u64 {
+        let _ = self.refresh();
         self.errors.load(Ordering::Acquire)
     }
 
@@ -231,7 +277,7 @@ impl State {
         self.allow_waiting()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let outcome = if matches!(self.signal, Signal::Yield) {
-            self.spin(threshold, errors, deadline)
+            self.spin(threshold, errors, deadline)?
         } else {
             self.sleep(threshold, errors, deadline)
         };
@@ -250,21 +296,32 @@ impl State {
         Err(Error::refused(OP_WAIT, Errno::EINVAL, hint))
     }
 
+    /// Whether somebody wakes who sleeps.
+    pub(super) fn allow_sleeping(&self) -> Result<()> {
+        #[cfg(feature = "comp-cntr-uapi")]
+        if self.hardware.is_some() {
+            let hint = "a counter of the device's wakes nobody: call `wait`, which asks again and again";
+            return Err(Error::refused(OP_WAIT, Errno::EOPNOTSUPP, hint));
+        }
+        Ok(())
+    }
+
     fn sleep(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Option<Outcome> {
         let waiter = Waiter::thread(threshold);
         self.register(&waiter, errors).or_else(|| waiter.sleep(deadline)).or_else(|| self.withdraw(&waiter))
     }
 
-    fn spin(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Option<Outcome> {
+    fn spin(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Result<Option<Outcome>> {
         loop {
-            if self.read() >= threshold {
-                return Some(Outcome::Reached);
+            self.refresh()?;
+            if self.successes.load(Ordering::Acquire) >= threshold {
+                return Ok(Some(Outcome::Reached));
             }
-            if self.read_err() != errors {
-                return Some(Outcome::Failed);
+            if self.errors.load(Ordering::Acquire) != errors {
+                return Ok(Some(Outcome::Failed));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
+                return Ok(None);
             }
             std::thread::yield_now();
         }

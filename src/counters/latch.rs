@@ -2,8 +2,8 @@
 //!
 //! The number of the newest publication, its epoch, says which of the two places holds it; the writer fills the other
 //! one and then raises the number. So a reader never waits, not even for a writer that was put to sleep in the middle
-//! of its work, and a writer never waits for readers. A reader that was overtaken by two publications may have met the
-//! second in its place: it sees that the number is another, and reads again. The kernel knows this as `seqcount_latch`.
+//! of its work, and a writer never waits for readers. A reader that finds another number when it is done may have met
+//! what was published later in its place, and reads again. The kernel knows this as `seqcount_latch`.
 //!
 //! There is no data race: all words are atomic. The order (after Boehm, "Can seqlocks get along with programming language
 //! memory models?", 2012):

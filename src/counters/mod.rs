@@ -15,6 +15,7 @@
 //! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2). So the kernel's object is left alone after a first bind
 //! that may have failed so, and the next one gets a new object: the points are kept here, and nothing else was in it.
 
+mod cached;
 mod latch;
 mod rates;
 mod reader;
@@ -29,11 +30,12 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
+pub use self::cached::{Cached, Seen, Stamp};
 pub use self::rates::Rates;
 pub use self::reader::Reader;
 pub(crate) use self::refresh::{Publisher, Refresher, Source};
 pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
-pub use self::snapshot::{Cached, Seen, Snapshot, Stamp};
+pub use self::snapshot::Snapshot;
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};

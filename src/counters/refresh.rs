@@ -167,9 +167,9 @@ impl Refresher {
         self.failure().filter(|error| error.kind() == ErrorKind::Disassociated).unwrap_or_else(ended)
     }
 
-    /// Whether there is nothing to read any more.
-    pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.source).is_none()
+    /// Whether there is nothing to read any more, or not for this process.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.origin.is_here() || lock(&self.source).is_none()
     }
 }
 

@@ -5,8 +5,14 @@ use uverbs_abi::rxe::SendWr;
 use uverbs_abi::types::{SendFlags, qp_type, wr_opcode};
 
 use super::{QpState, QpType, QueuePair};
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::command::Command;
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::object::Object;
 
 /// Names binding in errors.
 const OP: &str = "qp.bind_counter";
@@ -72,13 +78,18 @@ impl<T: QpType> QueuePair<T> {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for what software cannot see: remote reads of this side's
     /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
-    /// already, and for a queue pair beyond [`QpState::Init`]: bind first, then connect.
+    /// already, and for a queue pair beyond [`QpState::Init`]: bind first, then connect. Of a counter of the device's
+    /// (feature `comp-cntr-uapi`) those of the kernel.
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
         let refused = |hint| Err(Error::refused(OP, Errno::EINVAL, hint));
         if counted.is_empty() {
             return refused("no operation is named");
+        }
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(object) = counter.object() {
+            return self.attach_counter(counter, object, counted);
         }
         self.is_visible(counted)?;
         if self.bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
@@ -97,6 +108,31 @@ impl<T: QpType> QueuePair<T> {
         let bound =
             self.bound.get_or_insert_with(|| Box::new(Bound::new(number, sends, [send_cq, receive_cq])));
         bound.bind(counter, counted);
+        Ok(())
+    }
+
+    /// Has a counter of the device's count. The numbers of the mask are the same.
+    #[cfg(feature = "comp-cntr-uapi")]
+    fn attach_counter(&self, counter: &CompletionCounter, object: &Object, counted: Counted) -> Result<()> {
+        use uverbs_abi::ids::qp::{self, attach_comp_cntr};
+        use uverbs_abi::types::CompCntrOps;
+        if !CompCntrOps::all().contains(CompCntrOps::from_bits_retain(counted.bits())) {
+            let hint = "a counter of the device's counts no such operations";
+            return Err(Error::refused(OP, Errno::EOPNOTSUPP, hint));
+        }
+        let own = self.shared.object();
+        if !object.context().is_same(own.context()) {
+            return Err(Error::refused(OP, Errno::EINVAL, "the counter belongs to another open device"));
+        }
+        let mut command = Command::new(OP, qp::OBJECT, qp::method::ATTACH_COMP_CNTR);
+        command
+            .handle(attach_comp_cntr::HANDLE, own.id())
+            .handle(attach_comp_cntr::CNTR_HANDLE, object.id())
+            .flags(attach_comp_cntr::OP_MASK, counted.bits());
+        own.context().invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::Busy, "the queue pair has a counter for some of these operations")
+        })?;
+        self.shared.attached.add(counter);
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use crate::work::{Kept, ReceiveQueue};
 use crate::wq;
 
 /// What the queues of a queue pair can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct Capacity {
     /// Send requests in flight.
@@ -270,6 +270,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             cqs: cqs.into(),
             _srq: srq,
             _table: None,
+            #[cfg(feature = "comp-cntr-uapi")]
+            attached: crate::completion_counter::Attached::default(),
             pd: self.pd.clone(),
         };
         Ok(Made { sends, receives, capacity, shared })
@@ -285,8 +287,8 @@ impl QueuePairBuilder<'_, RawPacket> {
         self
     }
 
-    /// Room for large sends with headers of up to `header` bytes; see [`SendRequest::large_send`](super::SendRequest::large_send).
-    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
+    /// Room for large sends with headers of up to `header` bytes; see
+    /// [`SendRequest::large_send`](super::SendRequest::large_send). [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
     ///
     /// ```
     /// # use uverbs::ErrorKind;

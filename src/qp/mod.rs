@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     cqs: Vec<Arc<cq::Shared>>,
     _srq: Option<Arc<srq::Shared>>,
     _table: Option<Arc<wq::SharedTable>>,
+    #[cfg(feature = "comp-cntr-uapi")]
+    attached: crate::completion_counter::Attached,
     pd: ProtectionDomain,
 }
 

@@ -188,6 +188,8 @@ impl RssBuilder<'_> {
             cqs: Vec::new(),
             _srq: None,
             _table: Some(table.clone()),
+            #[cfg(feature = "comp-cntr-uapi")]
+            attached: crate::completion_counter::Attached::default(),
             pd: self.pd.clone(),
         };
         Ok(RssQueuePair(Arc::new(shared)))
@@ -197,6 +199,11 @@ impl RssBuilder<'_> {
 impl RssQueuePair {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
+    }
+
+    #[cfg(feature = "raw")]
+    pub(super) fn into_shared(self) -> Arc<Shared> {
+        self.0
     }
 
     /// Destroys the queue pair and says how that went.

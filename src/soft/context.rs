@@ -77,6 +77,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         ids::mr::OBJECT => Some(Kind::Mr),
         ids::flow::OBJECT if profile.flows => Some(Kind::Flow),
         ids::counters::OBJECT if profile.counters => Some(Kind::Counters),
+        ids::comp_cntr::OBJECT if profile.completion_counters > 0 => Some(Kind::CompletionCounter),
         ids::comp_channel::OBJECT | ids::async_event::OBJECT => None,
         u16::MAX => return Err(Errno::ENOMSG),
         _ => return Err(Errno::ENOENT),

@@ -10,6 +10,7 @@ use uverbs_abi::types::{event_type, qp_state, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::completion_counters;
 use super::pieces;
 use super::queue_pairs::Qp;
 use super::queues::Armed;
@@ -108,6 +109,8 @@ impl State {
             qp.sends.advance();
             qp.sends.release();
             self.flushed(number, cq, wqe.wr.wr_id, wc_opcode::SEND);
+            let operation = completion_counters::operation(wqe.wr.opcode);
+            self.count_operation(number, operation, wc_status::WR_FLUSH_ERR);
         }
         self.flush_receives(number);
     }
@@ -115,6 +118,9 @@ impl State {
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32) {
         let wc = Wc { wr_id, status: wc_status::WR_FLUSH_ERR, opcode, qp_num: number, ..Wc::new_zeroed() };
         self.complete(cq, &wc, true);
+        if opcode == wc_opcode::RECV {
+            self.count_receive(&wc);
+        }
     }
 
     /// Flushes what was posted to a broken queue pair since: receives have no doorbell, so the device looks

@@ -18,6 +18,7 @@
 mod addresses;
 mod attributes;
 mod call;
+mod completion_counters;
 mod context;
 mod copy;
 mod counters;

@@ -20,6 +20,9 @@ pub struct Profile {
     /// Most hardware counters. One is taken when a counters object is first used by a flow, not when it is
     /// made; running out of them is `ENOMEM`, as the firmware's "limits exceeded" is.
     pub max_bound_counters: u32,
+    /// Most completion counters; one more is `ENOMEM`. With none, as by default and on every released kernel, the object
+    /// does not exist.
+    pub completion_counters: u32,
     /// Most flows; one more is `ENOSPC`.
     pub max_flows: u32,
     /// Most queue pairs; one more is `ENOMEM`.
@@ -55,6 +58,7 @@ impl Default for Profile {
             counters: true,
             flows: true,
             max_bound_counters: 4096,
+            completion_counters: 0,
             max_flows: 65_536,
             max_qp: 1024,
             max_cq: 1024,
@@ -78,6 +82,7 @@ impl Profile {
     pub(super) fn bounded(self) -> Self {
         const OBJECTS: u32 = 0xff_0000;
         Self {
+            completion_counters: self.completion_counters.min(OBJECTS),
             max_flows: self.max_flows.min(OBJECTS),
             max_qp: self.max_qp.min(OBJECTS),
             max_cq: self.max_cq.min(OBJECTS),
@@ -111,6 +116,7 @@ with! {
     with_counters counters: bool;
     with_flows flows: bool;
     with_max_bound_counters max_bound_counters: u32;
+    with_completion_counters completion_counters: u32;
     with_max_flows max_flows: u32;
     with_max_qp max_qp: u32;
     with_max_cq max_cq: u32;

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use uverbs_abi::ids::qp;
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::rxe::{CreateQpResp, Mminfo, RecvWqe, SendWqe, Sge};
-use uverbs_abi::types::{QpCreateFlags, mtu, qp_state, qp_type};
+use uverbs_abi::types::{CompCntrOps, QpCreateFlags, mtu, qp_state, qp_type};
 use uverbs_abi::write::{DestroyQpResp, ModifyQp, QpCap};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -48,6 +48,8 @@ pub(super) struct Qp {
     /// None if receives come from a shared queue.
     pub(super) receives: Option<Consumer>,
     pub(super) offsets: Vec<u64>,
+    /// Completion counters that are attached, and what each counts.
+    pub(super) counters: Vec<(u32, CompCntrOps)>,
     /// Flows that deliver to it.
     pub(super) uses: u32,
 }
@@ -177,6 +179,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         port: 0,
         attrs: ModifyQp { path_mtu: mtu::MTU_256, ..ModifyQp::new_zeroed() },
         groups: Vec::new(),
+        counters: Vec::new(),
         draining: false,
         cap,
         signal_all: flags.contains(QpCreateFlags::SQ_SIG_ALL),

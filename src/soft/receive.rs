@@ -52,6 +52,7 @@ impl State {
             ..wc
         };
         self.complete(cq, &found, solicited);
+        self.count_receive(&found);
         if status != wc_status::SUCCESS {
             self.break_qp(number);
         }

@@ -25,6 +25,8 @@ pub struct Resources {
     pub flows: usize,
     /// Counters objects.
     pub counters: usize,
+    /// Completion counters of the hardware.
+    pub completion_counters: usize,
     /// Hardware counters: those of counters objects that a flow has used.
     pub hardware_counters: usize,
     /// Completion channels.

@@ -7,7 +7,7 @@
 //! event, which rxe has not.
 
 use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWqe, Sge};
-use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, event_type, wc_opcode, wc_status};
+use uverbs_abi::types::{AccessFlags, CompCntrOps, SendFlags, WcFlags, event_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromBytes, FromZeros};
 
@@ -37,6 +37,8 @@ pub(super) struct Effect {
     receive: Option<Wc>,
     /// The key that it loses.
     invalidate: Option<u32>,
+    /// What was done to its memory, as completion counters have it.
+    touched: CompCntrOps,
     solicited: bool,
     broken: bool,
     event: Option<u32>,
@@ -127,6 +129,11 @@ impl State {
                 let completion = receive.map(|receive| received(number, qp, message, &receive));
                 let invalidates = message.operation.invalidates.then_some(message.wqe.wr.ex);
                 let mut effect = Effect { next_psn, receive: completion, ..Effect::default() };
+                effect.touched = match message.operation.action {
+                    Action::Send => CompCntrOps::empty(),
+                    Action::Write => CompCntrOps::REMOTE_RDMA_WRITE,
+                    Action::Read | Action::CompareSwap | Action::FetchAdd => CompCntrOps::REMOTE_RDMA_READ,
+                };
                 effect.solicited =
                     SendFlags::from_bits_retain(message.wqe.wr.send_flags).contains(SendFlags::SOLICITED);
                 effect.invalidate = invalidates.filter(|key| self.can_invalidate(number, *key));
@@ -160,7 +167,9 @@ impl State {
         if let Some(wc) = effect.receive {
             self.take_receive(number);
             self.complete(cq, &wc, effect.solicited);
+            self.count_receive(&wc);
         }
+        self.count_operation(number, effect.touched, wc_status::SUCCESS);
         if let Some(event) = effect.event {
             self.announce(number, event);
         }

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{
-    ah, async_event, counters as counters_ids, cq, device, flow as flow_ids, mr, mw, pd, qp, srq,
+    ah, async_event, comp_cntr, counters as counters_ids, cq, device, flow as flow_ids, mr, mw, pd, qp, srq,
 };
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
@@ -13,7 +13,9 @@ use super::call::Call;
 use super::events::Events;
 use super::profile::Profile;
 use super::table::Kind;
-use super::{context, counters, memory_regions, queue_pairs, queues, shared_receives, write};
+use super::{
+    completion_counters, context, counters, memory_regions, queue_pairs, queues, shared_receives, write,
+};
 
 /// What an attribute must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub(super) struct Spec {
 pub(super) enum Needs {
     Nothing,
     Counters,
+    CompletionCounters,
     Flows,
 }
 
@@ -66,6 +69,7 @@ impl Needs {
         match self {
             Self::Nothing => true,
             Self::Counters => profile.counters,
+            Self::CompletionCounters => profile.completion_counters > 0,
             Self::Flows => profile.flows,
         }
     }
@@ -290,6 +294,33 @@ methods! {
         must(using(counters_ids::read::HANDLE, Kind::Counters)),
         must(open_output(counters_ids::read::BUFF, 0)),
         flags(counters_ids::read::FLAGS),
+    }
+    device::OBJECT, device::method::QUERY_COMP_CNTR_CAPS, CompletionCounters => completion_counters::caps {
+        output(device::query_comp_cntr_caps::MAX_COUNTERS, 4),
+        output(device::query_comp_cntr_caps::MAX_VALUE, 8),
+        output(device::query_comp_cntr_caps::SUPPORTED_QP_ATTACH_OPS, 4),
+    }
+    qp::OBJECT, qp::method::ATTACH_COMP_CNTR, CompletionCounters => completion_counters::attach {
+        must(using(qp::attach_comp_cntr::HANDLE, Kind::Qp)),
+        must(using(qp::attach_comp_cntr::CNTR_HANDLE, Kind::CompletionCounter)),
+        must(flags(qp::attach_comp_cntr::OP_MASK)),
+    }
+    comp_cntr::OBJECT, comp_cntr::method::CREATE, CompletionCounters => completion_counters::create {
+        make(comp_cntr::create::HANDLE, Kind::CompletionCounter),
+    }
+    comp_cntr::OBJECT, comp_cntr::method::DESTROY, CompletionCounters => done {
+        destroy(comp_cntr::destroy::HANDLE, Kind::CompletionCounter),
+    }
+    comp_cntr::OBJECT, comp_cntr::method::MODIFY, CompletionCounters => completion_counters::modify {
+        must(using(comp_cntr::modify::HANDLE, Kind::CompletionCounter)),
+        constant(comp_cntr::modify::ENTRY),
+        constant(comp_cntr::modify::OP),
+        must(input(comp_cntr::modify::VALUE, 8)),
+    }
+    comp_cntr::OBJECT, comp_cntr::method::READ, CompletionCounters => completion_counters::read {
+        must(using(comp_cntr::read::HANDLE, Kind::CompletionCounter)),
+        constant(comp_cntr::read::ENTRY),
+        must(output(comp_cntr::read::RESP_VALUE, 8)),
     }
     async_event::OBJECT, async_event::method::ALLOC, Nothing => context::alloc_async_event {
         must(spec(async_event::alloc::FD_HANDLE, Want::NewFd(Events::Asynchronous))),

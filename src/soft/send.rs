@@ -11,6 +11,7 @@ use uverbs_abi::write::{PostSend, PostSendResp, SendWr, Wc};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::call::Call;
+use super::completion_counters;
 use super::engine::MAX_FRAME;
 use super::pieces;
 use super::queue_pairs::Qp;
@@ -183,6 +184,7 @@ impl State {
             }
             self.complete(cq, &wc, false);
         }
+        self.count_operation(number, completion_counters::operation(wqe.wr.opcode), status);
         if failed {
             self.break_qp(number);
         }

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::event_type;
 
 use super::addresses::AddressHandle;
+use super::completion_counters::CompletionCounter;
 use super::counters::Counters;
 use super::events::{EventFile, Events};
 use super::flows::Flow;
@@ -60,6 +61,7 @@ pub(super) struct State {
     pub(super) ahs: BTreeMap<u32, AddressHandle>,
     pub(super) flows: BTreeMap<u32, Flow>,
     pub(super) counters: BTreeMap<u32, Counters>,
+    pub(super) completion_counters: BTreeMap<u32, CompletionCounter>,
     pub(super) steering: steering::Table,
     pub(super) rules: Rules,
     /// Queue pairs whose oldest request waits for the receiver.
@@ -90,6 +92,7 @@ impl State {
             waiting: BTreeSet::new(),
             flows: BTreeMap::new(),
             counters: BTreeMap::new(),
+            completion_counters: BTreeMap::new(),
             steering: steering::Table::new(rules),
             rules,
             bound: 0,
@@ -180,6 +183,7 @@ impl State {
             Kind::Qp => {
                 busy(self.qps.get(&id).map_or(0, |qp| qp.uses + u32::from(!qp.groups.is_empty())))?;
                 if let Some(qp) = self.qps.remove(&id) {
+                    self.detach(&qp.counters);
                     self.unbind_all(id);
                     self.forget(qp.file, &qp.offsets);
                     self.release(qp.pd);
@@ -224,6 +228,10 @@ impl State {
                 if self.counters.remove(&id).is_some_and(|counters| counters.is_bound()) {
                     self.bound = self.bound.saturating_sub(1);
                 }
+            }
+            Kind::CompletionCounter => {
+                busy(self.completion_counters.get(&id).map_or(0, |counter| counter.uses))?;
+                self.completion_counters.remove(&id);
             }
         }
         Ok(())
@@ -296,6 +304,7 @@ impl State {
             shared_receive_queues: self.srqs.len(),
             flows: self.flows.len(),
             counters: self.counters.len(),
+            completion_counters: self.completion_counters.len(),
             hardware_counters: self.bound as usize,
             completion_channels: events(Events::Completion),
             async_files: events(Events::Asynchronous),

@@ -20,6 +20,7 @@ pub(super) enum Kind {
     Ah,
     Flow,
     Counters,
+    CompletionCounter,
 }
 
 /// What a handle refers to.

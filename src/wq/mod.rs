@@ -1,5 +1,7 @@
 //! Receive work queues, and tables of them.
 
+#[cfg(feature = "raw")]
+mod raw;
 mod table;
 
 use std::sync::Arc;

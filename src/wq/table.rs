@@ -29,6 +29,9 @@ pub struct IndirectionTable(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     object: Object,
+    /// The device's.
+    #[cfg(feature = "raw")]
+    pub(super) number: u32,
     queues: Vec<Arc<super::Shared>>,
 }
 
@@ -88,7 +91,13 @@ impl Context {
         })?;
         let object = Object::new(self, Kind::IndirectionTable, response.ind_tbl_handle);
         let queues = queues.iter().map(|queue| queue.shared().clone()).collect();
-        Ok(IndirectionTable(Arc::new(Shared { object, queues })))
+        let shared = Shared {
+            object,
+            #[cfg(feature = "raw")]
+            number: response.ind_tbl_num,
+            queues,
+        };
+        Ok(IndirectionTable(Arc::new(shared)))
     }
 }
 

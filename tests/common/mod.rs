@@ -5,6 +5,8 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
 mod bulk;
+pub mod counted;
+pub mod counting;
 mod differences;
 mod footprint;
 mod packet;
@@ -14,6 +16,7 @@ mod switch;
 mod wire;
 
 use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use uverbs::abi::types::port_state;
@@ -176,6 +179,15 @@ impl Raw {
         let mut batch = Completion::batch::<64>();
         let count = self.cq.poll(&mut batch);
         batch[..count].to_vec()
+    }
+}
+
+/// Tells other threads to end, also when something fails.
+pub struct End<'a>(pub &'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

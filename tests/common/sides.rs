@@ -17,17 +17,18 @@ pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
 
 /// Runs a behaviour on every device that has connected queue pairs; says which have not.
 pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
-    on_every_device(|target| {
+    let probe = |target: &Target| {
         let context = target.open();
         let cq = context.create_cq(4).unwrap();
-        match context.alloc_pd().unwrap().rc(&cq).create() {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                skip(target, "it has no connected queue pairs");
-            }
-            other => {
-                drop(other.unwrap());
-                behaviour(target);
-            }
+        context.alloc_pd().unwrap().rc(&cq).create().map(drop)
+    };
+    on_every_device(|target| match probe(target) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            skip(target, "it has no connected queue pairs");
+        }
+        other => {
+            other.unwrap();
+            behaviour(target);
         }
     });
 }

@@ -39,7 +39,7 @@ impl Switch {
         self.0.reads.load(Ordering::SeqCst)
     }
 
-    /// Reads fail with this errno from now on; zero for not.
+    /// Reads fail with this errno from now on; zero for not. With EIO all commands do, as when the device has gone.
     pub fn fail(&self, errno: i32) {
         self.0.errno.store(errno, Ordering::SeqCst);
     }
@@ -59,6 +59,9 @@ struct Switched {
 impl Transport for Switched {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         self.switch.0.commands.fetch_add(1, Ordering::SeqCst);
+        if self.switch.0.errno.load(Ordering::SeqCst) == Errno::EIO as i32 {
+            return Err(Errno::EIO);
+        }
         self.inner.invoke(command)
     }
 

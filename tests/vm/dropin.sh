@@ -14,8 +14,11 @@ here=$(dirname "$0")
 
 address=192.0.2.1
 
-listening() { # listening PORT
-    ss -Hltn "sport = :$1" | grep -q .
+listening() { # listening PORT, or listening manager: a server waits on TCP, or for librdmacm
+    case $1 in
+    manager) rdma resource show cm_id | grep -q 'state LISTEN' ;;
+    *) ss -Hltn "sport = :$1" | grep -q . ;;
+    esac
 }
 
 # A program with a server and a client, each being ours or theirs.
@@ -52,7 +55,7 @@ perftest() { # perftest PROGRAM ARGUMENTS...
 }
 
 perftest_by_manager() { # with connections made by librdmacm, Debian's own
-    pair ours ours 18515 ib_send_lat -d "$device" -x 1 -n 50 -F -R
+    pair ours ours manager ib_send_lat -d "$device" -x 1 -n 50 -F -R
 }
 
 suite() { # suite ours|theirs: the tests of pyverbs, a line for each

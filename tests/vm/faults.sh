@@ -3,7 +3,7 @@
 #
 # Each survives if nothing hangs, nothing is left behind, and a new run works. Those that one process can test are in
 # tests/faults.rs, which finds the commands for it here.
-# shellcheck disable=SC2154,SC3045  # the variables are rxe.sh's and guest.sh's; dash and bash have `ulimit -l`
+# shellcheck disable=SC2154  # the variables are rxe.sh's and guest.sh's
 
 # How the tests take the device and its link away and bring them back.
 export UVERBS_TEST_REMOVE="rdma link del $device"
@@ -53,13 +53,4 @@ kill_both() { # kill_both TRANSPORT
     kill -KILL "$loop"
     wait "$loop"
     resources_are_as_before && ping_pair "$1" ours ours
-}
-
-without_privilege() { # without_privilege BINARY: the limit of locked memory, which root is exempt from
-    (ulimit -l 256 && UVERBS_TEST_DEVICE=$device setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all \
-        "$1" --show-output memory_beyond_the_limit_is_exhausted) || return
-    if grep -q "^skipped on $device" "$OUT/$name.out"; then
-        echo "the test did not run" >&2
-        return 1
-    fi
 }

@@ -416,6 +416,55 @@ static void sends(struct queue *a, struct queue *b)
 	printf("pass sends\n");
 }
 
+/* A large send is cut by the device; libmlx5 lays the request out. */
+static void large_sends(struct queue *b)
+{
+	enum { HEADER = 54, MSS = 40, PAYLOAD = 100 };
+	struct ibv_device_attr_ex caps;
+	CHECK(!ibv_query_device_ex(context, NULL, &caps));
+	if (!caps.tso_caps.max_tso) {
+		printf("skip large sends: this card does not cut them\n");
+		return;
+	}
+	struct queue a = { .cq = ibv_create_cq(context, 8, NULL, NULL, 0) };
+	CHECK(a.cq);
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_RAW_PACKET, .pd = pd, .max_tso_header = HEADER,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
+	};
+	CHECK(a.qp = ibv_create_qp_ex(context, &init));
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE));
+
+	struct packet p = packet(MACS IP4("06") "1388 1389 00000001 00000000 5010 ffff 0000 0000");
+	struct ibv_mr *mr = ibv_reg_mr(pd, p.bytes, sizeof(p.bytes), 0);
+	struct ibv_counters *counters = make_counters();
+	struct rule r = rule(0);
+	add_mac(&r), add_count(&r, counters);
+	struct ibv_flow *flow = ibv_create_flow(b->qp, &r.attr);
+	CHECK(mr && flow);
+	ask("loop %s", "on", 0);
+	struct ibv_sge sge = { (uintptr_t)p.bytes + HEADER, PAYLOAD, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_TSO,
+				  .send_flags = IBV_SEND_SIGNALED, .tso = { p.bytes, HEADER, MSS } }, *bad;
+	struct ibv_wc wc;
+	int polled = 0;
+	CHECK(!ibv_post_send(a.qp, &wr, &bad));
+	for (time_t end = time(NULL) + 20; !polled && time(NULL) < end;)
+		polled = ibv_poll_cq(a.cq, 1, &wc);
+	CHECK(polled == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.opcode == IBV_WC_TSO);
+	expect_count(counters, 3, 3 * HEADER + PAYLOAD);
+	ask("loop %s", "off", 0);
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters) && !ibv_dereg_mr(mr));
+	CHECK(!ibv_destroy_qp(a.qp) && !ibv_destroy_cq(a.cq));
+	printf("pass large sends\n");
+}
+
 /* Completion events come, armed before and after the packet. */
 static void events(void)
 {
@@ -645,6 +694,8 @@ int main(int argc, char **argv)
 	too_long();
 	delays(&a);
 	sends(&a, &b);
+	/* The last one: what it sends stays in the queue. */
+	large_sends(&b);
 	destroy_queue(&a);
 	destroy_queue(&b);
 	CHECK(!ibv_dealloc_pd(pd));

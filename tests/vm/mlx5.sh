@@ -45,6 +45,10 @@ other_card() { # other_card STRUCTURE.FIELD=VALUE...
     exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
 }
 
+memory_limit() { # memory_limit BINARY: the control line is root's
+    (unset UVERBS_TEST_CONTROL && without_privilege "$1")
+}
+
 kernel_goes_on() { # it may have warned of what it cannot destroy when a device file is closed, and of nothing else
     dmesg >"$OUT/dmesg-last.log" || return
     if grep -E '\<(BUG|Oops|general protection fault)\>|WARNING: ' "$OUT/dmesg-last.log" |
@@ -78,12 +82,15 @@ resources >"$OUT/resources.before"
 step peer-again peer MLX5_CQE_SIZE=128
 for binary in $MLX5_TEST_BINS; do
     case $binary in */card_faults-* | */exhaustion-*) ;; *) run_tests "$binary" ;; esac
+    case $binary in */faults-*) step memory-limit memory_limit "$binary" ;; esac
 done
 step resources resources_are_as_before
 
 # Headers must stand in the request, and large sends are cut.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
+step peer-other-card peer
+record_skips peer-other-card
 for binary in $MLX5_TEST_BINS; do
     case $binary in */packets-* | */offloads-*) run_tests "$binary" -other-card ;; esac
 done

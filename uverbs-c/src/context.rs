@@ -11,7 +11,7 @@ use crate::abi::{self, Function};
 use crate::answer::{Answer, EINVAL, minus_one, or_null};
 use crate::boundary::{Counted, Pointer, give_part, take_part};
 use crate::device::Device;
-use crate::{channel, counters, cq, cq_ex, flow, mw, post, qp, query, srq};
+use crate::{channel, counters, cq, cq_ex, flow, mw, post, qp, query, srq, wq};
 
 /// An open device, as C knows it: [`Whole`] without its first part.
 #[repr(C)]
@@ -44,6 +44,11 @@ fn front() -> [Function; FRONT] {
     set(80, counters::attach_counters_point_flow as Function);
     set(88, counters::create_counters as Function);
     set(96, counters::destroy_counters as Function);
+    set(200, wq::destroy_rwq_ind_table as Function);
+    set(208, wq::create_rwq_ind_table as Function);
+    set(216, wq::destroy_wq as Function);
+    set(224, wq::modify_wq as Function);
+    set(232, wq::create_wq as Function);
     set(248, cq_ex::create_cq_ex as Function);
     set(264, query::query_device_ex as Function);
     set(272, flow::destroy_flow as Function);

@@ -62,7 +62,7 @@ pub(crate) extern "C" fn copy_qp_attr_from_kern(to: Option<&mut QpAttr>, from: O
 
 macro_rules! path_records {
     ($from:ident as $to:ident: $($field:ident)*) => {
-        $to { $($field: $from.$field as _,)* ..$to::new_zeroed() }
+        $to { $($field: $from.$field as _,)* }
     };
     ($from:ident as $to:ident) => {
         path_records!($from as $to: dgid sgid dlid slid raw_traffic flow_label hop_limit traffic_class

@@ -36,3 +36,4 @@ mod query;
 mod srq;
 mod sysfs;
 mod words;
+mod wq;

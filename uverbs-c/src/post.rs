@@ -195,6 +195,11 @@ impl Sending {
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
     let put = |sending: &mut &mut Sending, wr: &SendWr| {
+        // Before any of them is looked at.
+        let most = sending.queue.get()?.max_pieces();
+        if u32::try_from(wr.num_sge).is_ok_and(|count| count > most) {
+            return Err(EINVAL);
+        }
         let pieces = pieces(wr.sg_list, wr.num_sge)?;
         let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
         let (to, iova) = translated(qp, wr, length)?;

@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use uverbs::Capacity;
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
+use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
@@ -22,6 +22,7 @@ use crate::pd::Pd;
 use crate::post::Sending;
 use crate::qp_ex::{self, Batch};
 use crate::srq::Srq;
+use crate::wq::Table;
 
 #[repr(C)]
 pub(crate) struct Qp {
@@ -41,11 +42,56 @@ pub(crate) struct Qp {
 /// `enum ibv_qp_init_attr_mask`.
 const HAS_PD: u32 = 1 << 0;
 const HAS_CREATE_FLAGS: u32 = 1 << 2;
+const HAS_TABLE: u32 = 1 << 4;
+const HAS_HASH: u32 = 1 << 5;
 const HAS_SEND_OPS: u32 = 1 << 6;
+
+/// `IBV_RX_HASH_FUNC_TOEPLITZ`.
+const TOEPLITZ: u8 = 1;
+
+/// A queue pair on a table of work queues.
+fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
+    let hash = &init.rx_hash_conf;
+    let raw_packet = u32::from(uverbs::abi::types::qp_type::RAW_PACKET);
+    if init.comp_mask != HAS_PD | HAS_TABLE | HAS_HASH
+        || init.qp_type != raw_packet
+        || hash.rx_hash_function != TOEPLITZ
+    {
+        return Err(EOPNOTSUPP);
+    }
+    let pd = init.pd.get::<Pd>().ok_or(EINVAL)?;
+    let table = init.rwq_ind_tbl.get::<Table>().ok_or(EINVAL)?;
+    let fields = HashFields::from_bits(hash.rx_hash_fields_mask).ok_or(EOPNOTSUPP)?;
+    let key = hash.rx_hash_key.items::<u8>(hash.rx_hash_key_len.into());
+    let key = <[u8; 40]>::try_from(key).map_err(|_| EINVAL)?;
+    let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
+    let mut qp = empty(pd, init);
+    (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
+    qp.qp = Owned::new(made);
+    Ok(qp)
+}
+
+/// A queue pair that is not made yet.
+fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
+    Box::new(Qp {
+        c: qp_ex::part(pd, init),
+        qp: Owned::default(),
+        sends: Mutex::default(),
+        receives: Mutex::default(),
+        signal_all: init.sq_sig_all != 0,
+        is_extended: init.comp_mask & HAS_SEND_OPS != 0,
+        batch: Mutex::default(),
+        posting: AtomicBool::new(false),
+        events: Acknowledged::default(),
+    })
+}
 
 fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     let known = HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS;
     let has = |bit: u32| init.comp_mask & bit != 0;
+    if has(HAS_TABLE) {
+        return make_rss(init);
+    }
     let is_extended = has(HAS_SEND_OPS);
     let wanted_flags = if has(HAS_CREATE_FLAGS) { init.create_flags } else { 0 };
     if init.comp_mask & !known != 0
@@ -57,17 +103,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     let pd = init.pd.get::<Pd>().ok_or(EINVAL)?;
     let (send, recv) = (init.send_cq.get::<Cq>().ok_or(EINVAL)?, init.recv_cq.get::<Cq>().ok_or(EINVAL)?);
     let srq = init.srq.get::<Srq>();
-    let mut qp = Box::new(Qp {
-        c: qp_ex::part(pd, init),
-        qp: Owned::default(),
-        sends: Mutex::default(),
-        receives: Mutex::default(),
-        signal_all: init.sq_sig_all != 0,
-        is_extended,
-        batch: Mutex::default(),
-        posting: AtomicBool::new(false),
-        events: Acknowledged::default(),
-    });
+    let mut qp = empty(pd, init);
     let flags = QpCreateFlags::from_bits(wanted_flags).ok_or(EOPNOTSUPP)?;
     let all = if init.sq_sig_all != 0 { QpCreateFlags::SQ_SIG_ALL } else { QpCreateFlags::empty() };
     let cap = &init.cap;
@@ -211,7 +247,9 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     };
     let mut sends = lock(&qp.sends);
     let mut receives = lock(&qp.receives);
-    qp.qp.get()?.modify(&request, sends.queue.get_mut()?, receives.as_mut())?;
+    // A queue pair on a table has no states.
+    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    qp.qp.get()?.modify(&request, queue, receives.as_mut())?;
     if mask & QpAttrMask::STATE.bits() != 0 {
         qp.c.qp_base.state.set(attr.qp_state);
     }

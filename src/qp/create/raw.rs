@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
 use crate::provider::queues::{Data, Head, Sends};
-use crate::qp::{RawPacket, Shared, post};
+use crate::qp::{RawPacket, RssQueuePair, Shared, post};
 use crate::srq::SharedReceiveQueue;
 use crate::work::{self, full, oversized};
 
@@ -82,6 +82,14 @@ impl ProtectionDomain {
             SendQueue { sends, segments: capacity.send_segments, inline: capacity.inline, first: None };
         let qp = QueuePair { shared: Arc::new(shared), capacity };
         Ok((qp, sends, receives.map(ReceiveQueue)))
+    }
+}
+
+/// A queue pair on a table of work queues has no queues of its own.
+impl From<RssQueuePair> for QueuePair {
+    fn from(qp: RssQueuePair) -> Self {
+        let capacity = Capacity::default();
+        Self { shared: qp.into_shared(), capacity }
     }
 }
 
@@ -220,6 +228,12 @@ impl SendQueue {
     #[inline]
     pub fn inline_header(&self) -> usize {
         self.sends.inline_header()
+    }
+
+    /// Most pieces of memory of a request.
+    #[inline]
+    pub fn max_pieces(&self) -> u32 {
+        self.segments
     }
 
     /// Most bytes of a request that is posted inline.

@@ -168,7 +168,7 @@ c_structs! {
         24 cq: Pointer;
         32 wq_num: u32;
         36 handle: u32;
-        40 state: u32;
+        40 state: Cell<u32>;
         44 wq_type: u32;
         48 post_recv: Function;
         56 mutex: Mutex;

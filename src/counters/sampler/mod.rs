@@ -1,17 +1,16 @@
 //! Keeping snapshots fresh: by a thread, by the caller's own loop, or by tokio.
 
+mod thread;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::errno::Errno;
-
+pub use self::thread::SamplerThread;
 use super::Snapshot;
 use super::refresh::Refresher;
 use crate::clock::{self, Clock};
-use crate::error::{Error, Result};
 
 /// Reads many snapshots from the device at an interval, so that readers always find young values.
 ///
@@ -186,9 +185,13 @@ impl Sampler {
     }
 
     /// Commands of one round: snapshots, with those of one bulk source counted as one.
-    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.set.members().len()
+    }
+
+    /// Whether there is nothing to keep fresh.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// What was done so far, and how late.
@@ -259,92 +262,5 @@ impl Sampler {
         report.failed += tick.failed as u64;
         report.ended += tick.ended as u64;
         tick
-    }
-
-    /// Starts a thread that ticks until its handle is dropped.
-    ///
-    /// # Errors
-    /// That of `pthread_create`.
-    pub fn spawn(mut self) -> Result<SamplerThread> {
-        let (set, stop) = (self.set.clone(), Arc::new(Stop::default()));
-        let until = stop.clone();
-        let builder = std::thread::Builder::new().name("uverbs-sampler".into());
-        let work = move || {
-            let mut wait = Duration::ZERO;
-            while !until.after(wait) {
-                wait = self.step(Clock::Monotonic, 1).wait;
-            }
-        };
-        let thread = builder.spawn(work).map_err(|error| {
-            Error::kernel("sampler.spawn", error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw))
-        })?;
-        Ok(SamplerThread { set, stop, thread: Some(thread), process: std::process::id() })
-    }
-}
-
-/// Tells the thread to end.
-#[derive(Debug, Default)]
-struct Stop {
-    now: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    /// Whether to end: known when the time is up, or at once when it is said.
-    fn after(&self, wait: Duration) -> bool {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if wait.is_zero() {
-            return *now;
-        }
-        let (now, _) =
-            self.changed.wait_timeout_while(now, wait, |now| !*now).unwrap_or_else(PoisonError::into_inner);
-        *now
-    }
-
-    fn say(&self) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-}
-
-/// A thread that samples, until this is dropped: then it ends at once, or after the one command that it has sent.
-///
-/// Snapshots can be read, added and taken out meanwhile.
-#[derive(Debug)]
-pub struct SamplerThread {
-    set: Arc<Set>,
-    stop: Arc<Stop>,
-    thread: Option<JoinHandle<()>>,
-    /// A child of `fork` has this handle, but not the thread.
-    process: u32,
-}
-
-impl SamplerThread {
-    /// As [`Sampler::add`]; it is refreshed from the next round on.
-    pub fn add(&self, snapshot: &Snapshot) {
-        self.set.add(snapshot);
-    }
-
-    /// As [`Sampler::remove`].
-    pub fn remove(&self, snapshot: &Snapshot) -> bool {
-        self.set.remove(snapshot)
-    }
-
-    /// As [`Sampler::report`].
-    pub fn report(&self) -> SamplerReport {
-        *self.set.report()
-    }
-}
-
-impl Drop for SamplerThread {
-    fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        if self.process == std::process::id() {
-            self.stop.say();
-            // It does not panic; and if it did, it has ended.
-            let _ = thread.join();
-        } else {
-            std::mem::forget(thread);
-        }
     }
 }

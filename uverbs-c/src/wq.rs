@@ -1,0 +1,174 @@
+//! Receive work queues, and tables of them.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use uverbs::{IndirectionTable, WorkQueue, WorkQueueState};
+
+use crate::abi::{self, Function, RecvWr, RwqIndTableInitAttr, WqAttr, WqInitAttr};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
+use crate::boundary::Pointer;
+use crate::channel::Acknowledged;
+use crate::context::Context;
+use crate::cq::{CONDITION, Cq, MUTEX};
+use crate::owned::{Owned, end, lock};
+use crate::pd::Pd;
+use crate::post::{pieces, post_list};
+
+#[repr(C)]
+pub(crate) struct Wq {
+    c: abi::Wq,
+    queue: Mutex<Owned<WorkQueue>>,
+    pub(crate) events: Acknowledged,
+}
+
+/// `IBV_WQT_RQ`, `IBV_WQ_INIT_ATTR_FLAGS` and `IBV_WQ_FLAGS_CVLAN_STRIPPING`.
+const RECEIVES: u32 = 0;
+const HAS_FLAGS: u32 = 1;
+const STRIPS_VLAN: u32 = 1;
+
+fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Box<Wq>> {
+    let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.create_flags } else { 0 };
+    if attr.comp_mask & !HAS_FLAGS != 0 || flags & !STRIPS_VLAN != 0 || attr.wq_type != RECEIVES {
+        return Err(EOPNOTSUPP);
+    }
+    let pd = attr.pd.get::<Pd>().ok_or(EINVAL)?;
+    let cq = attr.cq.get::<Cq>().ok_or(EINVAL)?;
+    let mut wq = Box::new(Wq {
+        c: abi::Wq {
+            context: Pointer::to(context),
+            wq_context: attr.wq_context,
+            pd: attr.pd,
+            cq: attr.cq,
+            wq_num: 0,
+            handle: 0,
+            state: Cell::new(0),
+            wq_type: attr.wq_type,
+            post_recv: post_wq_recv as Function,
+            mutex: MUTEX,
+            cond: CONDITION,
+            events_completed: 0,
+            comp_mask: 0,
+        },
+        queue: Mutex::default(),
+        events: Acknowledged::default(),
+    });
+    let cookie = Pointer::cookie(&*wq);
+    let queue = {
+        let cq = lock(&cq.queue);
+        let builder = pd.pd.get()?.work_queue(cq.get()?).depth(attr.max_wr).segments(attr.max_sge);
+        let builder = if flags & STRIPS_VLAN != 0 { builder.strip_vlan() } else { builder };
+        builder.cookie(cookie).create()?
+    };
+    (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
+    (wq.c.handle, wq.c.wq_num) = (queue.handle(), queue.number());
+    wq.queue = Mutex::new(Owned::new(queue));
+    Ok(wq)
+}
+
+pub(crate) extern "C" fn create_wq(
+    context: Option<&Context>,
+    attr: Option<&mut WqInitAttr>,
+) -> Option<Box<Wq>> {
+    or_null(create(context, attr))
+}
+
+/// `enum ibv_wq_attr_mask`: the state, and the state that it is assumed to have.
+const STATE: u32 = 1;
+const CURRENT: u32 = 2;
+
+pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_int {
+    let modify = || {
+        let (wq, attr) = (wq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+        if attr.attr_mask & !(STATE | CURRENT) != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if attr.attr_mask & CURRENT != 0 && attr.curr_wq_state != wq.c.state.get() {
+            return Err(EINVAL);
+        }
+        if attr.attr_mask & STATE != 0 {
+            let state = match attr.wq_state {
+                0 => WorkQueueState::Reset,
+                1 => WorkQueueState::Ready,
+                2 => WorkQueueState::Error,
+                _ => return Err(EINVAL),
+            };
+            lock(&wq.queue).get_mut()?.modify(state)?;
+            wq.c.state.set(attr.wq_state);
+        }
+        Ok(())
+    };
+    returned(modify())
+}
+
+pub(crate) extern "C" fn destroy_wq(wq: Option<Box<Wq>>) -> c_int {
+    let destroyed = end(wq, |wq| {
+        let queue = wq.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let read = queue.destroy(WorkQueue::destroy_reporting)?;
+        wq.events.wait_for(read);
+        Ok(())
+    });
+    returned(destroyed)
+}
+
+extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let post = || {
+        let mut queue = lock(&wq.queue);
+        let put = |queue: &mut &mut WorkQueue, wr: &RecvWr| {
+            Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
+        };
+        post_list(queue.get_mut()?, list, bad, put, |queue| {
+            queue.publish();
+            Ok(())
+        })
+    };
+    post().map_or_else(|code: Code| code.0, |()| 0)
+}
+
+#[repr(C)]
+pub(crate) struct Table {
+    c: abi::RwqIndTable,
+    pub(crate) table: Owned<IndirectionTable>,
+}
+
+fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -> Answer<Box<Table>> {
+    let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    if attr.comp_mask != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let count = 1_usize.checked_shl(attr.log_ind_tbl_size).filter(|_| attr.log_ind_tbl_size < 16);
+    let queues = (0..count.ok_or(EINVAL)?)
+        .map(|i| attr.ind_tbl.item::<Pointer>(i).and_then(|queue| queue.get::<Wq>()).ok_or(EINVAL))
+        .collect::<Answer<Vec<&Wq>>>()?;
+    let table = {
+        // A queue may stand in the table more than once, but is locked once; always in the same order.
+        let mut each = queues.clone();
+        each.sort_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
+        each.dedup_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
+        let locked: Vec<_> = each.iter().map(|queue| lock(&queue.queue)).collect();
+        let place = |queue: &Wq| each.iter().position(|one| std::ptr::eq(*one, queue));
+        let queues =
+            queues.iter().map(|queue| place(queue).and_then(|at| locked.get(at)).ok_or(EINVAL)?.get());
+        context.context.create_indirection_table(&queues.collect::<Answer<Vec<_>>>()?)?
+    };
+    let c = abi::RwqIndTable {
+        context: Pointer::to(context),
+        ind_tbl_handle: table.handle() as c_int,
+        ind_tbl_num: table.number() as c_int,
+        comp_mask: 0,
+    };
+    Ok(Box::new(Table { c, table: Owned::new(table) }))
+}
+
+pub(crate) extern "C" fn create_rwq_ind_table(
+    context: Option<&Context>,
+    attr: Option<&RwqIndTableInitAttr>,
+) -> Option<Box<Table>> {
+    or_null(create_table(context, attr))
+}
+
+pub(crate) extern "C" fn destroy_rwq_ind_table(table: Option<Box<Table>>) -> c_int {
+    returned(end(table, |table| table.table.destroy(IndirectionTable::destroy)))
+}
