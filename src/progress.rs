@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 
 use crate::completion::Completion;
-use crate::completion_counter::{CompletionCounter, told};
+use crate::completion_counter::{CompletionCounter, event_file, told};
 use crate::cq::{CompletionChannel, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::event;
@@ -114,11 +114,6 @@ impl CompletionQueue {
         }
         Ok(())
     }
-}
-
-fn event_file(op: &'static str) -> Result<EventFd> {
-    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    EventFd::from_flags(flags).map_err(|errno| Error::kernel(op, errno))
 }
 
 /// A thread that takes completions from a queue as they come, so that [`CompletionCounter`]s count them. Dropped, it

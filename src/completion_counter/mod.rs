@@ -31,6 +31,7 @@ pub(crate) use self::registry::{Bound, Registry, Tally};
 use self::state::State;
 pub(crate) use self::state::told;
 use self::wait_object::Signal;
+pub(crate) use self::wait_object::event_file;
 pub use self::wait_object::{WaitHandle, WaitObject, WaitSet};
 pub(crate) use self::waiter::{Outcome, Waiter};
 use crate::error::{Error, Result};

@@ -115,7 +115,7 @@ impl Signal {
 }
 
 /// A file that can be made readable.
-pub(super) fn event_file(op: &'static str) -> Result<EventFd> {
+pub(crate) fn event_file(op: &'static str) -> Result<EventFd> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
     EventFd::from_flags(flags).map_err(|errno| Error::kernel(op, errno))
 }
