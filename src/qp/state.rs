@@ -11,6 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Attributes, QpType, QueuePair};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
+use crate::object::Object;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +121,16 @@ fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<St
     (!words.is_empty()).then(|| format!("from {from:?} to {to:?}, {}", words.join("; ")))
 }
 
+/// Asks the kernel for the attributes of a queue pair.
+pub(super) fn query(object: &Object, mask: QpAttrMask) -> Result<QueryQpResp> {
+    let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
+    let mut response = QueryQpResp::new_zeroed();
+    let mut command = Command::write("qp.query", cmd::QUERY_QP);
+    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+    object.context().invoke(&mut command)?;
+    Ok(response)
+}
+
 impl<T: QpType> QueuePair<T> {
     /// The state that the kernel says the queue pair is in.
     ///
@@ -139,13 +150,7 @@ impl<T: QpType> QueuePair<T> {
     /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
-        let object = self.shared.object();
-        let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
-        let mut response = QueryQpResp::new_zeroed();
-        let mut command = Command::write("qp.query", cmd::QUERY_QP);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        object.context().invoke(&mut command)?;
-        Ok(response)
+        query(self.shared.object(), mask)
     }
 
     /// Changes the state and the attributes that go with it.

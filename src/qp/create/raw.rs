@@ -3,13 +3,11 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::{QpAttrMask, QpCreateFlags};
-use uverbs_abi::write::{
-    AttachMcast, DestroyQpResp, DetachMcast, ExModifyQp, ExModifyQpResp, ModifyQp, QueryQp, QueryQpResp, cmd,
-};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
+use zerocopy::FromBytes;
 
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
@@ -18,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
 use crate::provider::queues::{Data, Head, Sends};
-use crate::qp::{RawPacket, RssQueuePair, Shared, post};
+use crate::qp::{RawPacket, RssQueuePair, Shared, post, state};
 use crate::srq::SharedReceiveQueue;
 use crate::work::{self, full, oversized};
 
@@ -128,28 +126,13 @@ impl QueuePair {
         let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
         command.input(CORE_IN, &request);
         object.context().invoke(&mut command)?;
-        entered(&request, sends, receives);
-        Ok(())
-    }
-
-    /// The same with the attributes that only the extended command takes.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn modify_extended(
-        &self,
-        request: &ExModifyQp,
-        sends: &mut SendQueue,
-        receives: Option<&mut ReceiveQueue>,
-    ) -> Result<()> {
-        let object = self.shared.object();
-        let base = ModifyQp { qp_handle: object.id(), ..request.base };
-        let request = ExModifyQp { base, ..*request };
-        let mut response = ExModifyQpResp::new_zeroed();
-        let mut command = Command::write("qp.modify", cmd::EX_MODIFY_QP);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        object.context().invoke(&mut command)?;
-        entered(&base, sends, receives);
+        // The queues learn of the state that was asked for.
+        if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
+            sends.sends.enter(request.qp_state);
+            if let Some(ReceiveQueue(receives)) = receives {
+                receives.enter(request.qp_state);
+            }
+        }
         Ok(())
     }
 
@@ -158,13 +141,7 @@ impl QueuePair {
     /// # Errors
     /// Those of the kernel.
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
-        let object = self.shared.object();
-        let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
-        let mut response = QueryQpResp::new_zeroed();
-        let mut command = Command::write("qp.query", cmd::QUERY_QP);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        object.context().invoke(&mut command)?;
-        Ok(response)
+        state::query(self.shared.object(), mask)
     }
 
     /// Joins a multicast group.
@@ -206,16 +183,6 @@ impl QueuePair {
             }
             Err(error) if error.kind() == ErrorKind::Disassociated => Ok(0),
             Err(error) => Err((self, error)),
-        }
-    }
-}
-
-/// The queues learn of the state that was asked for.
-fn entered(request: &ModifyQp, sends: &mut SendQueue, receives: Option<&mut ReceiveQueue>) {
-    if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
-        sends.sends.enter(request.qp_state);
-        if let Some(ReceiveQueue(receives)) = receives {
-            receives.enter(request.qp_state);
         }
     }
 }
