@@ -75,10 +75,16 @@ fn main() -> Result<()> {
             match *mode {
                 "volatile" => marks(reads, || rig.counters.read(&mut values)),
                 "prepared" | "driver-cached" => marks(reads, || reader.read().map(|_| ())),
-                _ => Ok(eprintln!("no such mode: {mode}")),
+                _ => {
+                    eprintln!("no such mode: {mode}");
+                    Ok(())
+                }
             }
         }
         // `cargo bench` and `cargo test` start it too.
-        _ => Ok(println!("usage: path marks DEVICE MODE READS | path first DEVICE")),
+        _ => {
+            println!("usage: path marks DEVICE MODE READS | path first DEVICE");
+            Ok(())
+        }
     }
 }
