@@ -80,10 +80,20 @@ impl PoolQueries {
     /// Takes the next answer, and says its number.
     pub(super) fn take(&mut self) -> Result<Option<u64>> {
         self.pool.row.object.context().check_origin(OP)?;
-        let len = match nix::unistd::read(&self.answers, &mut self.answer) {
-            Ok(len) => len,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
-            Err(errno) => return Err(Error::kernel(OP, errno)),
+        let mut is_ready = false;
+        let len = loop {
+            match nix::unistd::read(&self.answers, &mut self.answer) {
+                Ok(len) => break len,
+                // Nothing to read where there is something: the device has gone (devx_async_cmd_event_read and
+                // devx_async_cmd_event_poll, devx.c, Linux 6.1).
+                Err(Errno::EAGAIN) if is_ready => return Err(Error::kernel(OP, Errno::EIO)),
+                Err(Errno::EAGAIN) => is_ready = self.wait(Some(Duration::ZERO))?,
+                Err(Errno::EINTR) => return Ok(None),
+                Err(errno) => return Err(Error::kernel(OP, errno)),
+            }
+            if !is_ready {
+                return Ok(None);
+            }
         };
         let head = DevxAsyncCmdHdr::read_from_prefix(&self.answer).map(|(head, _)| head);
         let head = head.ok().filter(|_| len == self.answer.len());
