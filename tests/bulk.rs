@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::*;
 use uverbs::mlx5::{CounterPool, PoolCounter, PoolFlow, Totals};
-use uverbs::{AccessFlags, Context, ErrorKind, FlowRule, FlowTag, Ipv4, OpenOptions, Udp};
+use uverbs::{AccessFlags, Context, ErrorKind, FlowRule, FlowTag, Ipv4, OpenOptions, Sampler, Snapshot, Udp};
 
 const ENOSPC: i32 = 28;
 
@@ -305,6 +305,35 @@ fn one_command_refreshes_the_snapshots_of_all_counters() {
         assert!(snapshot.has_ended(), "nobody has the counter");
         pool.destroy().unwrap();
         assert!(snapshot.refresh().is_err());
+    });
+}
+
+#[test]
+fn a_sampler_keeps_a_whole_pool_fresh_with_one_command_a_round() {
+    on_every_bulk_device(|target, wire, raw| {
+        let pool = CounterPool::new(&raw.context, 100).unwrap();
+        let counters: Vec<_> = (0..100).map(|_| pool.take().unwrap()).collect();
+        let flow = counters[7].create_flow(&raw.qp, &to(1)).unwrap();
+        let snapshots: Vec<_> = counters.iter().map(PoolCounter::snapshot).collect();
+        let mut sampler = Sampler::new(Duration::from_nanos(100));
+        snapshots.iter().for_each(|snapshot| sampler.add(snapshot));
+        for round in 1..=3 {
+            wire.inject(&frame(mac(1), 60));
+            let (count, tick) = commands(target, "QUERY_FLOW_COUNTER", || sampler.tick_at(1_000_000 * round));
+            assert_eq!(
+                (tick.refreshed, tick.failed, tick.ended),
+                (1, 0, 0),
+                "a pool is one thing to refresh"
+            );
+            assert!(count == 1 || target.control.is_none(), "{count} commands");
+            for (index, snapshot) in snapshots.iter().enumerate() {
+                let (values, stamp) = snapshot.latest::<2>().unwrap();
+                assert_eq!(values, if index == 7 { [round, 60 * round] } else { [0, 0] });
+                assert_eq!((stamp.epoch(), stamp.taken_ns()), (round, 1_000_000 * round));
+            }
+        }
+        drop((flow, counters));
+        assert!(snapshots.iter().all(Snapshot::has_ended));
     });
 }
 
