@@ -69,6 +69,7 @@ const ON_MLX5: &[Row] = &[
     ("paging on demand", (6, 12), NEVER, "EOPNOTSUPP"),
     // What it has and the soft device has not.
     ("work queues, which this device lacks", ALWAYS, NEVER, "EINVAL"),
+    ("a driver's object", ALWAYS, NEVER, "EINVAL"),
     ("a driver's method of DEVICE", ALWAYS, NEVER, "EINVAL"),
     ("QUERY_CONTEXT, which only mlx5 has", ALWAYS, NEVER, "EINVAL"),
     ("handles of an object that the device lacks", ALWAYS, NEVER, "success"),
