@@ -60,39 +60,39 @@ pub(super) fn name() -> String {
     }
 }
 
-/// What every sample contains, and what no read that asks the kernel can be below; medians, in ns, each measured as
-/// reads are: between two looks at the clock.
+/// What every sample contains, and what nothing that asks the kernel can be below; medians, in ns, each measured as
+/// samples are: between two looks at the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
     /// Nothing at all between the two looks.
     pub(super) clock: u64,
     /// A system call that does nothing: `getppid`.
     pub(super) system_call: u64,
-    /// A command that the kernel parses on the same device file and refuses before it asks the driver.
-    pub(super) refused: u64,
 }
 
 impl Floor {
-    pub(super) fn measure(context: &Context) -> Outcome<Self> {
-        let clock = Monotonic::new();
-        let median = |work: &dyn Fn()| -> Outcome<u64> {
-            let mut tally = Tally::new()?;
-            // The first half only makes it warm.
-            for i in 0..2 * SAMPLES {
-                let begun = clock.now();
-                work();
-                let spent = clock.now() - begun;
-                if i >= SAMPLES {
-                    tally.record(spent);
-                }
-            }
-            Ok(tally.quantile(0.5))
-        };
-        Ok(Self {
-            clock: median(&|| ())?,
-            system_call: median(&|| _ = black_box(getppid()))?,
-            // There is no port 0 (rdma_is_port_valid, before the driver: uverbs_std_types_device.c, Linux 6.1).
-            refused: median(&|| _ = black_box(context.gid(0, 0)))?,
-        })
+    pub(super) fn measure() -> Outcome<Self> {
+        Ok(Self { clock: median(|| ())?, system_call: median(|| _ = black_box(getppid()))? })
     }
+}
+
+/// The same of a command that the kernel parses on the device's file and refuses before it asks the driver.
+pub(super) fn refused(context: &Context) -> Outcome<u64> {
+    // There is no port 0 (rdma_is_port_valid, before the driver: uverbs_std_types_device.c, Linux 6.1).
+    median(|| _ = black_box(context.gid(0, 0)))
+}
+
+fn median(work: impl Fn()) -> Outcome<u64> {
+    let clock = Monotonic::new();
+    let mut tally = Tally::new()?;
+    // The first half only makes it warm.
+    for i in 0..2 * SAMPLES {
+        let begun = clock.now();
+        work();
+        let spent = clock.now() - begun;
+        if i >= SAMPLES {
+            tally.record(spent);
+        }
+    }
+    Ok(tally.quantile(0.5))
 }

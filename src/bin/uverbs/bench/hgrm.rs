@@ -3,16 +3,15 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::report::Row;
 use super::tally::Tally;
 
 /// Lines for each halving of what is left up to 100 %.
 const STEPS: u32 = 5;
 
-/// Where the distribution of one of several measurements goes: `f.hgrm` becomes `f-volatile-1.hgrm`.
-pub(super) fn path(path: &Path, row: &Row) -> PathBuf {
+/// Where the distribution of one of several measurements goes: of `volatile-1`, `f.hgrm` becomes `f-volatile-1.hgrm`.
+pub(super) fn path(path: &Path, measurement: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut name = format!("{stem}-{}-{}", row.mode.name(), row.counters);
+    let mut name = format!("{stem}-{measurement}");
     if let Some(extension) = path.extension() {
         name = format!("{name}.{}", extension.to_string_lossy());
     }

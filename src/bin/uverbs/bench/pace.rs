@@ -32,6 +32,14 @@ pub(super) enum Limit {
 }
 
 impl Limit {
+    /// The most samples, and the time when it is over, of what began at `begun`.
+    pub(super) fn bounds(self, begun: u64) -> (u64, u64) {
+        match self {
+            Self::Samples(samples) => (samples, u64::MAX),
+            Self::Time(time) => (u64::MAX, begun.saturating_add(time)),
+        }
+    }
+
     /// How long to warm up before it: a tenth, and no more than a thousand samples or a second.
     pub(super) fn warm_up(self) -> Self {
         match self {
@@ -107,10 +115,7 @@ pub(super) fn measure(
 ) -> Outcome<Measured> {
     let mut measured = Measured::new()?;
     let begun = clock.now();
-    let (most, end) = match plan.limit {
-        Limit::Samples(samples) => (samples, u64::MAX),
-        Limit::Time(time) => (u64::MAX, begun.saturating_add(time)),
-    };
+    let (most, end) = plan.limit.bounds(begun);
     let mut now = begun;
     let mut sent = 0;
     while sent < most && now < end && !watched.is_over() {

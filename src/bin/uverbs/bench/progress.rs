@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::pace::Limit;
+
 /// A bar on standard error while it is a terminal; nothing else.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -14,8 +16,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For so many samples, or so many settings of which each has its time.
-    pub(super) fn new(samples: Option<u64>, settings: u64) -> Self {
+    /// For so many settings, each with so many samples or so much time.
+    pub(super) fn new(limit: Limit, settings: u64) -> Self {
+        let samples = match limit {
+            Limit::Samples(samples) => Some(samples.saturating_mul(settings)),
+            Limit::Time(_) => None,
+        };
         let target = match io::stderr().is_terminal() {
             true => ProgressDrawTarget::stderr_with_hz(10),
             false => ProgressDrawTarget::hidden(),

@@ -1,15 +1,15 @@
-//! What was measured, for people and for programs. The figures are those of perftest's latency tests.
+//! What reads have cost, for people and for programs.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
 use super::clock::Floor;
+use super::figures::{self, Figures, WarmUp};
 use super::kind::Kind;
 use super::mode::Mode;
 use super::run::Result;
 use crate::Outcome;
-use crate::failure::Failure;
 
 /// What holds for all measurements of a run.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(super) struct About {
     pub(super) kernel: String,
     pub(super) clock: String,
     pub(super) floor: Floor,
+    /// Median of a command that is refused, in ns.
+    pub(super) refused: u64,
     pub(super) threads: u16,
     pub(super) rate: Option<u64>,
     pub(super) batch: u32,
@@ -55,15 +57,8 @@ struct Line<'a> {
     mode: Mode,
     counters: u32,
     threads: u16,
-    count: u64,
-    min_ns: u64,
-    typical_ns: u64,
-    mean_ns: f64,
-    stdev_ns: f64,
-    p99_ns: u64,
-    p999_ns: u64,
-    p9999_ns: u64,
-    max_ns: u64,
+    #[serde(flatten)]
+    figures: Figures,
     age_p50_ns: Option<u64>,
     age_max_ns: Option<u64>,
     floor_ns: u64,
@@ -86,13 +81,6 @@ struct Line<'a> {
     warmup: WarmUp,
 }
 
-#[derive(Debug, Serialize)]
-struct WarmUp {
-    count: u64,
-    typical_ns: u64,
-    max_ns: u64,
-}
-
 impl<'a> Line<'a> {
     fn new(about: &'a About, row: &Row) -> Self {
         let (measured, warm_up) = (&row.result.measured, &row.result.warm_up);
@@ -102,19 +90,11 @@ impl<'a> Line<'a> {
             mode: row.mode,
             counters: row.counters,
             threads: about.threads,
-            count: latency.count(),
-            min_ns: latency.min(),
-            typical_ns: latency.quantile(0.5),
-            mean_ns: latency.mean(),
-            stdev_ns: latency.stdev(),
-            p99_ns: latency.quantile(0.99),
-            p999_ns: latency.quantile(0.999),
-            p9999_ns: latency.quantile(0.9999),
-            max_ns: latency.max(),
+            figures: Figures::new(latency),
             age_p50_ns: aged.then(|| age.quantile(0.5)),
             age_max_ns: aged.then(|| age.max()),
             floor_ns: about.floor.system_call,
-            refused_ns: about.floor.refused,
+            refused_ns: about.refused,
             clock_ns: about.floor.clock,
             clock: &about.clock,
             device: &about.device,
@@ -129,39 +109,15 @@ impl<'a> Line<'a> {
             batch: about.batch,
             cpus: &about.cpus,
             elapsed_ns: measured.elapsed,
-            warmup: WarmUp {
-                count: warm_up.latency.count(),
-                typical_ns: warm_up.latency.quantile(0.5),
-                max_ns: warm_up.latency.max(),
-            },
+            warmup: WarmUp::new(&warm_up.latency),
         }
     }
 }
 
 /// One JSON object a line.
 pub(super) fn json(about: &About, rows: &[Row]) -> Outcome<String> {
-    let line = |row| serde_json::to_string(&Line::new(about, row)).map(|line| line + "\n");
-    rows.iter()
-        .map(line)
-        .collect::<std::result::Result<_, _>>()
-        .map_err(|error| Failure::Other(error.to_string()))
+    figures::json(rows.iter().map(|row| Line::new(about, row)))
 }
-
-/// The names of the columns, after perftest's.
-const COLUMNS: [&str; 12] = [
-    "mode",
-    "#counters",
-    "#samples",
-    "t_min",
-    "t_max",
-    "t_typical",
-    "t_avg",
-    "t_stdev",
-    "99%",
-    "99.9%",
-    "99.99%",
-    "#warm-up",
-];
 
 /// A table, and what it must be read with.
 pub(super) fn table(about: &About, rows: &[Row]) -> String {
@@ -178,44 +134,15 @@ load     {}{batch}; each sample reads all counters once
 ",
         floor.clock,
         floor.system_call,
-        floor.refused,
+        about.refused,
         about.load(),
     );
-    let cells: Vec<_> = rows.iter().map(|row| cells(&Line::new(about, row))).collect();
-    let head = COLUMNS.map(|name| {
-        if name.starts_with("t_") || name.ends_with('%') { format!("{name}[ns]") } else { name.to_owned() }
-    });
-    let width = |column: usize| {
-        let all = cells.iter().chain([&head]);
-        all.filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0)
-    };
-    for row in [&head].into_iter().chain(&cells) {
-        let line = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("{cell:<0$}", width(column)),
-            _ => format!("{cell:>0$}", width(column)),
-        });
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{}", line.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    let lines: Vec<_> = rows.iter().map(|row| Line::new(about, row)).collect();
+    let what = |line: &Line<'_>| [line.mode.name().to_owned(), line.counters.to_string()];
+    let rows_of: Vec<_> = lines.iter().map(|line| (what(line), &line.figures, &line.warmup)).collect();
+    text += &figures::table(["mode", "#counters"], &rows_of);
     remarks(&mut text, about, rows);
     text
-}
-
-fn cells(line: &Line<'_>) -> [String; 12] {
-    [
-        line.mode.name().to_owned(),
-        line.counters.to_string(),
-        line.count.to_string(),
-        line.min_ns.to_string(),
-        line.max_ns.to_string(),
-        line.typical_ns.to_string(),
-        format!("{:.1}", line.mean_ns),
-        format!("{:.1}", line.stdev_ns),
-        line.p99_ns.to_string(),
-        line.p999_ns.to_string(),
-        line.p9999_ns.to_string(),
-        line.warmup.count.to_string(),
-    ]
 }
 
 /// What is to be known of single rows.

@@ -64,26 +64,14 @@ pub(super) fn run(
     let threads = reads.len();
     let barrier = Barrier::new(threads);
     let counts: Vec<AtomicU64> = reads.iter().map(|_| AtomicU64::new(0)).collect();
-    let done = AtomicU64::new(0);
-    let results = thread::scope(|scope| {
-        let mut running = Vec::with_capacity(threads);
-        for (number, (mut reads, samples)) in reads.into_iter().zip(&counts).enumerate() {
-            let (barrier, done) = (&barrier, &done);
-            let cpu = setting.cpus.get(number % setting.cpus.len().max(1)).copied();
-            let plan = setting.plan(number as u64, threads as u64);
-            running.push(scope.spawn(move || {
-                let result = one(&mut reads, &plan, setting, cpu, stop, barrier, samples);
-                done.fetch_add(1, Ordering::Release);
-                result
-            }));
-        }
-        while done.load(Ordering::Acquire) < threads as u64 {
-            thread::sleep(LOOK);
-            progress.show(counts.iter().map(|count| count.load(Ordering::Relaxed)).sum());
-        }
-        let joined = running.into_iter().map(|thread| thread.join());
-        joined.map(|result| result.unwrap_or_else(|_| Err(panicked()))).collect::<Vec<_>>()
+    let parts = reads.into_iter().zip(&counts).enumerate().map(|(number, (mut reads, samples))| {
+        let barrier = &barrier;
+        let plan = setting.plan(number as u64, threads as u64);
+        let cpu = cpu_of(number, &setting.cpus);
+        move || one(&mut reads, &plan, setting, cpu, stop, barrier, samples)
     });
+    let seen = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+    let results = together(parts, seen, progress);
     let mut sum = Result { warm_up: Measured::new()?, measured: Measured::new()? };
     failure::first(results.into_iter().map(|result| {
         let result = result?;
@@ -91,6 +79,28 @@ pub(super) fn run(
         sum.measured.add(&result.measured)
     }))?;
     Ok(sum)
+}
+
+/// Runs each part in a thread of its own, and shows how many samples are seen meanwhile.
+pub(super) fn together<T: Send>(
+    parts: impl IntoIterator<Item = impl FnOnce() -> Outcome<T> + Send>,
+    seen: impl Fn() -> u64,
+    progress: &Progress,
+) -> Vec<Outcome<T>> {
+    thread::scope(|scope| {
+        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(part)).collect();
+        while running.iter().any(|thread| !thread.is_finished()) {
+            thread::sleep(LOOK);
+            progress.show(seen());
+        }
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|_| Err(panicked()))).collect()
+    })
+}
+
+/// Where a thread runs: on the processors in turn, anywhere if there are none.
+pub(super) fn cpu_of(thread: usize, cpus: &[usize]) -> Option<usize> {
+    cpus.get(thread % cpus.len().max(1)).copied()
 }
 
 fn panicked() -> Failure {

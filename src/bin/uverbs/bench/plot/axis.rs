@@ -2,7 +2,7 @@
 
 /// What an axis shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(in crate::bench) enum Scale {
     /// Times in ns.
     Time,
     /// How many.

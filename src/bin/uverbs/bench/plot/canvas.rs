@@ -18,12 +18,13 @@ pub(super) const LIGHT: RGBColor = RGBColor(0xc8, 0xc8, 0xc8);
 pub(super) const FAINT: RGBColor = RGBColor(0xea, 0xea, 0xea);
 
 /// The colours of Okabe and Ito, which people of all kinds of colour vision tell apart.
-const COLOURS: [RGBColor; 5] = [
+const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xcc, 0x79, 0xa7),
     RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
 ];
 
 /// Half of a mark's width.
@@ -52,7 +53,7 @@ pub(super) struct Type {
 
 /// The colour and the mark of a line; each number has its own of both, so that the figure can do without colours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look(pub(super) usize);
+pub(in crate::bench) struct Look(pub(in crate::bench) usize);
 
 impl Look {
     fn colour(self) -> RGBColor {
@@ -120,7 +121,8 @@ impl<'a> Canvas<'a> {
             1 => self.0.draw(&corners(&[(-8, -8), (8, -8), (8, 8), (-8, 8)])),
             2 => self.0.draw(&corners(&[(0, -11), (10, 8), (-10, 8)])),
             3 => self.0.draw(&corners(&[(0, -11), (11, 0), (0, 11), (-11, 0)])),
-            _ => self.0.draw(&corners(&[(0, 11), (10, -8), (-10, -8)])),
+            4 => self.0.draw(&corners(&[(0, 11), (10, -8), (-10, -8)])),
+            _ => self.0.draw(&corners(&[(-11, -4), (11, -4), (11, 4), (-11, 4)])),
         }
     }
 }

@@ -18,22 +18,22 @@ const SMALL: Type = Type { size: 26, bold: false, colour: GREY };
 
 /// A line: values on both axes.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) look: Look,
-    pub(super) points: Vec<(f64, f64)>,
+pub(in crate::bench) struct Line {
+    pub(in crate::bench) look: Look,
+    pub(in crate::bench) points: Vec<(f64, f64)>,
     /// Where it has marks.
-    pub(super) marks: Vec<(f64, f64)>,
+    pub(in crate::bench) marks: Vec<(f64, f64)>,
 }
 
 /// A panel.
 #[derive(Debug)]
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) x: (Scale, &'static str),
-    pub(super) y: (Scale, &'static str),
-    pub(super) lines: Vec<Line>,
+pub(in crate::bench) struct Panel {
+    pub(in crate::bench) title: String,
+    pub(in crate::bench) x: (Scale, &'static str),
+    pub(in crate::bench) y: (Scale, &'static str),
+    pub(in crate::bench) lines: Vec<Line>,
     /// A height to compare with, and what it is.
-    pub(super) floor: Option<(f64, String)>,
+    pub(in crate::bench) floor: Option<(f64, String)>,
 }
 
 /// Where the axes are, in powers and in pixels.

@@ -1,0 +1,100 @@
+//! Options of all measurements: how much, where, and where the results go.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::hgrm;
+use super::pace::Limit;
+use super::tally::Tally;
+use crate::Outcome;
+use crate::failure::{self, Failure};
+use crate::output::Output;
+use crate::units;
+
+/// Samples if nothing is said.
+const SAMPLES: u64 = 100_000;
+
+/// How much is measured, and where.
+#[derive(Debug, clap::Args)]
+pub(super) struct Amount {
+    /// Samples that are measured; 100000 if neither this nor --duration is given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
+    samples: Option<u64>,
+    /// Measure for so long: 10s, 500ms.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+    /// Samples of each thread before, told apart; a tenth if not given, 1000 or a second at most.
+    #[arg(long, value_name = "N")]
+    pub(super) warmup: Option<u64>,
+    /// Where the threads run, in turn: CPU numbers with commas between, ranges such as 2-5.
+    #[arg(long, value_name = "LIST", value_parser = units::cpus)]
+    cpu: Option<units::Cpus>,
+}
+
+impl Amount {
+    pub(super) fn limit(&self) -> Limit {
+        match self.duration {
+            Some(time) => Limit::Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            None => Limit::Samples(self.samples.unwrap_or(SAMPLES)),
+        }
+    }
+
+    /// Where the threads run; anywhere if it is empty.
+    pub(super) fn cpus(&self) -> Vec<usize> {
+        self.cpu.as_ref().map(|list| list.0.clone()).unwrap_or_default()
+    }
+}
+
+/// Where the results go.
+#[derive(Debug, clap::Args)]
+pub(super) struct Results {
+    /// Write one JSON object a line for each measurement: to the file, else in place of the table.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Draw the figures into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Write the percentile distribution in HdrHistogram's format; of several measurements, each to a file with what
+    /// was measured in its name.
+    #[arg(long, value_name = "FILE")]
+    hgrm: Option<PathBuf>,
+}
+
+impl Results {
+    /// Writes what was measured wherever it is wanted. All is tried.
+    pub(super) fn write(
+        &self,
+        lines: &str,
+        table: &str,
+        figure: impl FnOnce() -> Outcome<String>,
+        tallies: &[(String, &Tally)],
+    ) -> Outcome {
+        let mut output = Output::new();
+        let told = match &self.json {
+            Some(path) if path.as_os_str() == "-" => output.text(lines),
+            Some(path) => write(path, lines).and_then(|()| output.text(table)),
+            None => output.text(table),
+        };
+        let drawn = match &self.plot {
+            Some(path) if !tallies.is_empty() => figure().and_then(|svg| write(path, &svg)),
+            _ => Ok(()),
+        };
+        let listed = self.hgrm.as_ref().map_or(Ok(()), |path| {
+            tallies.iter().try_for_each(|(name, tally)| {
+                let path = if tallies.len() == 1 { path.clone() } else { hgrm::path(path, name) };
+                write(&path, &hgrm::text(tally))
+            })
+        });
+        failure::first([told, drawn, listed])
+    }
+}
+
+fn write(path: &Path, text: &str) -> Outcome {
+    std::fs::write(path, text).map_err(|error| Failure::File(path.display().to_string(), error))
+}
+
+/// The kernel's release.
+pub(super) fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
