@@ -62,7 +62,7 @@ impl CompletionQueue {
     /// let sent = CompletionCounter::new(WaitObject::None)?;
     /// qp.bind_counter(&sent, Counted::SEND)?;
     /// qp.bring_up(1)?;
-    /// qp.post_send(&[SendRequest::inline(1, Frame, &[0; 60]).signaled()])?;
+    /// qp.post_send(&[SendRequest::inline(1, Frame::Whole, &[0; 60]).signaled()])?;
     /// cq.progress_until(&sent, 1, None)?;
     /// # Ok(())
     /// # }
@@ -131,7 +131,7 @@ impl CompletionQueue {
 /// qp.bring_up(1)?;
 ///
 /// let progress = Progress::start(cq, |_completion| {})?;
-/// qp.post_send(&[SendRequest::inline(1, Frame, &[0; 60]).signaled()])?;
+/// qp.post_send(&[SendRequest::inline(1, Frame::Whole, &[0; 60]).signaled()])?;
 /// sent.wait(1, None)?; // nobody here polls
 /// let _cq = progress.stop()?;
 /// # Ok(())

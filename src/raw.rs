@@ -19,7 +19,7 @@
 //! # fn main() -> uverbs::Result<()> {
 //! let context = SoftDevice::default().open()?;
 //! let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(4)?);
-//! let capacity = Capacity { sends: 4, receives: 4, send_segments: 1, receive_segments: 1, inline: 64 };
+//! let capacity = Capacity { sends: 4, receives: 4, send_segments: 1, receive_segments: 1, inline: 64, ..Capacity::default() };
 //! let flags = QpCreateFlags::SQ_SIG_ALL;
 //! let init = raw::QueuePairInit {
 //!     type_: qp_type::UD, send_cq: &cq, receive_cq: &cq, srq: None, capacity, cookie: 0, flags,

@@ -66,7 +66,7 @@ impl<T: QpType> QueuePair<T> {
     /// qp.bring_up(1)?;
     ///
     /// let frame = [0; 60];
-    /// let request = |wr_id| SendRequest::inline(wr_id, uverbs::Frame, &frame);
+    /// let request = |wr_id| SendRequest::inline(wr_id, uverbs::Frame::Whole, &frame);
     /// qp.post_send(&[request(1), request(2), request(3).signaled()])?;
     /// assert_eq!(cq.progress(), 1); // one completion, of three sends
     /// assert_eq!(sent.read(), 3);
