@@ -14,9 +14,9 @@ here=$(dirname "$0")
 
 address=192.0.2.1
 
-listening() { # listening PORT, or listening manager: a server waits on TCP, or for librdmacm
+listening() { # listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event
     case $1 in
-    manager) rdma resource show cm_id | grep -q 'state LISTEN' ;;
+    manager) grep -qs ucma_get_event /proc/[0-9]*/wchan ;;
     *) ss -Hltn "sport = :$1" | grep -q . ;;
     esac
 }
