@@ -136,6 +136,8 @@ fn one_that_fails_does_not_stop_the_others_and_one_that_ended_is_let_go() {
         assert_eq!(counts(sampler.tick_at(400)), (1, 0, 0));
         let report = sampler.report();
         assert_eq!((report.refreshed, report.failed, report.ended), (7, 2, 3));
+        // Memory of a device that does not say that it let go of it would be kept for good.
+        switch.fail(0);
     });
 }
 

@@ -161,6 +161,8 @@ fn a_snapshot_of_a_device_that_has_gone_says_so() {
         all_say(&snapshot, ErrorKind::Disassociated, EIO, "");
         assert_eq!(world.switch.reads(), reads, "it is not asked again");
         assert_eq!(snapshot.last_error().unwrap().kind(), ErrorKind::Disassociated);
+        // Memory of a device that does not say that it let go of it would be kept for good.
+        world.switch.fail(0);
     });
 }
 
