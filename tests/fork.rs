@@ -15,7 +15,8 @@ use common::*;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::{
-    Completion, ErrorKind, FlowRule, Operation, QpState, Rc, Sampler, SendRequest, Snapshot, Status,
+    Completion, ErrorKind, FlowRule, Operation, QpState, Rc, Sampler, SamplerReport, SendRequest, Snapshot,
+    Status,
 };
 
 const EIO: i32 = 5;
@@ -69,11 +70,16 @@ fn a_snapshot_says_in_a_child_that_it_is_its_parents(target: &Target) {
     }
     let thread = Sampler::new(HOUR).spawn().unwrap();
     thread.add(&snapshot);
+    while thread.report().rounds == 0 {
+        std::thread::yield_now();
+    }
     // SAFETY: whatever the other thread is doing, the child takes no lock that it may hold, and its allocator can be used.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => in_the_child(move || {
             says(&snapshot);
-            // The thread is not here, and is not waited for.
+            // The thread is not here: no lock of its is waited for, nor its end.
+            assert_eq!((thread.report(), thread.remove(&snapshot)), (SamplerReport::default(), false));
+            thread.add(&snapshot);
             drop(thread);
             drop((flow, counters, raw));
         }),

@@ -60,37 +60,44 @@ impl Stop {
 
 /// A thread that samples, until this is dropped: then it ends at once, or after the one command that it has sent.
 ///
-/// Snapshots can be read, added and taken out meanwhile.
+/// Snapshots can be read, added and taken out meanwhile. A child of `fork` has this handle, but not the thread: there nothing
+/// is added or taken out, and the report is empty.
 #[derive(Debug)]
 pub struct SamplerThread {
     set: Arc<Set>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
-    /// A child of `fork` has this handle, but not the thread.
     process: u32,
 }
 
 impl SamplerThread {
     /// As [`Sampler::add`]; it is refreshed from the next round on.
     pub fn add(&self, snapshot: &Snapshot) {
-        self.set.add(snapshot);
+        if self.is_here() {
+            self.set.add(snapshot);
+        }
     }
 
     /// As [`Sampler::remove`].
     pub fn remove(&self, snapshot: &Snapshot) -> bool {
-        self.set.remove(snapshot)
+        self.is_here() && self.set.remove(snapshot)
     }
 
     /// As [`Sampler::report`].
     pub fn report(&self) -> SamplerReport {
-        *self.set.report()
+        if self.is_here() { *self.set.report() } else { SamplerReport::default() }
+    }
+
+    /// Whether the thread is in this process. In another nobody unlocks what it held at the `fork`.
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
     }
 }
 
 impl Drop for SamplerThread {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        if self.process == std::process::id() {
+        if self.is_here() {
             self.stop.say();
             // It does not panic; and if it did, it has ended.
             let _ = thread.join();
