@@ -56,6 +56,12 @@ pub(crate) extern "C" fn attach_counters_point_flow(
     returned(attach())
 }
 
+/// Values that are read without a place of their own for more.
+const FEW: usize = 32;
+/// More the kernel does not give: the length of an attribute has 16 bits.
+const MOST: usize = u16::MAX as usize / size_of::<u64>();
+
+/// The caller's places are written when all is read, and those behind the last value are zero.
 pub(crate) extern "C" fn read_counters(
     counters: Option<&Counters>,
     mut places: Places<u64>,
@@ -64,9 +70,17 @@ pub(crate) extern "C" fn read_counters(
 ) -> c_int {
     let mut read = || {
         let counters = counters.ok_or(EINVAL)?.counters.get()?;
-        let mut values = vec![0; count as usize];
-        counters.read_with(&mut values, ReadCountersFlags::from_bits_retain(flags))?;
-        for (place, value) in places.get(values.len()).iter_mut().zip(values) {
+        let (count, mut few, mut many) = (count as usize, [0; FEW], Vec::new());
+        let values = match few.get_mut(..count) {
+            Some(few) => few,
+            None => {
+                many.resize(count.min(MOST), 0);
+                &mut many
+            }
+        };
+        counters.read_with(values, ReadCountersFlags::from_bits_retain(flags))?;
+        let all = values.iter().copied().chain(std::iter::repeat(0));
+        for (place, value) in places.get(count).iter_mut().zip(all) {
             place.write(value);
         }
         Ok(())
