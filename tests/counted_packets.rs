@@ -6,20 +6,21 @@ mod common;
 use common::counting::{LONG, values};
 use common::*;
 use uverbs::{
-    CompletionCounter, Counted, CounterEvents, Eth, FlowRule, Frame, QpState, SendRequest, WaitObject,
+    AccessFlags, CompletionCounter, Counted, CounterEvents, ErrorKind, Eth, FlowRule, Frame, SendRequest,
+    WaitObject,
 };
 
 fn counter(events: CounterEvents) -> CompletionCounter {
     CompletionCounter::builder().events(events).wait_object(WaitObject::None).create().unwrap()
 }
 
-/// Queue pairs that are not up yet.
+/// With a queue pair that is not up yet.
 fn down(target: &Target) -> Raw {
     let context = target.open();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(64).unwrap();
     let qp = pd.raw_packet(&cq).send_depth(16).receive_depth(16).inline(64).create().unwrap();
-    let memory = pd.register(32 * SLOT, uverbs::AccessFlags::LOCAL_WRITE).unwrap();
+    let memory = pd.register(32 * SLOT, AccessFlags::LOCAL_WRITE).unwrap();
     Raw { qp, cq, memory, pd, context }
 }
 
@@ -51,21 +52,24 @@ fn what_a_flow_counts_on_its_way_in_the_completions_count_too() {
 }
 
 #[test]
-fn sends_without_a_completion_of_their_own_count() {
+fn frames_of_raw_packet_queue_pairs_count() {
     on_every_wire(|target, _, _| {
         let mut raw = down(target);
-        let sent = counter(CounterEvents::Completions);
+        let [sent, received] = [CounterEvents::Completions; 2].map(counter);
         raw.qp.bind_counter(&sent, Counted::SEND).unwrap();
+        raw.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        let refused = raw.qp.bind_counter(&sent, Counted::WRITE);
+        refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "no such operations");
         raw.qp.bring_up(1).unwrap();
         let frame = frame(MAC, 60);
         let request = |wr_id| SendRequest::inline(wr_id, Frame::Whole, &frame);
-        // More than the queue has slots.
-        for round in 1..=10 {
-            let requests = [request(1), request(2), request(3).signaled()];
-            raw.qp.post_send(&requests).unwrap();
+        // More than the queue has places.
+        for round in 1..=20 {
+            raw.qp.post_send(&[request(1), request(2), request(3).signaled()]).unwrap();
             raw.cq.progress_until(&sent, 3 * round, LONG).unwrap();
         }
-        assert_eq!(values(&sent), (30, 0));
-        assert_eq!(raw.qp.state().unwrap(), QpState::ReadyToSend);
+        raw.post_receives(2);
+        raw.qp.drain(&mut [&mut raw.cq], LONG.unwrap(), drop).unwrap();
+        assert_eq!((values(&sent), values(&received)), ((60, 0), (0, 2)));
     });
 }

@@ -329,33 +329,3 @@ fn datagrams_count_on_both_sides() {
         assert_eq!((values(&sent), values(&received)), ((3, 0), (3, 0)));
     });
 }
-
-#[test]
-fn frames_of_raw_packet_queue_pairs_count() {
-    on_every_device(|target| {
-        let context = target.open();
-        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(64).unwrap());
-        let mut qp = match pd.raw_packet(&cq).send_depth(16).receive_depth(16).create() {
-            Err(error) if error.kind() == ErrorKind::Unsupported => return skip(target, "no raw packets"),
-            other => other.unwrap(),
-        };
-        let [sent, received] = [(); 2].map(|()| counter());
-        qp.bind_counter(&sent, Counted::SEND).unwrap();
-        qp.bind_counter(&received, Counted::RECEIVE).unwrap();
-        let refused = qp.bind_counter(&sent, Counted::WRITE);
-        refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "no such operations");
-        qp.bring_up(1).unwrap();
-        let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
-        memory.write(0, &[0xee; 60]).unwrap();
-        let segments = [memory.segment(0..60).unwrap()];
-        let request = |wr_id| SendRequest::new(wr_id, uverbs::Frame::Whole, &segments);
-        for round in 1..=20 {
-            qp.post_send(&[request(1), request(2), request(3).signaled()]).unwrap();
-            cq.progress_until(&sent, 3 * round, LONG).unwrap();
-        }
-        let room = [memory.segment(1024..4096).unwrap()];
-        qp.post_receive(&[ReceiveRequest::new(7, &room), ReceiveRequest::new(8, &room)]).unwrap();
-        qp.drain(&mut [&mut cq], LONG.unwrap(), drop).unwrap();
-        assert_eq!((values(&sent), values(&received)), ((60, 0), (0, 2)));
-    });
-}
