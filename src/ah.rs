@@ -53,6 +53,7 @@ impl Route {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither IPv6's (InfiniBand's is the same) nor, in its
     /// second half, IPv4's; [`NotFound`](ErrorKind::NotFound) when it was not for a GID of `port`.
     #[doc(alias = "ibv_init_ah_from_wc")]
+    #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn back(port: u8, gids: &[Gid], header: &[u8; 40]) -> Result<Self> {
         let op = "route.back";
         let Some(Seen { from, to, kind, traffic_class }) = Seen::parse(header) else {
@@ -133,6 +134,7 @@ fn checksum_is_good(header: &[u8]) -> bool {
 /// Cheap to clone; destroyed when the last clone and the last posted request with it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_ah")]
+#[doc(alias = "ibv_destroy_ah")]
 pub struct AddressHandle(Arc<Inner>);
 
 #[derive(Debug)]

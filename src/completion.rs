@@ -16,23 +16,36 @@ pub struct Completion {
     /// nothing unless it did.
     pub status: Status,
     /// What was completed: one of [`uverbs_abi::types::wc_opcode`].
+    #[doc(alias = "ibv_wc_opcode")]
+    #[doc(alias = "ibv_wc_read_opcode")]
     pub opcode: u32,
     /// Bytes received.
+    #[doc(alias = "ibv_wc_read_byte_len")]
     pub len: u32,
     /// Number of the own queue pair.
+    #[doc(alias = "ibv_wc_read_qp_num")]
     pub qp_num: u32,
-    /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has `WITH_IMM`: `u32::from_be` gives the sender's number; on the soft device, of a raw
-    /// packet, the flow tag.
+    /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has
+    /// `WITH_IMM`: `u32::from_be` gives the sender's number. Of a raw packet, the flow tag.
+    #[doc(alias = "ibv_wc_read_imm_data")]
+    #[doc(alias = "ibv_wc_read_flow_tag")]
+    #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     pub immediate: u32,
     /// Number of the sender's queue pair, of a datagram.
+    #[doc(alias = "ibv_wc_read_src_qp")]
     pub source_qp: u32,
     /// What else is valid.
+    #[doc(alias = "ibv_wc_flags")]
+    #[doc(alias = "ibv_wc_read_wc_flags")]
     pub flags: WcFlags,
     /// The driver's own error number.
+    #[doc(alias = "ibv_wc_read_vendor_err")]
     pub vendor_error: u32,
     /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
+    #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan: u16,
     /// When the frame came in, in ticks of the device's clock; zero where there is none.
+    #[doc(alias = "ibv_wc_read_completion_ts")]
     pub timestamp: u64,
 }
 
@@ -100,6 +113,7 @@ macro_rules! status {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, thiserror::Error)]
         #[doc(alias = "ibv_wc_status")]
+        #[doc(alias = "ibv_wc_status_str")]
         pub enum Status {
             $(
                 #[doc = concat!("The request ended with: ", $text, ".")]

@@ -32,6 +32,8 @@ use crate::provider::rxe;
 /// object alive; the ring of completions belongs to this handle.
 #[derive(Debug)]
 #[doc(alias = "ibv_cq")]
+#[doc(alias = "ibv_cq_ex")]
+#[doc(alias = "ibv_cq_ex_to_cq")]
 pub struct CompletionQueue {
     ring: Completions,
     tally: Tally,
@@ -81,6 +83,7 @@ impl Context {
     }
 
     /// Begins a completion queue with more to say about it.
+    #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
         CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0 }
     }
@@ -109,6 +112,7 @@ impl Context {
 /// A completion queue about to be made; see [`Context::cq`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
+#[doc(alias = "ibv_cq_init_attr_ex")]
 pub struct CompletionQueueBuilder<'a> {
     context: &'a Context,
     entries: u32,
@@ -144,6 +148,8 @@ impl<'a> CompletionQueueBuilder<'a> {
     ///
     /// # Kernel
     /// `UVERBS_METHOD_CQ_CREATE` (uverbs_std_types_cq.c, Linux 6.1).
+    #[doc(alias = "ibv_create_cq")]
+    #[doc(alias = "ibv_create_cq_ex")]
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
         let Self { context, entries, channel, vector, cookie } = self;
@@ -209,6 +215,9 @@ impl CompletionQueue {
     ///
     /// There are none in a child that `fork` made: they are the parent's.
     #[doc(alias = "ibv_poll_cq")]
+    #[doc(alias = "ibv_start_poll")]
+    #[doc(alias = "ibv_next_poll")]
+    #[doc(alias = "ibv_end_poll")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
         let context = self.shared.object.context();
         // Asked only when there is something to take: an empty queue is polled most often.
@@ -301,6 +310,7 @@ impl CompletionQueue {
 /// Cheap to clone; closed when the last clone and the last queue on it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_comp_channel")]
+#[doc(alias = "ibv_destroy_comp_channel")]
 pub struct CompletionChannel(Arc<OwnedFd>);
 
 impl CompletionChannel {
@@ -309,6 +319,7 @@ impl CompletionChannel {
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
     #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_ack_cq_events")]
     pub fn next_event(&self) -> Result<Option<u64>> {
         let record = event::read::<CompEventDesc>("comp_channel.read", &self.0)?;
         Ok(record.map(|record| record.cq_handle))

@@ -31,6 +31,9 @@
 //! # }
 //! ```
 //!
+//! Who comes from libibverbs finds each of its names by the search of this documentation, and a guide with examples in the
+//! repository's `docs/from-libibverbs.md`.
+//!
 //! # Ownership
 //! Objects are counted references to what the kernel made, and hold their parents: they can be kept in any
 //! struct and dropped in any order. Each has a `destroy` for who wants to know how that went; it gives the object
@@ -53,6 +56,14 @@ struct Readme;
 #[cfg(all(doctest, feature = "soft"))]
 #[doc = include_str!("../docs/completion-counters.md")]
 struct CompletionCountersPage;
+
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/from-libibverbs.md")]
+struct FromLibibverbs;
+
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/from-rust-crates.md")]
+struct FromRustCrates;
 
 mod ah;
 #[cfg(feature = "tokio")]

@@ -270,6 +270,8 @@ impl<T: Binds> QueuePair<T> {
     /// # Kernel
     /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
     #[doc(alias = "ibv_bind_mw")]
+    #[doc(alias = "ibv_wr_bind_mw")]
+    #[doc(alias = "ibv_inc_rkey")]
     pub fn bind(&mut self, window: &mut MemoryWindow, bind: Bind<'_>) -> Result<()> {
         let op = "qp.bind";
         self.same_domain(op, window)?;
@@ -322,6 +324,7 @@ impl<T: Binds> QueuePair<T> {
     ///
     /// # Kernel
     /// rxe_invalidate_mw and rxe_bind_mw (rxe_mw.c, Linux 6.1).
+    #[doc(alias = "ibv_wr_local_inv")]
     pub fn unbind(&mut self, window: &mut MemoryWindow, wr_id: u64) -> Result<()> {
         let op = "qp.unbind";
         self.same_domain(op, window)?;

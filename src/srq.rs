@@ -82,6 +82,8 @@ impl Shared {
 /// A shared receive queue about to be made; see [`ProtectionDomain::srq`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
+#[doc(alias = "ibv_srq_init_attr")]
+#[doc(alias = "ibv_srq_init_attr_ex")]
 pub struct SharedReceiveQueueBuilder<'a> {
     pd: &'a ProtectionDomain,
     depth: u32,
@@ -102,6 +104,7 @@ impl ProtectionDomain {
 
     /// Begins a shared receive queue with more to say about it; `depth` is as in
     /// [`ProtectionDomain::create_srq`].
+    #[doc(alias = "ibv_create_srq_ex")]
     pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
         SharedReceiveQueueBuilder { pd: self, depth, segments: 1, limit: 0, cookie: 0 }
     }
@@ -134,6 +137,8 @@ impl SharedReceiveQueueBuilder<'_> {
     ///
     /// # Kernel
     /// `UVERBS_METHOD_SRQ_CREATE` (uverbs_std_types_srq.c, Linux 6.1).
+    #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "ibv_create_srq_ex")]
     pub fn create(self) -> Result<SharedReceiveQueue> {
         let op = "srq.create";
         let context = self.pd.context();
@@ -259,6 +264,7 @@ impl SharedReceiveQueue {
     /// # Kernel
     /// `QUERY_SRQ` by `INVOKE_WRITE` (ib_uverbs_query_srq, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_srq")]
+    #[doc(alias = "ibv_srq_attr")]
     pub fn query(&self) -> Result<QuerySrqResp> {
         let request = QuerySrq { srq_handle: self.shared.id(), ..QuerySrq::new_zeroed() };
         let mut response = QuerySrqResp::new_zeroed();

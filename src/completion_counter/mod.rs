@@ -158,6 +158,7 @@ impl CompletionCounter {
     /// The value: operations that have succeeded, or their bytes, and what was added by hand.
     #[inline]
     #[doc(alias = "fi_cntr_read")]
+    #[doc(alias = "ibv_read_comp_cntr")]
     pub fn read(&self) -> u64 {
         self.state.read()
     }
@@ -165,6 +166,7 @@ impl CompletionCounter {
     /// The error value: operations that have failed, and what was added by hand.
     #[inline]
     #[doc(alias = "fi_cntr_readerr")]
+    #[doc(alias = "ibv_read_err_comp_cntr")]
     pub fn read_err(&self) -> u64 {
         self.state.read_err()
     }
@@ -175,6 +177,7 @@ impl CompletionCounter {
     /// None for a counter in the process's own memory; those of the kernel for one of the device's.
     #[inline]
     #[doc(alias = "fi_cntr_add")]
+    #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn add(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
@@ -189,6 +192,7 @@ impl CompletionCounter {
     /// # Errors
     /// As [`add`](Self::add).
     #[doc(alias = "fi_cntr_adderr")]
+    #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
@@ -204,6 +208,7 @@ impl CompletionCounter {
     /// As [`add`](Self::add).
     #[inline]
     #[doc(alias = "fi_cntr_set")]
+    #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
@@ -218,6 +223,7 @@ impl CompletionCounter {
     /// # Errors
     /// As [`add`](Self::add).
     #[doc(alias = "fi_cntr_seterr")]
+    #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_err(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
@@ -325,6 +331,7 @@ impl CompletionCounter {
     /// # Errors
     /// [`Busy`](crate::ErrorKind::Busy) while a queue pair that it is bound to exists; the counter comes back.
     #[doc(alias = "fi_close")]
+    #[doc(alias = "ibv_destroy_comp_cntr")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         #[cfg_attr(not(feature = "comp-cntr-uapi"), expect(unused_mut))]
         let mut this = self;

@@ -79,6 +79,7 @@ macro_rules! kinds {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[doc(alias = "ibv_event_type")]
+        #[doc(alias = "ibv_event_type_str")]
         pub enum EventKind {
             $(
                 #[doc = concat!("It ", $text, ".")]

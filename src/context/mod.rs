@@ -37,6 +37,7 @@ use crate::transport::{Mapping, Transport};
 /// Cheap to clone; the device file is closed when the last clone and the last object are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_context")]
+#[doc(alias = "ibv_close_device")]
 pub struct Context(Arc<Inner>);
 
 #[derive(Debug)]
@@ -178,6 +179,7 @@ impl Context {
     /// # Errors
     /// [`Malformed`](crate::ErrorKind::Malformed) if the record is cut short.
     #[doc(alias = "ibv_get_async_event")]
+    #[doc(alias = "ibv_ack_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";
         self.check_origin(op)?;

@@ -29,6 +29,8 @@ impl Context {
     /// # Kernel
     /// Extended `QUERY_DEVICE` by `INVOKE_WRITE` (ib_uverbs_ex_query_device, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_device_ex")]
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_device_attr_ex")]
     pub fn query_device(&self) -> Result<ExQueryDeviceResp> {
         self.query(None)
     }
@@ -105,6 +107,7 @@ impl Context {
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_PORT`; 48 bytes of answer are the least (uverbs_std_types_device.c, Linux 6.1).
     #[doc(alias = "ibv_query_port")]
+    #[doc(alias = "ibv_port_attr")]
     pub fn query_port(&self, port: u8) -> Result<QueryPortRespEx> {
         use device::query_port::{PORT_NUM, RESP};
         let mut response = QueryPortRespEx::new_zeroed();
@@ -156,6 +159,7 @@ impl Context {
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_GID_ENTRY` (uverbs_std_types_device.c, Linux 6.1).
     #[doc(alias = "ibv_query_gid_ex")]
+    #[doc(alias = "ibv_query_gid")]
     pub fn gid(&self, port: u8, index: u32) -> Result<Gid> {
         use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
         let mut entry = GidEntry::new_zeroed();
@@ -202,6 +206,8 @@ pub struct Gid {
 /// What a GID is for.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_gid_type")]
+#[doc(alias = "ibv_query_gid_type")]
 pub enum GidKind {
     /// InfiniBand.
     InfiniBand,

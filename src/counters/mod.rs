@@ -248,6 +248,7 @@ impl Counters {
     ///
     /// # Errors
     /// As [`Counters::read`].
+    #[doc(alias = "ibv_read_counters")]
     pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
         let op = "counters.read";
         let kernel = self.kernel();

@@ -60,6 +60,7 @@ impl Reader {
     /// # Errors
     /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and those of its firmware.
     #[inline]
+    #[doc(alias = "ibv_read_counters")]
     pub fn read(&mut self) -> Result<&[u64]> {
         self.context.read_counters(&mut self.command, &mut self.values)?;
         Ok(&self.values)

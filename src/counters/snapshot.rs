@@ -149,6 +149,7 @@ impl Snapshot {
     /// the highest index; [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and in a child of `fork`;
     /// and those of the device's firmware.
     #[inline]
+    #[doc(alias = "ibv_read_counters")]
     pub fn read_cached<const N: usize>(&self, max_age: Duration) -> Result<Cached<N>> {
         let limit = clock::nanoseconds(max_age);
         match self.young(limit, |all| all.array()) {

@@ -198,6 +198,7 @@ impl fmt::Display for Guid {
 /// The devices of this machine, as [`devices`] found them.
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "ibv_get_device_list")]
+#[doc(alias = "ibv_free_device_list")]
 pub struct Devices(Vec<Device>);
 
 impl Devices {
@@ -278,6 +279,7 @@ impl IntoIterator for Devices {
 /// }
 /// # Ok::<(), uverbs::Error>(())
 /// ```
+#[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<Devices> {
     let root = std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
     match netlink::devices(&root) {

@@ -337,6 +337,7 @@ impl FlowRule<Normal> {
 
     /// Marks packets with a tag, which their completions carry.
     #[must_use]
+    #[doc(alias = "ibv_flow_spec_action_tag")]
     pub fn tag(mut self, tag: FlowTag) -> Self {
         if std::mem::replace(&mut self.seen.tag, true) {
             self.refuse("a rule has one tag");
@@ -349,6 +350,7 @@ impl FlowRule<Normal> {
 
     /// Drops packets, after they were counted.
     #[must_use]
+    #[doc(alias = "ibv_flow_spec_action_drop")]
     pub fn drop(mut self) -> Self {
         if std::mem::replace(&mut self.seen.drop, true) {
             self.refuse("a rule drops once");
@@ -360,6 +362,7 @@ impl FlowRule<Normal> {
 
     /// Counts packets into `counters`.
     #[must_use]
+    #[doc(alias = "ibv_flow_spec_counter_action")]
     pub fn count(mut self, counters: &Counters) -> Self {
         if self.counters.is_some() {
             self.refuse("a rule counts into one counters object");

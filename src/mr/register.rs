@@ -131,6 +131,7 @@ impl MemoryRegionBuilder<'_> {
     /// The address of the first byte for the device and its peers, in place of that in this process. Its offset in a
     /// page of 4096 bytes must be that of the memory: zero for a region of whole pages.
     #[doc(alias = "ibv_reg_mr_iova")]
+    #[doc(alias = "ibv_reg_mr_iova2")]
     pub fn iova(mut self, iova: u64) -> Self {
         self.iova = Some(iova);
         self

@@ -146,6 +146,7 @@ impl QueuePair<Rc> {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
     /// queue pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect(
         &mut self,
         options: &ConnectionOptions,
@@ -172,6 +173,7 @@ impl QueuePair<Uc> {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
     /// queue pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect(
         &mut self,
         options: &ConnectionOptions,
@@ -190,6 +192,7 @@ impl QueuePair<Ud> {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue
     /// pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn activate(&mut self, options: &ConnectionOptions, qkey: u32, psn: u32) -> Result<()> {
         self.modify(&options.init().qkey(qkey))?;
         self.modify(&Attributes::to(QpState::ReadyToReceive))?;
@@ -204,6 +207,7 @@ impl QueuePair<RawPacket> {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or from another
     /// state than reset.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn bring_up(&mut self, port: u8) -> Result<()> {
         self.modify(&Attributes::to(QpState::Init).port(port)).map_err(|error| {
             error.hinted_if(ErrorKind::InvalidInput, "the queue pair must be in reset, and the port exist")

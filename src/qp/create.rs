@@ -48,6 +48,8 @@ pub struct Capacity {
 /// A queue pair about to be made; see [`ProtectionDomain::rc`] and its like.
 #[derive(Debug)]
 #[must_use = "nothing is made before `create` or `connect`"]
+#[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_qp_init_attr_ex")]
 pub struct QueuePairBuilder<'a, T> {
     pd: &'a ProtectionDomain,
     send_cq: &'a CompletionQueue,
@@ -69,21 +71,25 @@ pub(super) struct Made {
 
 impl ProtectionDomain {
     /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
     pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, RawPacket> {
         QueuePairBuilder::new(self, cq)
     }
 
     /// Begins a reliably connected queue pair, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
     pub fn rc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Rc> {
         QueuePairBuilder::new(self, cq)
     }
 
     /// Begins an unreliably connected queue pair, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
     pub fn uc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Uc> {
         QueuePairBuilder::new(self, cq)
     }
 
     /// Begins a queue pair for datagrams, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
     pub fn ud<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Ud> {
         QueuePairBuilder::new(self, cq)
     }
@@ -157,6 +163,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     /// # Kernel
     /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
     #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create(self) -> Result<QueuePair<T>> {
         let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
         let held = Vec::with_capacity(sends.slots());

@@ -39,6 +39,8 @@ use crate::wq;
 /// Posting takes `&mut self`: a queue pair has one poster, and no lock is needed.
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
+#[doc(alias = "ibv_qp_ex")]
+#[doc(alias = "ibv_qp_to_qp_ex")]
 pub struct QueuePair<T: QpType> {
     sends: Sends,
     /// None if receives come from a shared queue.

@@ -9,6 +9,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 use crate::ah::AddressHandle;
 
 /// A kind of queue pair; sealed.
+#[doc(alias = "ibv_qp_type")]
 pub trait QpType: sealed::Sealed {
     /// The kernel's number for it.
     const NUMBER: u8;
@@ -105,22 +106,29 @@ pub struct Remote {
 #[doc(alias = "ibv_wr_opcode")]
 pub enum Operation {
     /// Sends a message into the other side's next receive.
+    #[doc(alias = "ibv_wr_send")]
     Send,
     /// The same, with a number that comes in the other side's completion.
+    #[doc(alias = "ibv_wr_send_imm")]
     SendImmediate(u32),
     /// Sends a message and invalidates a key of the other side: that of a memory window of type 2 which the queue
     /// pair there has bound, and which it has told this side.
     ///
     /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
     /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2).
+    #[doc(alias = "ibv_wr_send_inv")]
     SendInvalidate(u32),
     /// Writes into the other side's memory; the other side does not notice.
+    #[doc(alias = "ibv_wr_rdma_write")]
     Write(Remote),
     /// The same, and completes the other side's next receive with a number.
+    #[doc(alias = "ibv_wr_rdma_write_imm")]
     WriteImmediate(Remote, u32),
     /// Reads from the other side's memory.
+    #[doc(alias = "ibv_wr_rdma_read")]
     Read(Remote),
     /// Replaces eight bytes there if they are `compare`; the old value comes back into the segment.
+    #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     CompareSwap {
         /// Where, a multiple of eight.
         remote: Remote,
@@ -130,6 +138,7 @@ pub enum Operation {
         swap: u64,
     },
     /// Adds to eight bytes there; the old value comes back into the segment.
+    #[doc(alias = "ibv_wr_atomic_fetch_add")]
     FetchAdd {
         /// Where, a multiple of eight.
         remote: Remote,
@@ -153,6 +162,7 @@ pub enum UcOperation {
 
 /// What a [`Ud`] queue pair does: sends a datagram.
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_wr_set_ud_addr")]
 pub struct Datagram<'a> {
     /// Where to.
     pub to: &'a AddressHandle,

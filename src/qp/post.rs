@@ -111,6 +111,7 @@ impl<'a> SendRequest<'a> {
     /// let request = SendRequest::large_send(7, &header, 1448, &[]).checksums().signaled();
     /// ```
     #[doc(alias = "IBV_WR_TSO")]
+    #[doc(alias = "ibv_wr_send_tso")]
     pub fn large_send(wr_id: u64, header: &'a [u8], mss: u16, segments: &'a [Segment<'a>]) -> Self {
         Self::new(wr_id, Frame::Large { header, mss }, segments)
     }
@@ -143,18 +144,23 @@ impl<'a> SendRequest<'a> {
 
 impl<'a, O> SendRequest<'a, O> {
     /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
+    #[doc(alias = "ibv_wr_set_sge")]
+    #[doc(alias = "ibv_wr_set_sge_list")]
     pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
         Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
     }
 
     /// An operation over bytes that are copied when it is posted; at most
     /// [`inline`](crate::Capacity::inline) of them.
+    #[doc(alias = "ibv_wr_set_inline_data")]
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
     pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
         Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
     }
 
     /// Success is reported by a completion; failure always is.
     #[must_use]
+    #[doc(alias = "ibv_send_flags")]
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
         self
@@ -202,6 +208,9 @@ impl<T: QpType> QueuePair<T> {
     /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
     /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
     #[doc(alias = "ibv_post_send")]
+    #[doc(alias = "ibv_wr_start")]
+    #[doc(alias = "ibv_wr_complete")]
+    #[doc(alias = "ibv_wr_abort")]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         self.shared.object().context().check_origin(op)?;

@@ -136,6 +136,7 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Errors
     /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know.
+    #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         let state = self.query(QpAttrMask::STATE)?.qp_state;
         QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
@@ -193,6 +194,7 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Errors
     /// Those of the kernel.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<()> {
         self.modify(&Attributes::to(QpState::Error))
     }
@@ -201,6 +203,7 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Errors
     /// Those of the kernel.
+    #[doc(alias = "ibv_modify_qp")]
     pub fn reset(&mut self) -> Result<()> {
         self.modify(&Attributes::to(QpState::Reset))
     }

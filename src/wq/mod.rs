@@ -78,6 +78,7 @@ pub enum WorkQueueState {
 /// A work queue about to be made; see [`ProtectionDomain::work_queue`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
+#[doc(alias = "ibv_wq_init_attr")]
 pub struct WorkQueueBuilder<'a> {
     pd: &'a ProtectionDomain,
     cq: &'a CompletionQueue,
