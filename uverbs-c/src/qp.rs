@@ -255,7 +255,7 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(made);
+                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(made.number());
             }
         }
     }
