@@ -83,6 +83,14 @@ impl Completions {
         }
     }
 
+    /// Takes out the completions of a queue pair that was reset. Those of mlx5 know to which life they belong.
+    #[cfg(feature = "raw")]
+    pub(crate) fn forget(&mut self, qp_num: u32) {
+        if let Self::Rings(ring) = self {
+            ring.forget(qp_num);
+        }
+    }
+
     /// What the queue pairs of mlx5 must know of it.
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<&std::sync::Arc<mlx5::CqShared>> {
         match self {

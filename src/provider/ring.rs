@@ -214,10 +214,15 @@ impl Consumer {
     /// [`Consumer::available`] is not zero.
     #[inline]
     pub(crate) fn words<const N: usize>(&self) -> Option<&[AtomicU32; N]> {
+        self.at(self.index)
+    }
+
+    #[inline]
+    fn at<const N: usize>(&self, index: u32) -> Option<&[AtomicU32; N]> {
         if 4 * N > self.geometry.slot_size() {
             return None;
         }
-        self.map.words(self.geometry.place(self.index, 0))
+        self.map.words(self.geometry.place(index, 0))
     }
 
     /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
@@ -230,6 +235,25 @@ impl Consumer {
     #[inline]
     pub(crate) fn release(&self) {
         self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
+    }
+
+    /// Empties the filled slots whose first words are not to be kept; the others stay in their order. They move towards
+    /// the newest, since the other side fills what is behind it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn retain<const N: usize>(&mut self, keep: impl Fn(&[AtomicU32; N]) -> bool) {
+        let first = self.index;
+        let newest = first.wrapping_add(self.available());
+        let mut kept = newest;
+        for back in 1..=newest.wrapping_sub(first) {
+            let from = self.at::<N>(newest.wrapping_sub(back));
+            let Some(words) = from.filter(|words| keep(words)) else { continue };
+            kept = kept.wrapping_sub(1);
+            for (to, word) in self.at::<N>(kept).into_iter().flatten().zip(words) {
+                to.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        self.index = kept & self.geometry.mask;
+        self.release();
     }
 }
 
@@ -295,5 +319,43 @@ mod tests {
         producer.advance();
         producer.publish();
         assert_eq!(consumer.available(), 1);
+    }
+
+    #[test]
+    #[cfg(feature = "raw")]
+    fn what_is_not_kept_leaves_from_among_what_waits() {
+        let (geometry, map) = Geometry::create(7, 8).unwrap();
+        let mut producer = Producer::new(map.clone(), geometry);
+        let mut consumer = Consumer::new(map, geometry);
+        let mut put = |value: u32| {
+            assert!(producer.write(0, &value.to_ne_bytes()));
+            producer.advance();
+            producer.publish();
+            producer.free()
+        };
+        let take = |consumer: &mut Consumer| {
+            let waiting = consumer.available();
+            let taken = (0..waiting).map(|_| {
+                let [word] = consumer.words().unwrap();
+                let value = word.load(Ordering::Relaxed);
+                consumer.advance();
+                value
+            });
+            let taken = taken.collect::<Vec<_>>();
+            consumer.release();
+            taken
+        };
+        let is_odd = |[word]: &[AtomicU32; 1]| word.load(Ordering::Relaxed) % 2 == 1;
+        // Once around the end of the ring.
+        for round in 0..4 {
+            consumer.retain(is_odd);
+            assert_eq!(consumer.available(), 0);
+            for value in 0..6 {
+                put(10 * round + value);
+            }
+            consumer.retain(is_odd);
+            assert_eq!(put(10 * round + 6), 3, "the slots are free at once");
+            assert_eq!(take(&mut consumer), [1, 3, 5, 6].map(|value| 10 * round + value));
+        }
     }
 }

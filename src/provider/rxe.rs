@@ -4,6 +4,8 @@
 //! rxe_comp.c, Linux 6.1.
 
 use std::sync::atomic::AtomicU32;
+#[cfg(feature = "raw")]
+use std::sync::atomic::Ordering;
 
 use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
@@ -62,7 +64,17 @@ impl Completions {
         }
         count
     }
+
+    /// Takes out the completions of a queue pair.
+    #[cfg(feature = "raw")]
+    pub(crate) fn forget(&mut self, qp_num: u32) {
+        self.0.retain(|words: &WcWords| words[QP_NUM].load(Ordering::Relaxed) != qp_num);
+    }
 }
+
+/// Which word of a completion has the number of its queue pair.
+#[cfg(feature = "raw")]
+const QP_NUM: usize = std::mem::offset_of!(Wc, qp_num) / 4;
 
 /// A [`Wc`] in a ring.
 pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];

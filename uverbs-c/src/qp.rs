@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
 use uverbs::{Capacity, HashFields};
@@ -249,9 +249,15 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     let mut receives = lock(&qp.receives);
     // A queue pair on a table has no states.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
-    qp.qp.get()?.modify(&request, queue, receives.as_mut())?;
+    let made = qp.qp.get()?;
+    made.modify(&request, queue, receives.as_mut())?;
     if mask & QpAttrMask::STATE.bits() != 0 {
         qp.c.qp_base.state.set(attr.qp_state);
+        if request.qp_state == qp_state::RESET {
+            for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
+                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(made.number());
+            }
+        }
     }
     Ok(())
 }
