@@ -32,7 +32,7 @@ pub struct Completion {
     pub vendor_error: u32,
     /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
     pub vlan: u16,
-    /// When the frame came in, in ticks of the device's clock; zero where there is none.
+    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
     pub timestamp: u64,
 }
 
