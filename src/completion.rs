@@ -44,7 +44,7 @@ pub struct Completion {
     /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
     #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan: u16,
-    /// When the frame came in, in ticks of the device's clock; zero where there is none.
+    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
     #[doc(alias = "ibv_wc_read_completion_ts")]
     pub timestamp: u64,
 }

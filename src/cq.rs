@@ -1,7 +1,7 @@
 //! Completion queues, and the channels that announce completions.
 
 #[cfg(feature = "raw")]
-mod raw;
+pub(crate) mod raw;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -9,6 +9,17 @@ use super::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 
+/// A completion with what the kernel's layout has no place for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extended {
+    /// In the kernel's layout; of a raw packet, `ex` is the flow tag.
+    pub wc: Wc,
+    /// The VLAN tag that was taken off the frame.
+    pub vlan: u16,
+    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    pub timestamp: u64,
+}
+
 impl CompletionQueue {
     /// The kernel's handle of the queue.
     pub fn handle(&self) -> u32 {
@@ -19,6 +30,12 @@ impl CompletionQueue {
     /// kernel's ([`WcFlags`](crate::WcFlags)).
     #[inline]
     pub fn poll_wc<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, Wc)) -> usize {
+        self.poll_extended(places, |place, extended| fill(place, extended.wc))
+    }
+
+    /// The same with all that there is to them.
+    #[inline]
+    pub fn poll_extended<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, Extended)) -> usize {
         let context = self.shared.context();
         self.ring.poll_wc(places, || context.is_here(), fill)
     }

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::qp_state;
-#[cfg(feature = "raw")]
-use uverbs_abi::write::Wc;
 
 use super::{mlx5, rxe};
 use crate::completion::Completion;
+#[cfg(feature = "raw")]
+use crate::cq::raw::Extended;
 use crate::error::{Error, Result};
 
 /// What a send request carries: pieces of memory, or the bytes themselves.
@@ -54,19 +54,19 @@ impl Completions {
         }
     }
 
-    /// The same in the kernel's layout; `fill` puts a completion into its place.
+    /// The same in the kernel's layout, and what that has no place for; `fill` puts a completion into its place.
     #[cfg(feature = "raw")]
     #[inline]
     pub(crate) fn poll_wc<T>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        fill: impl Fn(&mut T, Wc),
+        fill: impl Fn(&mut T, Extended),
     ) -> usize {
         match self {
             Self::Rings(ring) => ring.poll(places, may_take, |place, words| {
                 let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-                fill(place, zerocopy::transmute!(words));
+                fill(place, Extended { wc: zerocopy::transmute!(words), ..Extended::default() });
             }),
             Self::Mlx5(queue) => {
                 let mut count = 0;
@@ -75,7 +75,8 @@ impl Completions {
                     if queue.poll(&mut completion, &may_take) == 0 {
                         break;
                     }
-                    fill(place, completion[0].wc());
+                    let [Completion { vlan, timestamp, .. }] = completion;
+                    fill(place, Extended { wc: completion[0].wc(), vlan, timestamp });
                     count += 1;
                 }
                 count

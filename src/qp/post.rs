@@ -43,7 +43,7 @@ enum Local<'a> {
 }
 
 /// Bytes of a frame's own header.
-const ETHERNET_HEADER: usize = 14;
+pub(crate) const ETHERNET_HEADER: usize = 14;
 
 /// Most bytes at the head of a frame that a device must find in the request itself.
 const MAX_HEADER: usize = ETH_L2_INLINE_HEADER_SIZE;

@@ -9,14 +9,22 @@ fi
 ours() { LD_LIBRARY_PATH=/tmp/dropin "$@"; }
 theirs() { "$@"; }
 
-library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs, and no driver library beside it
-    ours ldd "$1" || return
-    ours ldd "$1" | grep -q 'libibverbs.so.1 => /tmp/dropin/' || return
-    LD_LIBRARY_PATH=/tmp/dropin LD_DEBUG=files "$1" 2>&1 >/dev/null | grep 'calling init' >"$OUT/loaded" || return
-    if grep -E 'libibverbs/|-rdmav' "$OUT/loaded"; then
+loaded() { # loaded ours|theirs COMMAND...: the libraries that the loader initialises while it runs
+    rm -f /tmp/loader.*
+    side=$1
+    shift
+    "$side" env LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loader "$@" >/dev/null || return
+    cat /tmp/loader.* | grep 'calling init'
+}
+
+library_is_ours() { # library_is_ours COMMAND...: in the place of libibverbs, and no driver library beside it, as there is with that
+    ours ldd "$(command -v "$1")" | grep 'libibverbs.so.1 => /tmp/dropin/' || return
+    loaded ours "$@" >"$OUT/$name.ours" && loaded theirs "$@" >"$OUT/$name.theirs" || return
+    if grep -E 'libibverbs/|-rdmav|libmlx5' "$OUT/$name.ours"; then
         echo "a driver library was loaded" >&2
         return 1
     fi
+    grep -E 'libibverbs/.*-rdmav' "$OUT/$name.theirs"
 }
 
 same_output() { # same_output COMMAND...

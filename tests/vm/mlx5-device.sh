@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# The device of the lanes mlx5 and mlx5-beside, which source this after guest.sh.
+# The device of the lanes mlx5, mlx5-beside and dropin-mlx5, which source this after guest.sh.
 
 device=mlx5_0
 
@@ -9,6 +9,15 @@ make_device() {
 
 control_line() { # raw, and open so that it stays so
     exec 9<>"$MLX5_CONTROL" && stty -F "$MLX5_CONTROL" raw -echo
+}
+
+# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
+other_card() { # other_card STRUCTURE.FIELD=VALUE...
+    sh "$here/mlx5-card.sh" remove "$device" && control_line || return
+    for cap; do
+        printf 'cap %s\n' "$cap" >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
+    done
+    exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
 }
 
 # The driver writes a line for each command that a test has made fail; nothing else is to be said.

@@ -1,218 +1,10 @@
 /*
- * The stock libraries on the virtual ConnectX: libibverbs and libmlx5 make queues, flows and counters, packets are sent
- * over the control line, and everything that was counted and received is compared with what was sent.
+ * The stock libraries on the virtual ConnectX, or the drop-in for them: they make queues, flows and counters, packets are
+ * sent over the control line, and everything that was counted and received is compared with what was sent.
  *
  * usage: mlx5-peer DEVICE CONTROL
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <termios.h>
-#include <time.h>
-#include <unistd.h>
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
-
-static int control;
-static struct ibv_context *context;
-static struct ibv_pd *pd;
-
-/* The control line. */
-
-static char *ask(const char *format, const char *argument, int times)
-{
-	static char answer[1 << 16];
-	char line[8192];
-	size_t len = 0;
-	int n = snprintf(line, sizeof(line), format, argument, times);
-
-	line[n++] = '\n';
-	CHECK(write(control, line, n) == n);
-	for (;;) {
-		ssize_t got = read(control, answer + len, sizeof(answer) - 1 - len);
-		CHECK(got > 0);
-		len += got;
-		answer[len] = 0;
-		char *last = len > 1 ? memrchr(answer, '\n', len - 1) : NULL;
-		last = last ? last + 1 : answer;
-		if (answer[len - 1] == '\n' && (!strcmp(last, "ok\n") || !strncmp(last, "error", 5))) {
-			if (strcmp(last, "ok\n"))
-				fprintf(stderr, "%.60s: %s", line, last);
-			CHECK(!strcmp(last, "ok\n"));
-			return answer;
-		}
-	}
-}
-
-/* Packets. */
-
-struct packet {
-	uint8_t bytes[256];
-	int len;
-};
-
-static struct packet packet(const char *hex)
-{
-	struct packet p = { .len = 0 };
-	for (; *hex; hex++) {
-		if (*hex == ' ')
-			continue;
-		sscanf(hex, "%2hhx", &p.bytes[p.len++]);
-		hex++;
-	}
-	while (p.len < 60)
-		p.bytes[p.len++] = 0;
-	return p;
-}
-
-static void inject(const struct packet *p, int times)
-{
-	char hex[513];
-	for (int i = 0; i < p->len; i++)
-		sprintf(hex + 2 * i, "%02x", p->bytes[i]);
-	ask("send %s %d", hex, times);
-}
-
-#define MACS "020000000001 020000000002 "
-#define IP4(protocol) "0800 4500002e00000000 40" protocol "0000 0a000001 0a000002 "
-#define IP6(next) "86dd 60012345001a" next "40 20010db8000000000000000000000001 20010db8000000000000000000000002 "
-#define UDP "1388 1389 001a 0000 "
-
-/* Queues. */
-
-struct queue {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	uint8_t *memory;
-};
-
-enum { SLOT = 2048, SLOTS = 64 };
-
-static void post_receive(struct queue *q, int slot)
-{
-	struct ibv_sge sge = { (uintptr_t)q->memory + slot * SLOT, SLOT, q->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
-	CHECK(!ibv_post_recv(q->qp, &wr, &bad));
-}
-
-static struct queue make_queue(void)
-{
-	struct queue q = { .cq = ibv_create_cq(context, 256, NULL, NULL, 0) };
-	CHECK(q.cq);
-	struct ibv_qp_init_attr init = {
-		.send_cq = q.cq, .recv_cq = q.cq, .qp_type = IBV_QPT_RAW_PACKET,
-		.cap = { .max_send_wr = 16, .max_recv_wr = SLOTS, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
-	CHECK(q.qp = ibv_create_qp(pd, &init));
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
-	attr.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE));
-	attr.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(q.qp, &attr, IBV_QP_STATE));
-	CHECK(q.memory = aligned_alloc(4096, SLOT * SLOTS));
-	CHECK(q.mr = ibv_reg_mr(pd, q.memory, SLOT * SLOTS, IBV_ACCESS_LOCAL_WRITE));
-	for (int slot = 0; slot < SLOTS; slot++)
-		post_receive(&q, slot);
-	return q;
-}
-
-/* Takes one completion and compares it with the packet. */
-static void expect_packet(struct queue *q, const struct packet *p)
-{
-	struct ibv_wc wc;
-	CHECK(ibv_poll_cq(q->cq, 1, &wc) == 1);
-	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
-	CHECK((int)wc.byte_len == p->len);
-	CHECK(!memcmp(q->memory + wc.wr_id * SLOT, p->bytes, p->len));
-	post_receive(q, wc.wr_id);
-}
-
-static void expect_nothing(struct queue *q)
-{
-	struct ibv_wc wc;
-	CHECK(ibv_poll_cq(q->cq, 1, &wc) == 0);
-}
-
-static void destroy_queue(struct queue *q)
-{
-	CHECK(!ibv_destroy_qp(q->qp));
-	CHECK(!ibv_dereg_mr(q->mr));
-	CHECK(!ibv_destroy_cq(q->cq));
-	free(q->memory);
-}
-
-/* Flows. */
-
-struct rule {
-	struct ibv_flow_attr attr;
-	uint8_t specs[512];
-} __attribute__((packed));
-
-static struct rule rule(int priority)
-{
-	struct rule r = { .attr = { .type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(r.attr), .priority = priority, .port = 1 } };
-	return r;
-}
-
-static void add(struct rule *r, const void *spec, int size)
-{
-	memcpy((uint8_t *)r + r->attr.size, spec, size);
-	r->attr.size += size;
-	r->attr.num_of_specs++;
-}
-
-#define ADD(rule, kind, spec_type, ...) \
-	do { \
-		struct kind spec_ = { .type = (spec_type), .size = sizeof(spec_), __VA_ARGS__ }; \
-		add(rule, &spec_, sizeof(spec_)); \
-	} while (0)
-
-static struct ibv_counters *make_counters(void)
-{
-	struct ibv_counters_init_attr init = { 0 };
-	struct ibv_counters *counters = ibv_create_counters(context, &init);
-	CHECK(counters);
-	struct ibv_counter_attach_attr packets = { .counter_desc = IBV_COUNTER_PACKETS, .index = 0 };
-	struct ibv_counter_attach_attr bytes = { .counter_desc = IBV_COUNTER_BYTES, .index = 1 };
-	CHECK(!ibv_attach_counters_point_flow(counters, &packets, NULL));
-	CHECK(!ibv_attach_counters_point_flow(counters, &bytes, NULL));
-	return counters;
-}
-
-static void expect_count(struct ibv_counters *counters, uint64_t packets, uint64_t bytes)
-{
-	uint64_t values[2] = { 0, 0 };
-	CHECK(!ibv_read_counters(counters, values, 2, IBV_READ_COUNTERS_ATTR_PREFER_CACHED));
-	if (values[0] != packets || values[1] != bytes)
-		fprintf(stderr, "%ju packets, %ju bytes\n", (uintmax_t)values[0], (uintmax_t)values[1]);
-	CHECK(values[0] == packets && values[1] == bytes);
-}
-
-static void add_count(struct rule *r, struct ibv_counters *counters)
-{
-	ADD(r, ibv_flow_spec_counter_action, IBV_FLOW_SPEC_ACTION_COUNT, .counters = counters);
-}
-
-static void add_mac(struct rule *r)
-{
-	struct ibv_flow_spec_eth spec = { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(spec) };
-	memcpy(spec.val.dst_mac, "\x02\0\0\0\0\x01", 6);
-	memset(spec.mask.dst_mac, 0xff, 6);
-	add(r, &spec, sizeof(spec));
-}
+#include "mlx5-common.h"
 
 /* A flow with its counter: what it matches, and what it does not. */
 static void match(struct queue *q, const char *name, struct rule *r, const char *hit, const char *miss)
@@ -365,13 +157,9 @@ static void send_one(struct queue *q, struct packet *p, struct ibv_mr *mr, enum 
 	struct ibv_sge sge = { (uintptr_t)p->bytes, p->len, mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = ++id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-	struct ibv_wc wc;
-	int polled = 0;
 	CHECK(!ibv_post_send(q->qp, &wr, &bad));
-	/* The device is a process of a machine that may have much else to do. */
-	for (time_t end = time(NULL) + 20; !polled && time(NULL) < end;)
-		polled = ibv_poll_cq(q->cq, 1, &wc);
-	CHECK(polled == 1 && wc.status == status && wc.wr_id == id);
+	struct ibv_wc wc = await(q->cq);
+	CHECK(wc.status == status && wc.wr_id == id);
 }
 
 static void sends(struct queue *a, struct queue *b)
@@ -434,12 +222,7 @@ static void large_sends(struct queue *b)
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
 	};
 	CHECK(a.qp = ibv_create_qp_ex(context, &init));
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
-	attr.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE));
-	attr.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE));
+	make_ready(a.qp);
 
 	struct packet p = packet(MACS IP4("06") "1388 1389 00000001 00000000 5010 ffff 0000 0000");
 	struct ibv_mr *mr = ibv_reg_mr(pd, p.bytes, sizeof(p.bytes), 0);
@@ -452,12 +235,9 @@ static void large_sends(struct queue *b)
 	struct ibv_sge sge = { (uintptr_t)p.bytes + HEADER, PAYLOAD, mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_TSO,
 				  .send_flags = IBV_SEND_SIGNALED, .tso = { p.bytes, HEADER, MSS } }, *bad;
-	struct ibv_wc wc;
-	int polled = 0;
 	CHECK(!ibv_post_send(a.qp, &wr, &bad));
-	for (time_t end = time(NULL) + 20; !polled && time(NULL) < end;)
-		polled = ibv_poll_cq(a.cq, 1, &wc);
-	CHECK(polled == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.opcode == IBV_WC_TSO);
+	struct ibv_wc wc = await(a.cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.opcode == IBV_WC_TSO);
 	expect_count(counters, 3, 3 * HEADER + PAYLOAD);
 	ask("loop %s", "off", 0);
 	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters) && !ibv_dereg_mr(mr));
@@ -668,21 +448,7 @@ static void failures(struct queue *q)
 
 int main(int argc, char **argv)
 {
-	CHECK(argc == 3);
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	CHECK((control = open(argv[2], O_RDWR | O_NOCTTY)) >= 0);
-	struct termios raw;
-	if (!tcgetattr(control, &raw)) {
-		cfmakeraw(&raw);
-		CHECK(!tcsetattr(control, TCSANOW, &raw));
-	}
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list);
-	for (int i = 0; list[i] && !context; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), argv[1]))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	CHECK(pd = ibv_alloc_pd(context));
+	open_device(argc, argv);
 	struct queue a = make_queue(), b = make_queue();
 	matches(&a);
 	priorities(&a, &b);
@@ -698,9 +464,6 @@ int main(int argc, char **argv)
 	large_sends(&b);
 	destroy_queue(&a);
 	destroy_queue(&b);
-	CHECK(!ibv_dealloc_pd(pd));
-	CHECK(!ibv_close_device(context));
-	ibv_free_device_list(list);
-	printf("pass all\n");
+	close_device();
 	return 0;
 }

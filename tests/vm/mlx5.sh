@@ -36,15 +36,6 @@ run_tests() { # run_tests BINARY [SUFFIX [PATTERN]]
     record_skips "$tests"
 }
 
-# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
-other_card() { # other_card STRUCTURE.FIELD=VALUE...
-    sh "$here/mlx5-card.sh" remove "$device" && control_line || return
-    for cap; do
-        printf 'cap %s\n' "$cap" >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
-    done
-    exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
-}
-
 memory_limit() { # memory_limit BINARY: the control line is root's
     (unset UVERBS_TEST_CONTROL && without_privilege "$1")
 }

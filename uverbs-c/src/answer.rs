@@ -13,6 +13,7 @@ pub(crate) struct Code(pub(crate) c_int);
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 pub(crate) const EINVAL: Code = Code(libc::EINVAL);
+pub(crate) const ENOMEM: Code = Code(libc::ENOMEM);
 pub(crate) const EBUSY: Code = Code(libc::EBUSY);
 pub(crate) const EOPNOTSUPP: Code = Code(libc::EOPNOTSUPP);
 

@@ -11,6 +11,7 @@ use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::types::driver_id;
 use uverbs::abi::write::Wc;
+use uverbs::raw::Extended;
 
 use crate::abi;
 use crate::answer::{Answer, EINVAL, or_null, returned};
@@ -28,7 +29,7 @@ pub(crate) struct Cq {
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
     /// The completion that the extended interface is at, and whether somebody is at one.
-    pub(crate) current: Cell<Wc>,
+    pub(crate) current: Cell<Extended>,
     pub(crate) polling: AtomicBool,
     /// rxe tells programs the size that they asked for, not the one that it made.
     tells_wanted: bool,

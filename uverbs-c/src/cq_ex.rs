@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use nix::libc;
-use uverbs::abi::write::Wc;
+use uverbs::abi::types::driver_id;
+use uverbs::raw::Extended;
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
@@ -42,8 +43,8 @@ pub(crate) fn part(context: Pointer, wanted: &Wanted) -> abi::CqEx {
         read_slid: read_slid as Function,
         read_sl: read_sl as Function,
         read_dlid_path_bits: read_dlid_path_bits as Function,
-        read_completion_ts: read_nothing as Function,
-        read_cvlan: read_nothing as Function,
+        read_completion_ts: read_completion_ts as Function,
+        read_cvlan: read_cvlan as Function,
         read_flow_tag: read_imm_data as Function,
         read_tm_info: fill_nothing as Function,
         read_completion_wallclock_ns: read_nothing as Function,
@@ -52,18 +53,22 @@ pub(crate) fn part(context: Pointer, wanted: &Wanted) -> abi::CqEx {
 
 /// `IBV_WC_STANDARD_FLAGS`: what every completion has.
 const STANDARD: u64 = 0x7f;
+/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, `_CVLAN` and `_FLOW_TAG`: what completions of mlx5 have besides.
+const MLX5: u64 = 0x380;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const HAS_FLAGS: u32 = 1;
 const SINGLE_THREADED: u32 = 1;
 
 fn create(context: Option<&Context>, attr: Option<&CqInitAttrEx>) -> Answer<Box<Cq>> {
-    let attr = attr.ok_or(EINVAL)?;
+    let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    let is_mlx5 = context.context.device().driver_id() == driver_id::MLX5;
+    let known = if is_mlx5 { STANDARD | MLX5 } else { STANDARD };
     let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.flags } else { 0 };
-    if attr.wc_flags & !STANDARD != 0 || attr.comp_mask & !HAS_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
+    if attr.wc_flags & !known != 0 || attr.comp_mask & !HAS_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
         return Err(EOPNOTSUPP);
     }
     let CqInitAttrEx { cqe, cq_context, channel, comp_vector, .. } = *attr;
-    make(context, &Wanted { cqe, cq_context, channel, comp_vector })
+    make(Some(context), &Wanted { cqe, cq_context, channel, comp_vector })
 }
 
 pub(crate) extern "C" fn create_cq_ex(
@@ -77,12 +82,12 @@ pub(crate) extern "C" fn create_cq_ex(
 fn next(cq: &Cq) -> c_int {
     let mut queue = lock(&cq.queue);
     let Ok(queue) = queue.get_mut() else { return libc::EINVAL };
-    let mut place = [Wc::default()];
-    if queue.poll_wc(&mut place, |place, wc| *place = flags(wc)) == 0 {
+    let mut place = [Extended::default()];
+    if queue.poll_extended(&mut place, |place, next| *place = Extended { wc: flags(next.wc), ..next }) == 0 {
         return libc::ENOENT;
     }
-    cq.c.status.set(place[0].status);
-    cq.c.wr_id.set(place[0].wr_id);
+    cq.c.status.set(place[0].wc.status);
+    cq.c.wr_id.set(place[0].wc.wr_id);
     cq.current.set(place[0]);
     0
 }
@@ -112,24 +117,26 @@ extern "C" fn end_poll(cq: &Cq) {
 }
 
 macro_rules! readers {
-    ($($name:ident: $field:ident as $type:ty;)*) => {
+    ($($name:ident: $($field:ident).+ as $type:ty;)*) => {
         $(extern "C" fn $name(cq: &Cq) -> $type {
-            cq.current.get().$field.into()
+            cq.current.get().$($field).+.into()
         })*
     };
 }
 
 readers! {
-    read_opcode: opcode as u32;
-    read_vendor_err: vendor_err as u32;
-    read_byte_len: byte_len as u32;
-    read_imm_data: ex as u32;
-    read_qp_num: qp_num as u32;
-    read_src_qp: src_qp as u32;
-    read_wc_flags: wc_flags as u32;
-    read_slid: slid as u32;
-    read_sl: sl as u8;
-    read_dlid_path_bits: dlid_path_bits as u8;
+    read_opcode: wc.opcode as u32;
+    read_vendor_err: wc.vendor_err as u32;
+    read_byte_len: wc.byte_len as u32;
+    read_imm_data: wc.ex as u32;
+    read_qp_num: wc.qp_num as u32;
+    read_src_qp: wc.src_qp as u32;
+    read_wc_flags: wc.wc_flags as u32;
+    read_slid: wc.slid as u32;
+    read_sl: wc.sl as u8;
+    read_dlid_path_bits: wc.dlid_path_bits as u8;
+    read_completion_ts: timestamp as u64;
+    read_cvlan: vlan as u16;
 }
 
 /// What could not be asked for when the queue was made.

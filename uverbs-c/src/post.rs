@@ -104,20 +104,22 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
+/// What a request of every operation has.
+fn head(qp: &Qp, wr: &SendWr) -> Wr {
+    let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
+    let SendWr { wr_id, opcode, send_flags, imm_data, .. } = *wr;
+    Wr { wr_id, opcode, send_flags: send_flags | signaled, ex: imm_data, ..Wr::new_zeroed() }
+}
+
 /// The request in the form of the library, and the remote address if it has one.
 fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
     use wr_opcode::*;
-    let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
-    let mut to = Wr {
-        wr_id: wr.wr_id,
-        opcode: wr.opcode,
-        send_flags: wr.send_flags | signaled,
-        ex: wr.imm_data,
-        ..Wr::new_zeroed()
-    };
+    let mut to = head(qp, wr);
     let [first, second, third, fourth] = wr.wr;
     let is_datagram = qp.c.qp_base.qp_type == u32::from(qp_type::UD);
     match wr.opcode {
+        // Everything else would be sent as a frame.
+        opcode if qp.is_raw_packet() && opcode != SEND => return Err(EINVAL),
         SEND | SEND_WITH_IMM if is_datagram => {
             let (qpn, qkey) = halves(second);
             address(&mut to, Pointer::from_word(first).get(), qpn, qkey)?;
@@ -190,6 +192,18 @@ impl Sending {
         }
         Ok(queue.put(wr, iova, &self.scratch, pieces)?)
     }
+
+    /// Fills the next slot with a large send.
+    pub(crate) fn put_large(
+        &mut self,
+        qp: &Qp,
+        wr: Wr,
+        header: &[u8],
+        mss: u16,
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+    ) -> Answer {
+        Ok(self.queue.get_mut()?.put_large(qp.qp.get()?, wr, header, mss, pieces)?)
+    }
 }
 
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
@@ -201,6 +215,13 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
             return Err(EINVAL);
         }
         let pieces = pieces(wr.sg_list, wr.num_sge)?;
+        if wr.opcode == wr_opcode::TSO && qp.is_raw_packet() {
+            let [header, sizes] = wr.bind_mw;
+            let [a, b, c, d, ..] = sizes.to_ne_bytes();
+            let (length, mss) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+            let header = Pointer::from_word(header).items(length.into());
+            return sending.put_large(qp, head(qp, wr), header, mss, pieces);
+        }
         let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
         let (to, iova) = translated(qp, wr, length)?;
         sending.put(to, iova, pieces)

@@ -39,9 +39,16 @@ pub(crate) struct Qp {
     pub(crate) events: Acknowledged,
 }
 
+impl Qp {
+    pub(crate) fn is_raw_packet(&self) -> bool {
+        self.c.qp_base.qp_type == u32::from(uverbs::abi::types::qp_type::RAW_PACKET)
+    }
+}
+
 /// `enum ibv_qp_init_attr_mask`.
 const HAS_PD: u32 = 1 << 0;
 const HAS_CREATE_FLAGS: u32 = 1 << 2;
+const HAS_LARGE: u32 = 1 << 3;
 const HAS_TABLE: u32 = 1 << 4;
 const HAS_HASH: u32 = 1 << 5;
 const HAS_SEND_OPS: u32 = 1 << 6;
@@ -87,7 +94,7 @@ fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
 }
 
 fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
-    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS;
+    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_LARGE | HAS_SEND_OPS;
     let has = |bit: u32| init.comp_mask & bit != 0;
     if has(HAS_TABLE) {
         return make_rss(init);
@@ -127,7 +134,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
                 send_segments: cap.max_send_sge,
                 receive_segments: cap.max_recv_sge,
                 inline: cap.max_inline_data,
-                large_header: 0,
+                large_header: if has(HAS_LARGE) { init.max_tso_header.into() } else { 0 },
             },
             cookie: Pointer::cookie(&*qp),
             flags: flags | all,
@@ -273,6 +280,8 @@ fn query(
     init: Option<&mut MaybeUninit<QpInitAttr>>,
 ) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
+    // A queue pair on a table has no states.
+    lock(&qp.sends).queue.get().map_err(|_| EOPNOTSUPP)?;
     let answer = qp.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?;
     let cap = QpCap {
         max_send_wr: answer.max_send_wr,

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 
 use uverbs::abi::rxe::{AtomicWr, RdmaWr, SendWr, Sge};
 use uverbs::abi::types::{SendFlags, qp_type, wr_opcode};
+use uverbs::raw::SendQueue;
 use zerocopy::FromZeros;
 
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
-use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
+use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
@@ -49,7 +50,7 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         wr_send: wr_send as Function,
         wr_send_imm: wr_send_imm as Function,
         wr_send_inv: wr_send_inv as Function,
-        wr_send_tso: wr_unsupported as Function,
+        wr_send_tso: wr_send_tso as Function,
         wr_set_ud_addr: wr_set_ud_addr as Function,
         wr_set_xrc_srqn: wr_unsupported as Function,
         wr_set_inline_data: wr_set_inline_data as Function,
@@ -73,13 +74,14 @@ pub(crate) fn supported(type_: u32) -> u64 {
     const LOCAL_INV: u64 = 1 << 7;
     const BIND: u64 = 1 << 8;
     const SEND_INV: u64 = 1 << 9;
+    const LARGE: u64 = 1 << 10;
     const FLUSH: u64 = 1 << 11;
     const ATOMIC_WRITE: u64 = 1 << 12;
     match u8::try_from(type_) {
         Ok(qp_type::RC) => WRITE | SEND | READ | ATOMIC | LOCAL_INV | BIND | SEND_INV | FLUSH | ATOMIC_WRITE,
         Ok(qp_type::UC) => WRITE | SEND | BIND | SEND_INV,
         Ok(qp_type::UD) => SEND,
-        Ok(qp_type::RAW_PACKET) => 1 << 2,
+        Ok(qp_type::RAW_PACKET) => 1 << 2 | LARGE,
         _ => 0,
     }
 }
@@ -98,6 +100,8 @@ struct Request {
     iova: u64,
     pieces: Vec<Sge>,
     inline: Option<Vec<u8>>,
+    /// Header and segment size of a large send.
+    large: Option<(Vec<u8>, u16)>,
 }
 
 impl Batch {
@@ -109,11 +113,20 @@ impl Batch {
 
     /// The last operation has all its parts now.
     fn finish(&mut self, qp: &Qp) {
-        let Some(Request { wr, iova, pieces, inline }) = self.current.take() else { return };
+        let Some(Request { wr, iova, pieces, inline, large }) = self.current.take() else { return };
         let mut sending = lock(&qp.sends);
-        let put = match inline {
-            Some(bytes) => sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?)),
-            None => sending.put(wr, iova, pieces.into_iter()),
+        // What libmlx5 says of it.
+        let most = sending.queue.get().map_or(0, SendQueue::max_pieces) as usize;
+        if qp.is_raw_packet() && pieces.len() > most {
+            return self.note(Err(ENOMEM));
+        }
+        let put = match (inline, large) {
+            (None, Some((header, mss))) => sending.put_large(qp, wr, &header, mss, pieces.into_iter()),
+            (Some(_), Some(_)) => Err(EINVAL),
+            (Some(bytes), None) => {
+                sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?))
+            }
+            (None, None) => sending.put(wr, iova, pieces.into_iter()),
         };
         self.note(put);
     }
@@ -138,8 +151,10 @@ fn begin(qp: &Qp, opcode: u32, ex: u32, iova: u64, fill: impl FnOnce(&mut SendWr
         ex,
         ..SendWr::new_zeroed()
     };
-    batch.note(fill(&mut wr));
-    batch.current = Some(Request { wr, iova, pieces: Vec::new(), inline: None });
+    // Everything else would be sent as a frame.
+    let is_frame = matches!(opcode, wr_opcode::SEND | wr_opcode::TSO);
+    batch.note(if qp.is_raw_packet() && !is_frame { Err(EOPNOTSUPP) } else { fill(&mut wr) });
+    batch.current = Some(Request { wr, iova, pieces: Vec::new(), inline: None, large: None });
 }
 
 fn rdma(qp: &Qp, opcode: u32, ex: u32, rkey: u32, remote_addr: u64) {
@@ -195,6 +210,18 @@ extern "C" fn wr_abort(qp: &Qp) {
 
 extern "C" fn wr_send(qp: &Qp) {
     begin(qp, wr_opcode::SEND, 0, 0, |_| Ok(()));
+}
+
+/// The header is copied at once.
+extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
+    if !qp.is_raw_packet() {
+        return wr_unsupported(qp);
+    }
+    begin(qp, wr_opcode::TSO, 0, 0, |_| Ok(()));
+    lock(&qp.batch).part(|request| {
+        request.large = Some((header.items(length.into()).to_vec(), mss));
+        Ok(())
+    });
 }
 
 extern "C" fn wr_send_imm(qp: &Qp, immediate: u32) {
@@ -284,7 +311,8 @@ fn set_inline(qp: &Qp, places: impl Iterator<Item = (Pointer, usize)> + Clone) {
     lock(&qp.batch).part(|request| {
         let length = places.clone().try_fold(0_usize, |sum, (_, length)| sum.checked_add(length));
         if length.is_none_or(|length| length > most) {
-            return Err(EINVAL);
+            // What libmlx5 says of it.
+            return Err(if qp.is_raw_packet() { ENOMEM } else { EINVAL });
         }
         request.wr.send_flags |= SendFlags::INLINE.bits();
         request.inline = Some(places.flat_map(|(addr, length)| addr.items::<u8>(length)).copied().collect());

@@ -276,7 +276,7 @@ impl Completions {
             CQE_REQ => {
                 let is_large = cqe.sop_drop_qpn.get() >> 24 == u32::from(OPCODE_TSO);
                 let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
-                Completion { status: Status::Success, opcode, ..completion }
+                Completion { status: Status::Success, opcode, timestamp: cqe.timestamp.get(), ..completion }
             }
             CQE_REQ_ERR | CQE_RESP_ERR => {
                 let error = ErrCqe::ref_from_bytes(entry).ok()?;

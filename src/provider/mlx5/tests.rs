@@ -220,10 +220,13 @@ fn a_large_send_has_its_whole_header_in_the_request() {
     assert_eq!(wqe[48..56], *b"\x00\x00\x00\x99\x00\x00\x00\x01");
     // Its completion says that it was one.
     bench.sends.publish();
-    bench.complete(CQE_REQ, 0, |cqe| cqe.sop_drop_qpn = 0x0e00_1234.into());
+    bench.complete(CQE_REQ, 0, |cqe| {
+        cqe.sop_drop_qpn = 0x0e00_1234.into();
+        cqe.timestamp = 99.into();
+    });
     let mut batch = Completion::batch::<1>();
     assert_eq!(bench.queue.poll(&mut batch, || true), 1);
-    assert_eq!((batch[0].wr_id, batch[0].opcode), (5, wc_opcode::TSO));
+    assert_eq!((batch[0].wr_id, batch[0].opcode, batch[0].timestamp), (5, wc_opcode::TSO, 99));
 }
 
 #[test]

@@ -238,12 +238,47 @@ impl SendQueue {
         self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))
     }
 
+    /// The same as frames that all begin with `header`, and have `mss` bytes of the data each (the last has the rest).
+    ///
+    /// # Errors
+    /// As [`SendQueue::put`]; [`InvalidInput`](ErrorKind::InvalidInput) for a header that is shorter than Ethernet's or longer than
+    /// the queue pair `qp` was made for, and for no data or more than the device takes.
+    pub fn put_large(
+        &mut self,
+        qp: &QueuePair,
+        wr: SendWr,
+        header: &[u8],
+        mss: u16,
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+    ) -> Result<()> {
+        let least = post::ETHERNET_HEADER.max(self.inline_header());
+        let most = qp.shared.object().context().most_large_send(SEND)?;
+        let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
+        let fits = (least..=qp.capacity.large_header as usize).contains(&header.len())
+            && mss > 0
+            && (1..=u64::from(most)).contains(&length)
+            && pieces.len() <= self.segments as usize;
+        self.fill_head(wr, 0, Head { bytes: header, mss }, fits, Data::Pieces(pieces))
+    }
+
     #[inline]
     fn fill<P: Iterator<Item = Sge>>(
         &mut self,
         wr: SendWr,
         iova: u64,
         header: &[u8],
+        fits: bool,
+        data: Data<'_, P>,
+    ) -> Result<()> {
+        self.fill_head(wr, iova, Head { bytes: header, mss: 0 }, fits, data)
+    }
+
+    #[inline]
+    fn fill_head<P: Iterator<Item = Sge>>(
+        &mut self,
+        wr: SendWr,
+        iova: u64,
+        head: Head<'_>,
         fits: bool,
         data: Data<'_, P>,
     ) -> Result<()> {
@@ -254,7 +289,7 @@ impl SendQueue {
             return Err(full(SEND));
         }
         let slot = self.sends.next_slot();
-        if !fits || !self.sends.put(wr, iova, Head { bytes: header, mss: 0 }, data) {
+        if !fits || !self.sends.put(wr, iova, head, data) {
             return Err(oversized(SEND));
         }
         self.first.get_or_insert(slot);

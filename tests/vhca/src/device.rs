@@ -165,7 +165,8 @@ impl Device {
     /// Completes a request.
     pub(crate) fn complete(&mut self, cqn: u32, completion: CompletionEntry) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
-        match cq.post(&self.memory, completion) {
+        let now = self.started.elapsed().as_nanos() as u64;
+        match cq.post(&self.memory, completion.at(now)) {
             Ok(posted) => self.completion_event(cqn, posted),
             Err(_) => self.statistics.faults += 1,
         }

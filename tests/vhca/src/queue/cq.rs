@@ -53,6 +53,14 @@ impl CompletionEntry {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
+    /// Says when; in a completion that fails, something else stands there.
+    pub(crate) fn at(mut self, time: u64) -> Self {
+        if !self.is_error() {
+            self.bytes[48..56].copy_from_slice(&time.to_be_bytes());
+        }
+        self
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         matches!(self.opcode, Opcode::RequesterError | Opcode::ResponderError)
     }

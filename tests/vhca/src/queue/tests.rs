@@ -82,6 +82,14 @@ fn completion(counter: u16) -> CompletionEntry {
     CompletionEntry::new(Opcode::Responder, 0x1234, counter)
 }
 
+#[test]
+fn a_completion_says_when_unless_it_says_what_failed() {
+    let time = 0x0102_0304_0506_0708_u64;
+    assert_eq!(completion(1).at(time).bytes[48..56], time.to_be_bytes());
+    let failed = CompletionEntry::new(Opcode::ResponderError, 1, 1).error(Syndrome::Length).at(time);
+    assert_eq!(failed.bytes[48..56], [0, 0, 0, 0, 0, 0, 0, Syndrome::Length as u8]);
+}
+
 fn consumed(memory: &Memory, count: u32) {
     memory.write(DOORBELL, &count.to_be_bytes()).unwrap();
 }

@@ -3,7 +3,17 @@
 
 use crate::compare::Difference;
 
+/// What the steps go through on our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    Crate,
+    /// The drop-in for libibverbs (uverbs-c), of which the same program makes use that is linked to libibverbs.
+    DropIn,
+}
+
 struct Row {
+    /// Met with the drop-in too. It sends rules as they are, so that errno is the kernel's, and has no hints.
+    drop_in: bool,
     /// How the step begins.
     step: &'static str,
     what: &'static str,
@@ -19,7 +29,12 @@ const fn row(
     ours: &'static str,
     why: &'static str,
 ) -> Row {
-    Row { step, what, theirs, ours, why }
+    Row { drop_in: true, step, what, theirs, ours, why }
+}
+
+/// A difference that the drop-in does not have.
+const fn without_drop_in(row: Row) -> Row {
+    Row { drop_in: false, ..row }
 }
 
 const REFUSED_EARLY: &str =
@@ -36,15 +51,15 @@ const ROWS: &[Row] = &[
         "libmlx5 asks for the device's attributes and takes a page of doorbells; here `query_device` is a call of its own, \
          and the page comes with the first queue"),
     row("cq 0 256", "commands", "-", "ALLOC_UAR", "the page of doorbells comes with the first queue"),
-    row("flow 0 0 normal 0 - eth type=0806 ipv4", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY),
-    row("flow 0 0 normal 0 - ipv4 tcp udp", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY),
+    without_drop_in(row("flow 0 0 normal 0 - eth type=0806 ipv4", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY)),
+    without_drop_in(row("flow 0 0 normal 0 - ipv4 tcp udp", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY)),
     row("attach 0 packets 8191", "result", "ok", "EINVAL",
         "a read has room for 8,191 values: what could never be read is refused"),
     row("destroy counters 5", "commands", "DEALLOC_FLOW_COUNTER", "-", MAY_BE_DAMAGED),
     row("destroy counters 6", "commands", "DEALLOC_FLOW_COUNTER", "-", MAY_BE_DAMAGED),
     row("close", "commands", "-", "DEALLOC_FLOW_COUNTER, DEALLOC_FLOW_COUNTER", MAY_BE_DAMAGED),
-    row("modify 2 ", "commands", "-", "QUERY_SQ, QUERY_RQ",
-        "after EINVAL the state is asked for, so that the error can say which change was not one"),
+    without_drop_in(row("modify 2 ", "commands", "-", "QUERY_SQ, QUERY_RQ",
+        "after EINVAL the state is asked for, so that the error can say which change was not one")),
 ];
 
 impl Row {
@@ -61,18 +76,22 @@ impl Row {
 }
 
 /// Each difference with its reason, and the rows that were not met.
-pub(crate) fn judge(differences: &[Difference]) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
-    let why = |difference: &Difference| ROWS.iter().find(|row| row.allows(difference)).map(|row| row.why);
+pub(crate) fn judge(
+    differences: &[Difference],
+    through: Through,
+) -> (Vec<(&Difference, Option<&'static str>)>, Vec<String>) {
+    let rows = || ROWS.iter().filter(|row| row.drop_in || through == Through::Crate);
+    let why = |difference: &Difference| rows().find(|row| row.allows(difference)).map(|row| row.why);
     let judged = differences.iter().map(|difference| (difference, why(difference))).collect();
     let is_met = |row: &Row| differences.iter().any(|difference| row.allows(difference));
-    (judged, ROWS.iter().filter(|row| !is_met(row)).map(Row::name).collect())
+    (judged, rows().filter(|row| !is_met(row)).map(Row::name).collect())
 }
 
 /// The table of the documentation.
 pub(crate) fn page() -> String {
     let mut page =
         "| step | what | libibverbs | this crate | why |\n| --- | --- | --- | --- | --- |\n".to_owned();
-    for Row { step, what, theirs, ours, why } in ROWS {
+    for Row { step, what, theirs, ours, why, .. } in ROWS {
         page += &format!("| `{step}` | {what} | {theirs} | {ours} | {why} |\n");
     }
     page
@@ -97,12 +116,15 @@ mod tests {
     #[test]
     fn only_what_is_listed_is_allowed_and_a_row_that_is_not_met_is_named() {
         let mut differences: Vec<_> = ROWS.iter().map(of).collect();
-        let (judged, unmet) = judge(&differences);
+        let (judged, unmet) = judge(&differences, Through::Crate);
         assert!(judged.iter().all(|row| row.1.is_some()));
+        assert_eq!(unmet, [""; 0]);
+        let (judged, unmet) = judge(&differences, Through::DropIn);
+        assert!(judged.iter().zip(ROWS).all(|(judged, row)| judged.1.is_some() == row.drop_in));
         assert_eq!(unmet, [""; 0]);
 
         differences[0].ours = "something else".to_owned();
-        let (judged, unmet) = judge(&differences);
+        let (judged, unmet) = judge(&differences, Through::Crate);
         assert!(judged[0].1.is_none() && judged[1..].iter().all(|row| row.1.is_some()));
         assert_eq!(unmet, [ROWS[0].name()]);
     }

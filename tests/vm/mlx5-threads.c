@@ -1,0 +1,142 @@
+/*
+ * Threads that share queues of the virtual ConnectX: everything that is posted is completed once, and comes out once.
+ *
+ * usage: mlx5-threads DEVICE CONTROL
+ */
+#include "mlx5-common.h"
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+
+enum { THREADS = 4, EACH = 200 };
+
+struct crew {
+	struct queue *q;
+	int extended, next;
+	/* How often each request was completed, and how many were. */
+	int times[THREADS * EACH], taken;
+	sem_t room;
+};
+
+static int post_one(struct crew *crew, struct ibv_sge *sge, int id)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(crew->q->qp);
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	if (!crew->extended)
+		return ibv_post_send(crew->q->qp, &wr, &bad);
+	ibv_wr_start(qp);
+	qp->wr_id = id, qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, sge->lkey, sge->addr, sge->length);
+	return ibv_wr_complete(qp);
+}
+
+static void *post_many(void *argument)
+{
+	struct crew *crew = argument;
+	struct ibv_sge sge = { (uintptr_t)crew->q->memory, 60, crew->q->mr->lkey };
+	int id, error;
+	while ((id = __atomic_fetch_add(&crew->next, 1, __ATOMIC_SEQ_CST)) < THREADS * EACH) {
+		/*
+		 * Part by part only while there is room. Without, libmlx5 goes on in the request before, which the device may be
+		 * reading (_common_wqe_init_op, qp.c, 44).
+		 */
+		if (crew->extended)
+			CHECK(!sem_wait(&crew->room));
+		/* The queue is short: the others must take completions meanwhile. */
+		while ((error = post_one(crew, &sge, id)) == ENOMEM)
+			sched_yield();
+		CHECK(!error);
+	}
+	return NULL;
+}
+
+static void *take_many(void *argument)
+{
+	struct crew *crew = argument;
+	struct ibv_wc wc[4];
+	time_t end = time(NULL) + 60;
+	while (__atomic_load_n(&crew->taken, __ATOMIC_SEQ_CST) < THREADS * EACH) {
+		int got = ibv_poll_cq(crew->q->cq, 4, wc);
+		CHECK(got >= 0 && time(NULL) < end);
+		for (int i = 0; i < got; i++) {
+			CHECK(!wc[i].status && wc[i].wr_id < THREADS * EACH);
+			__atomic_fetch_add(&crew->times[wc[i].wr_id], 1, __ATOMIC_SEQ_CST);
+			__atomic_fetch_add(&crew->taken, 1, __ATOMIC_SEQ_CST);
+			CHECK(!sem_post(&crew->room));
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void *post_receives(void *q)
+{
+	static int slot;
+	int mine;
+	while ((mine = __atomic_fetch_add(&slot, 1, __ATOMIC_SEQ_CST)) < SLOTS)
+		post_receive(q, mine);
+	return NULL;
+}
+
+static void together(void *(*work)(void *), void *(*more)(void *), void *argument)
+{
+	pthread_t threads[2 * THREADS];
+	int count = more ? 2 * THREADS : THREADS;
+	for (int i = 0; i < count; i++)
+		CHECK(!pthread_create(&threads[i], NULL, i < THREADS ? work : more, argument));
+	for (int i = 0; i < count; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+}
+
+static void threads(int extended)
+{
+	struct ibv_qp_init_attr_ex init = { .comp_mask = extended ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0, .send_ops_flags = IBV_QP_EX_WITH_SEND };
+	struct queue q = make_memory(ibv_create_cq(context, 256, NULL, NULL, 0));
+	q.qp = ready(q.cq, q.cq, SLOTS, &init);
+	struct packet p = packet("020000000009 020000000002 88b5");
+	memcpy(q.memory, p.bytes, p.len);
+	struct ibv_counters *counters = make_counters();
+	struct rule r = rule(0);
+	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH, .val.dst_mac = { 2, 0, 0, 0, 0, 9 }, .mask.dst_mac = { 255, 255, 255, 255, 255, 255 });
+	add_count(&r, counters);
+	ADD(&r, ibv_flow_spec_action_drop, IBV_FLOW_SPEC_ACTION_DROP, );
+	struct ibv_flow *flow = ibv_create_flow(q.qp, &r.attr);
+	CHECK(flow);
+	struct crew *crew = calloc(1, sizeof(*crew));
+	crew->q = &q, crew->extended = extended;
+	CHECK(!sem_init(&crew->room, 0, SENDS));
+	together(post_many, take_many, crew);
+	for (int id = 0; id < THREADS * EACH; id++)
+		CHECK(crew->times[id] == 1);
+	expect_nothing(&q);
+	expect_count(counters, THREADS * EACH, THREADS * EACH * p.len);
+	CHECK(!ibv_destroy_flow(flow) && !ibv_destroy_counters(counters));
+	free(crew);
+	if (!extended) {
+		struct packet each = packet(MACS "88b5");
+		struct rule all = rule(0);
+		add_mac(&all);
+		CHECK(flow = ibv_create_flow(q.qp, &all.attr));
+		together(post_receives, NULL, &q);
+		inject(&each, SLOTS);
+		int times[SLOTS] = { 0 };
+		struct ibv_wc wc[SLOTS];
+		CHECK(ibv_poll_cq(q.cq, SLOTS, wc) == SLOTS);
+		for (int i = 0; i < SLOTS; i++)
+			CHECK(!wc[i].status && wc[i].wr_id < SLOTS && !times[wc[i].wr_id]++);
+		CHECK(!ibv_destroy_flow(flow));
+	}
+	destroy_queue(&q);
+	printf("pass threads, %s\n", extended ? "part by part" : "lists");
+}
+
+int main(int argc, char **argv)
+{
+	open_device(argc, argv);
+	ask("loop %s", "on", 0);
+	threads(0), threads(1);
+	ask("loop %s", "off", 0);
+	close_device();
+	return 0;
+}
