@@ -56,6 +56,9 @@ pub(crate) extern "C" fn attach_counters_point_flow(
     returned(attach())
 }
 
+/// More than a command has room for: the length of an attribute is a number of sixteen bits.
+const MOST: u32 = u16::MAX as u32 / 8;
+
 pub(crate) extern "C" fn read_counters(
     counters: Option<&Counters>,
     mut places: Places<u64>,
@@ -64,6 +67,9 @@ pub(crate) extern "C" fn read_counters(
 ) -> c_int {
     let mut read = || {
         let counters = counters.ok_or(EINVAL)?.counters.get()?;
+        if count > MOST {
+            return Err(EINVAL);
+        }
         let mut values = vec![0; count as usize];
         counters.read_with(&mut values, ReadCountersFlags::from_bits_retain(flags))?;
         for (place, value) in places.get(values.len()).iter_mut().zip(values) {

@@ -170,17 +170,13 @@ extern "C" fn wr_complete(qp: &Qp) -> c_int {
         batch.finish(qp);
         batch.error.take()
     };
-    let mut sending = lock(&qp.sends);
-    let publish = || match (sending.queue.get_mut()?, error) {
-        (queue, Some(code)) => {
+    let answer = {
+        let mut sending = lock(&qp.sends);
+        if let (Ok(queue), Some(_)) = (sending.queue.get_mut(), error) {
             queue.rewind();
-            Err(code)
         }
-        (queue, None) => Ok(queue.publish(qp.qp.get()?)?),
+        error.map_or_else(|| sending.publish(), Err)
     };
-    let mut publish = publish;
-    let answer: Answer = publish();
-    drop(sending);
     qp.posting.store(false, Ordering::Release);
     answer.map_or_else(|code| code.0, |()| 0)
 }
