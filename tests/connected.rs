@@ -6,7 +6,8 @@ mod common;
 use common::*;
 use uverbs::{
     AccessFlags, Attributes, Completion, CompletionQueue, Datagram, Endpoint, ErrorKind, Operation,
-    ProtectionDomain, QpState, Rc, Remote, Route, SendRequest, Status, Uc, UcOperation, Ud, WcFlags,
+    ProtectionDomain, QpState, Rc, ReceiveRequest, Remote, Route, SendRequest, Status, Uc, UcOperation, Ud,
+    WcFlags,
 };
 
 #[test]
@@ -252,6 +253,24 @@ fn a_refused_step_names_what_is_missing_and_what_is_not_allowed() {
         step(&mut side, Attributes::to(QpState::ReadyToReceive), "missing: av, path_mtu, rq_psn");
         side.qp.reset().unwrap();
         assert_eq!(side.qp.state().unwrap(), QpState::Reset);
+    });
+}
+
+#[test]
+fn a_queue_pair_with_room_for_nothing_takes_nothing() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| {
+            pd.rc(cq).send_depth(0).receive_depth(0).inline(8).create().unwrap()
+        };
+        let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+        connect(&context, &mut one.qp, &mut two.qp);
+        let received = one.qp.post_receive(&[ReceiveRequest::new(1, &[])]);
+        let sent = one.qp.post_send(&[SendRequest::inline(2, Operation::Send, b"too much")]);
+        for refused in [received, sent] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Exhausted);
+        }
+        assert_eq!((one.qp.capacity().sends, one.qp.capacity().receives), (0, 0));
     });
 }
 

@@ -35,7 +35,8 @@ impl Geometry {
         let mask = map.load(INDEX_MASK, Ordering::Relaxed);
         let log2_size = map.load(LOG2_ELEM_SIZE, Ordering::Relaxed);
         let geometry = Self { mask, log2_size };
-        let is_mask = mask != 0 && mask.checked_add(1)?.is_power_of_two();
+        // A ring of one slot has room for nothing.
+        let is_mask = mask.checked_add(1)?.is_power_of_two();
         (is_mask && log2_size < 16 && geometry.bytes()? <= map.len()).then_some(geometry)
     }
 
@@ -44,7 +45,7 @@ impl Geometry {
     pub(crate) fn create(entries: u32, size: usize) -> Result<(Self, Mapping), Errno> {
         let slots = entries.checked_add(1).and_then(u32::checked_next_power_of_two).ok_or(Errno::ENOMEM)?;
         let log2_size = size.next_power_of_two().max(64).trailing_zeros();
-        let geometry = Self { mask: slots.max(2) - 1, log2_size };
+        let geometry = Self { mask: slots - 1, log2_size };
         let map = Mapping::block(geometry.bytes().ok_or(Errno::ENOMEM)?)?;
         map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
         map.store(INDEX_MASK, geometry.mask, Ordering::Relaxed);
@@ -296,11 +297,19 @@ mod tests {
     #[test]
     fn a_header_that_lies_is_refused() {
         let (_, map) = Geometry::create(7, 8).unwrap();
-        for (mask, log2_size) in [(0, 6), (6, 6), (u32::MAX, 6), (0xffff, 6), (7, 64), (7, 31)] {
+        for (mask, log2_size) in [(6, 6), (u32::MAX, 6), (0xffff, 6), (7, 64), (7, 31)] {
             map.store(INDEX_MASK, mask, Ordering::Relaxed);
             map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
             assert_eq!(Geometry::of(&map), None, "{mask} {log2_size}");
         }
+    }
+
+    #[test]
+    fn a_ring_for_nothing_is_full() {
+        let (geometry, map) = Geometry::create(0, 64).unwrap();
+        assert_eq!(Geometry::of(&map), Some(geometry));
+        let (producer, consumer) = (Producer::new(map.clone(), geometry), Consumer::new(map, geometry));
+        assert_eq!((geometry.capacity(), producer.free(), consumer.available()), (0, 0, 0));
     }
 
     #[test]

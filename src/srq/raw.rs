@@ -31,10 +31,12 @@ impl SharedReceiveQueue {
         self.receives.put(op, wr_id, pieces)
     }
 
-    /// Shows the device every slot filled so far.
+    /// Shows the device every slot filled so far; nothing in a child of `fork`, whose index is not the parent's.
     #[inline]
     pub fn publish(&mut self) {
-        self.receives.publish();
+        if self.shared.context().is_here() {
+            self.receives.publish();
+        }
     }
 
     /// Destroys the queue, and says how many of its asynchronous events were read.

@@ -58,6 +58,21 @@ perftest_by_manager() { # with connections made by librdmacm, Debian's own
     pair ours ours manager ib_send_lat -d "$device" -x 1 -n 50 -F -R
 }
 
+same_answer() { # whatever it says, and its exit status; before there is any device, or a module for one
+    for library in theirs ours; do
+        status=0
+        "$library" "$@" >"$OUT/$name.$library" 2>&1 || status=$?
+        echo "exit status $status" >>"$OUT/$name.$library"
+    done
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && cat "$OUT/$name.ours"
+}
+
+answers() { # answers PROGRAM: what it says with both libraries is the same, but for the known differences
+    theirs timeout 200 "$1" "$device" >"$OUT/$name.theirs" || { echo "with libibverbs: exit status $?" >&2; return 1; }
+    ours timeout 200 "$1" "$device" >"$OUT/$name.ours" || return
+    "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin/differences"
+}
+
 suite() { # suite ours|theirs: the tests of pyverbs, a line for each
     "$1" timeout 600 "$here/pyverbs" "$device" dummy0
 }
@@ -81,6 +96,7 @@ same_results() { # what passes with libibverbs passes with the drop-in; what is 
     [ ! -e "$list" ] || diff "$list" "$OUT/results.ours" >&2
 }
 
+step no-device same_answer ibv_devices
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -101,6 +117,9 @@ done
 step ib_send_lat-ud perftest ib_send_lat -c UD
 step ib_send_bw-events perftest ib_send_bw -e
 step ib_send_lat-manager perftest_by_manager
+for program in $DROPIN_PROGRAMS; do
+    step "answers-${program##*/dropin-}" answers "$program"
+done
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
 step pyverbs same_results

@@ -4,8 +4,8 @@
 //! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the
 //! page says, for as long as the page says, and nobody changes it during the call but as the page says. All
 //! of this crate rests on it in one of these forms, and on nothing else:
-//! - a parameter `&T`, `Option<&T>` or `Option<Box<T>>` of an exported function: an object that this library made and that
-//!   was not destroyed, or a structure of the caller's;
+//! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library made
+//!   and that was not destroyed, or a structure of the caller's;
 //! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`] or a [`Text`]: made only by C, or by [`Pointer::to`] and
 //!   [`Pointer::cookie`] from a reference. What it points to is said where it is read, by the type and the count;
 //! - the cookie of an event is the address of the object that it was made with. The object is still there, since the
@@ -67,17 +67,22 @@ impl Pointer {
 
     /// The item at `index` of the array it points to.
     pub(crate) fn item<'a, T>(self, index: usize) -> Option<&'a T> {
-        Self(self.0.cast::<T>().wrapping_add(index).cast()).get().filter(|_| !self.is_null())
+        if self.is_null() { None } else { Self(self.0.cast::<T>().wrapping_add(index).cast()).get() }
     }
 
-    /// The items it points to, none if it is null.
+    /// The items it points to, none if it is null, or if there is no memory for as many.
     pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> &'a [T] {
-        if self.0.is_null() || count == 0 {
+        if self.0.is_null() || !fits::<T>(count) {
             return &[];
         }
         // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold.
         unsafe { std::slice::from_raw_parts(self.0.cast(), count) }
     }
+}
+
+/// Whether a process can have an array of so many items: a slice of more must not be made.
+fn fits<T>(count: usize) -> bool {
+    count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
 /// Room for items that this library writes.
@@ -86,7 +91,7 @@ pub(crate) struct Places<T>(*mut T);
 
 impl<T> Places<T> {
     pub(crate) fn get(&mut self, count: usize) -> &mut [MaybeUninit<T>] {
-        if self.0.is_null() {
+        if self.0.is_null() || !fits::<T>(count) {
             return &mut [];
         }
         // SAFETY: by the contract, there is room for as many, and nobody else uses it during the call.
@@ -95,14 +100,14 @@ impl<T> Places<T> {
 }
 
 impl Places<u8> {
-    /// Writes the first `size` bytes of `value`, which may be from another version of the structure.
-    pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) {
+    /// Writes the first `size` bytes of `value`, which may be from another version of the structure; nothing if this is null.
+    pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) -> Option<()> {
         let size = size.min(size_of::<T>());
-        if !self.0.is_null() {
+        (!self.0.is_null()).then(|| {
             // SAFETY: `value` has as many bytes, and by the contract so has the caller's structure. Padding is copied as it is,
             // without being looked at.
             unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), self.0, size) }
-        }
+        })
     }
 }
 
@@ -143,6 +148,26 @@ impl Counted {
             Arc::increment_strong_count(pointer);
             Arc::from_raw(pointer)
         })
+    }
+}
+
+/// An object that C gives back, to be destroyed. Until it is freed other threads may still acknowledge its events: so
+/// it is not a `Box`, which nobody else may look into.
+#[repr(transparent)]
+pub(crate) struct Given<T>(*mut T);
+
+impl<T> Given<T> {
+    pub(crate) fn get(&self) -> Option<&T> {
+        // SAFETY: by the contract, it is null or an object of this library's that is not yet destroyed.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Frees it.
+    pub(crate) fn free(self) {
+        if !self.0.is_null() {
+            // SAFETY: it was given to C as a `Box`, and C gives it back once.
+            drop(unsafe { Box::from_raw(self.0) });
+        }
     }
 }
 

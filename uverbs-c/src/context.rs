@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
 use crate::abi::{self, Function};
-use crate::answer::{Answer, EINVAL, minus_one, or_null};
+use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Counted, Pointer, give_part, take_part};
 use crate::device::Device;
 use crate::{channel, counters, cq, cq_ex, flow, mw, post, qp, query, srq, wq};
@@ -106,8 +106,8 @@ pub(crate) extern "C" fn open_device(device: Pointer) -> Pointer {
 
 /// Objects that were not destroyed keep the device file open until the process ends.
 pub(crate) extern "C" fn close_device(context: Pointer) -> c_int {
-    drop(take_part::<Whole>(context, std::mem::offset_of!(Whole, context)));
-    0
+    let whole = take_part::<Whole>(context, std::mem::offset_of!(Whole, context));
+    returned(whole.map(drop).ok_or(EINVAL))
 }
 
 pub(crate) extern "C" fn get_async_event(

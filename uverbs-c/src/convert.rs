@@ -3,12 +3,13 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
+use nix::libc;
 use uverbs::Route;
 use uverbs::abi::write::{AhAttr, GlobalRoute, QpAttr as KernelQpAttr, QpCap, Wc};
 use zerocopy::FromZeros;
 
 use crate::abi::{QpAttr, SaPathRec, UserPathRec};
-use crate::answer::{Answer, EINVAL, EOPNOTSUPP, minus_one, or_null, returned};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, minus_one, or_null, returned};
 use crate::boundary::Pointer;
 use crate::context::Context;
 use crate::pd::{Ah, Pd, create_ah};
@@ -104,6 +105,10 @@ fn way_back(context: &Context, port: u8, wc: &Wc, header: Option<&[u8; 40]>) -> 
         return Ok(attr);
     }
     let header = header.ok_or(EINVAL)?;
+    // Neither IPv6, whose header fills it, nor IPv4.
+    if header[0] >> 4 != 6 && header[20] >> 4 != 4 {
+        return Err(Code(libc::EPROTONOSUPPORT));
+    }
     let route = Route::back(port, &context.context.gid_table()?, header)?;
     // IPv4's header is in the second half.
     let is_ipv4 = route.gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && header[0] >> 4 != 6;
@@ -156,13 +161,8 @@ pub(crate) extern "C" fn query_ece(_qp: Option<&Qp>, _ece: Option<&mut Ece>) -> 
     returned(Err(EOPNOTSUPP))
 }
 
-/// None at all can be set: a vendor of zero.
 pub(crate) extern "C" fn set_ece(_qp: Option<&Qp>, ece: Option<&Ece>) -> c_int {
-    match ece {
-        Some([0, ..]) => 0,
-        Some(_) => returned(Err(EOPNOTSUPP)),
-        None => returned(Err(EINVAL)),
-    }
+    returned(ece.ok_or(EINVAL).and(Err(EOPNOTSUPP)))
 }
 
 /// What is not there, as an errno.

@@ -9,17 +9,16 @@ use std::sync::atomic::AtomicBool;
 use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
-use uverbs::abi::types::driver_id;
 use uverbs::abi::write::Wc;
 use uverbs::raw::Extended;
 
 use crate::abi;
 use crate::answer::{Answer, EINVAL, or_null, returned};
-use crate::boundary::{Places, Pointer};
+use crate::boundary::{Given, Places, Pointer};
 use crate::channel::{Acknowledged, Channel};
 use crate::context::Context;
 use crate::cq_ex;
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end_shared, lock};
 
 #[repr(C)]
 pub(crate) struct Cq {
@@ -31,8 +30,6 @@ pub(crate) struct Cq {
     /// The completion that the extended interface is at, and whether somebody is at one.
     pub(crate) current: Cell<Extended>,
     pub(crate) polling: AtomicBool,
-    /// rxe tells programs the size that they asked for, not the one that it made.
-    tells_wanted: bool,
 }
 
 /// What a completion queue is made from.
@@ -52,7 +49,6 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
         events: Acknowledged::default(),
         current: Cell::default(),
         polling: AtomicBool::new(false),
-        tells_wanted: context.context.device().driver_id() == driver_id::RXE,
     });
     let cookie = Pointer::cookie(&*cq);
     let channel = wanted.channel.get::<Channel>();
@@ -65,16 +61,9 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
         channel.keep();
     }
     cq.c.handle = queue.handle();
-    cq.tell_size(wanted.cqe, &queue);
+    cq.c.cqe.set(queue.capacity() as c_int);
     cq.queue = Mutex::new(Owned::new(queue));
     Ok(cq)
-}
-
-impl Cq {
-    fn tell_size(&self, wanted: u32, queue: &CompletionQueue) {
-        let size = if self.tells_wanted { wanted } else { queue.capacity() };
-        self.c.cqe.set(size as c_int);
-    }
 }
 
 pub(crate) extern "C" fn create_cq(
@@ -95,16 +84,15 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
         let mut queue = lock(&cq.queue);
         let queue = queue.get_mut()?;
         queue.resize(cqe as u32)?;
-        cq.tell_size(cqe as u32, queue);
+        cq.c.cqe.set(queue.capacity() as c_int);
         Ok(())
     };
     returned(resize())
 }
 
-pub(crate) extern "C" fn destroy_cq(cq: Option<Box<Cq>>) -> c_int {
-    let destroyed = end(cq, |cq| {
-        let queue = cq.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let read = queue.destroy(CompletionQueue::destroy_reporting)?;
+pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
+    let destroyed = end_shared(cq, |cq| {
+        let read = lock(&cq.queue).destroy(CompletionQueue::destroy_reporting)?;
         if let Some(channel) = cq.c.channel.get::<Channel>() {
             channel.let_go();
         }
@@ -126,7 +114,8 @@ pub(crate) fn flags(wc: Wc) -> Wc {
 
 /// The number of completions, or -1.
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
-    let (Some(cq), Ok(count)) = (cq, usize::try_from(count)) else { return -1 };
+    let Some(cq) = cq else { return -1 };
+    let count = usize::try_from(count).unwrap_or(0);
     let mut queue = lock(&cq.queue);
     let Ok(queue) = queue.get_mut() else { return -1 };
     queue.poll_wc(places.get(count), |place: &mut MaybeUninit<Wc>, wc| {

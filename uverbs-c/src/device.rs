@@ -5,10 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::libc;
 use uverbs::abi::types::node_type;
 
 use crate::abi;
-use crate::answer::{Code, or_null};
+use crate::answer::{Answer, Code, or_null};
 use crate::boundary::{Counted, Pointer, give_list, take_list};
 
 /// A device of a list. Counted: the list has one count, each open context another.
@@ -66,8 +67,15 @@ impl Device {
     }
 }
 
+/// Every device; ENOSYS where the kernel has nothing of the kind.
+fn devices() -> Answer<uverbs::Devices> {
+    let devices = uverbs::devices()?;
+    let is_there = || Path::new("/sys/class/infiniband_verbs/abi_version").exists();
+    if devices.is_empty() && !is_there() { Err(Code(libc::ENOSYS)) } else { Ok(devices) }
+}
+
 pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
-    let devices = or_null(uverbs::devices().map_err(Code::from));
+    let devices = or_null(devices());
     if let Some(count) = count {
         *count = devices.as_ref().map_or(0, |devices| devices.len() as c_int);
     }

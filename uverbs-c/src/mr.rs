@@ -96,8 +96,7 @@ pub(crate) extern "C" fn rereg_mr(
     let Some(mr) = mr else { return refused() };
     let known = CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS;
     let has = |flag| flags & flag != 0;
-    if flags == 0
-        || flags & !known != 0
+    if flags & !known != 0
         || (has(CHANGE_TRANSLATION) && (length == 0 || addr.is_null()))
         || (has(CHANGE_PD) && pd.is_none())
     {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uverbs::Error;
 
 use crate::answer::{Answer, Code, EINVAL};
+use crate::boundary::Given;
 
 /// An object of the library. It is not there before it is made, and when it was destroyed: then every use is EINVAL.
 pub(crate) struct Owned<T>(Option<T>);
@@ -47,6 +48,13 @@ pub(crate) fn end<O, R>(object: Option<Box<O>>, how: impl FnOnce(&mut O) -> Answ
         std::mem::forget(object);
     }
     answer
+}
+
+/// The same for an object with events, which other threads may acknowledge meanwhile.
+pub(crate) fn end_shared<O>(object: Given<O>, how: impl FnOnce(&O) -> Answer) -> Answer {
+    how(object.get().ok_or(EINVAL)?)?;
+    object.free();
+    Ok(())
 }
 
 /// Nothing is left half done by a thread that panics: the process ends there.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use uverbs::abi::rxe::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWr as Wr, Sge, UdWr};
 use uverbs::abi::types::{SendFlags, qp_state, qp_type, wr_opcode};
-use uverbs::raw::{ReceiveQueue, SendQueue};
+use uverbs::raw::{QueuePair, ReceiveQueue, SendQueue};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -154,14 +154,20 @@ pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_
     overlay(wr, &FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() });
 }
 
-/// The send queue of a queue pair, and room to put inline data together.
+/// A queue pair, its send queue, and room to put inline data together.
 #[derive(Default)]
 pub(crate) struct Sending {
+    pub(crate) qp: Owned<QueuePair>,
     pub(crate) queue: Owned<SendQueue>,
     pub(crate) scratch: Vec<u8>,
 }
 
 impl Sending {
+    /// Shows the device what was put.
+    pub(crate) fn publish(&mut self) -> Answer {
+        Ok(self.queue.get_mut()?.publish(self.qp.get()?)?)
+    }
+
     /// Fills the next slot.
     pub(crate) fn put(
         &mut self,
@@ -196,13 +202,12 @@ impl Sending {
     /// Fills the next slot with a large send.
     pub(crate) fn put_large(
         &mut self,
-        qp: &Qp,
         wr: Wr,
         header: &[u8],
         mss: u16,
         pieces: impl ExactSizeIterator<Item = Sge> + Clone,
     ) -> Answer {
-        Ok(self.queue.get_mut()?.put_large(qp.qp.get()?, wr, header, mss, pieces)?)
+        Ok(self.queue.get_mut()?.put_large(self.qp.get()?, wr, header, mss, pieces)?)
     }
 }
 
@@ -220,14 +225,14 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
             let [a, b, c, d, ..] = sizes.to_ne_bytes();
             let (length, mss) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
             let header = Pointer::from_word(header).items(length.into());
-            return sending.put_large(qp, head(qp, wr), header, mss, pieces);
+            return sending.put_large(head(qp, wr), header, mss, pieces);
         }
         let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
         let (to, iova) = translated(qp, wr, length)?;
         sending.put(to, iova, pieces)
     };
     let mut sending = lock(&qp.sends);
-    post_list(&mut *sending, list, bad, put, |sending| Ok(sending.queue.get_mut()?.publish(qp.qp.get()?)?))
+    post_list(&mut *sending, list, bad, put, |sending| sending.publish())
 }
 
 /// The data path leaves `errno` alone.

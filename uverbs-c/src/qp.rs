@@ -13,11 +13,11 @@ use zerocopy::FromZeros;
 
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::Pointer;
+use crate::boundary::{Given, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end_shared, lock};
 use crate::pd::Pd;
 use crate::post::Sending;
 use crate::qp_ex::{self, Batch};
@@ -27,7 +27,6 @@ use crate::wq::Table;
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) c: abi::QpEx,
-    pub(crate) qp: Owned<QueuePair>,
     pub(crate) sends: Mutex<Sending>,
     pub(crate) receives: Mutex<Option<ReceiveQueue>>,
     /// Every send request makes a completion.
@@ -74,7 +73,7 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
     let mut qp = empty(pd, init);
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.qp = Owned::new(made);
+    qp.sends = Mutex::new(Sending { qp: Owned::new(made), ..Sending::default() });
     Ok(qp)
 }
 
@@ -82,7 +81,6 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
 fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
     Box::new(Qp {
         c: qp_ex::part(pd, init),
-        qp: Owned::default(),
         sends: Mutex::default(),
         receives: Mutex::default(),
         signal_all: init.sq_sig_all != 0,
@@ -107,7 +105,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         return Err(EOPNOTSUPP);
     }
     let type_ = u8::try_from(init.qp_type).map_err(|_| EOPNOTSUPP)?;
-    let pd = init.pd.get::<Pd>().ok_or(EINVAL)?;
+    let pd = init.pd.get::<Pd>().filter(|_| has(HAS_PD)).ok_or(EINVAL)?;
     let (send, recv) = (init.send_cq.get::<Cq>().ok_or(EINVAL)?, init.recv_cq.get::<Cq>().ok_or(EINVAL)?);
     let srq = init.srq.get::<Srq>();
     let mut qp = empty(pd, init);
@@ -150,8 +148,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.qp = Owned::new(made);
-    qp.sends = Mutex::new(Sending { queue: Owned::new(sends), ..Sending::default() });
+    qp.sends = Mutex::new(Sending { qp: Owned::new(made), queue: Owned::new(sends), ..Sending::default() });
     qp.receives = Mutex::new(receives);
     Ok(qp)
 }
@@ -161,7 +158,8 @@ fn create(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Answer<Box<Qp>> {
     let QpInitAttr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *attr;
     let pd = Pointer::to(pd.ok_or(EINVAL)?);
     let zero = QpInitAttrEx::new_zeroed();
-    let mut init = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, pd, ..zero };
+    let given = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, ..zero };
+    let mut init = QpInitAttrEx { pd, comp_mask: HAS_PD, ..given };
     let qp = make(&mut init)?;
     attr.cap = init.cap;
     Ok(qp)
@@ -182,9 +180,9 @@ pub(crate) extern "C" fn qp_to_qp_ex(qp: Option<&Qp>) -> Pointer {
     qp.filter(|qp| qp.is_extended).map_or(Pointer::NULL, Pointer::to)
 }
 
-pub(crate) extern "C" fn destroy_qp(qp: Option<Box<Qp>>) -> c_int {
-    let destroyed = end(qp, |qp| {
-        let read = qp.qp.destroy(QueuePair::destroy)?;
+pub(crate) extern "C" fn destroy_qp(qp: Given<Qp>) -> c_int {
+    let destroyed = end_shared(qp, |qp| {
+        let read = lock(&qp.sends).qp.destroy(QueuePair::destroy)?;
         qp.events.wait_for(read);
         Ok(())
     });
@@ -217,12 +215,12 @@ fn ah_attr(dest: &QpDest) -> AhAttr {
     AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num, reserved: 0 }
 }
 
-/// The attributes that every kernel's command has; `IBV_QP_RATE_LIMIT` is not among them.
-const MODIFIED: u32 = QpAttrMask::DEST_QPN.bits() * 2 - 1;
+/// The attributes that every kernel's commands have; `IBV_QP_RATE_LIMIT` is not among them.
+const KNOWN: u32 = QpAttrMask::DEST_QPN.bits() * 2 - 1;
 
 fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     let (qp, attr) = (qp.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-    if mask & !MODIFIED != 0 {
+    if mask & !KNOWN != 0 {
         return Err(EOPNOTSUPP);
     }
     let request = ModifyQp {
@@ -254,15 +252,16 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     };
     let mut sends = lock(&qp.sends);
     let mut receives = lock(&qp.receives);
+    let Sending { qp: made, queue, .. } = &mut *sends;
     // A queue pair on a table has no states.
-    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
-    let made = qp.qp.get()?;
-    made.modify(&request, queue, receives.as_mut())?;
+    made.get()?.modify(&request, queue.get_mut().map_err(|_| EOPNOTSUPP)?, receives.as_mut())?;
+    let number = made.get()?.number();
+    drop((sends, receives));
     if mask & QpAttrMask::STATE.bits() != 0 {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(made.number());
+                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(number);
             }
         }
     }
@@ -280,9 +279,15 @@ fn query(
     init: Option<&mut MaybeUninit<QpInitAttr>>,
 ) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    // A queue pair on a table has no states.
-    lock(&qp.sends).queue.get().map_err(|_| EOPNOTSUPP)?;
-    let answer = qp.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?;
+    if mask & !KNOWN != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let answer = {
+        let sends = lock(&qp.sends);
+        // A queue pair on a table has no states.
+        sends.queue.get().map_err(|_| EOPNOTSUPP)?;
+        sends.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?
+    };
     let cap = QpCap {
         max_send_wr: answer.max_send_wr,
         max_recv_wr: answer.max_recv_wr,
@@ -345,12 +350,14 @@ pub(crate) extern "C" fn query_qp(
 }
 
 pub(crate) extern "C" fn attach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let attach = || Ok(qp.ok_or(EINVAL)?.qp.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let attach =
+        || Ok(lock(&qp.ok_or(EINVAL)?.sends).qp.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(attach())
 }
 
 pub(crate) extern "C" fn detach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let detach = || Ok(qp.ok_or(EINVAL)?.qp.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let detach =
+        || Ok(lock(&qp.ok_or(EINVAL)?.sends).qp.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(detach())
 }
 

@@ -121,7 +121,7 @@ impl Batch {
             return self.note(Err(ENOMEM));
         }
         let put = match (inline, large) {
-            (None, Some((header, mss))) => sending.put_large(qp, wr, &header, mss, pieces.into_iter()),
+            (None, Some((header, mss))) => sending.put_large(wr, &header, mss, pieces.into_iter()),
             (Some(_), Some(_)) => Err(EINVAL),
             (Some(bytes), None) => {
                 sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?))
@@ -185,17 +185,13 @@ extern "C" fn wr_complete(qp: &Qp) -> c_int {
         batch.finish(qp);
         batch.error.take()
     };
-    let mut sending = lock(&qp.sends);
-    let publish = || match (sending.queue.get_mut()?, error) {
-        (queue, Some(code)) => {
+    let answer = {
+        let mut sending = lock(&qp.sends);
+        if let (Ok(queue), Some(_)) = (sending.queue.get_mut(), error) {
             queue.rewind();
-            Err(code)
         }
-        (queue, None) => Ok(queue.publish(qp.qp.get()?)?),
+        error.map_or_else(|| sending.publish(), Err)
     };
-    let mut publish = publish;
-    let answer: Answer = publish();
-    drop(sending);
     qp.posting.store(false, Ordering::Release);
     answer.map_or_else(|code| code.0, |()| 0)
 }

@@ -10,7 +10,7 @@ use uverbs::{Gid, GidKind};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::abi::{DeviceAttr, DeviceAttrEx, PortAttr};
-use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, minus_one, or_null, returned};
+use crate::answer::{Answer, Code, EINVAL, minus_one, or_null, returned};
 use crate::boundary::Places;
 use crate::context::Context;
 use crate::device::text;
@@ -108,8 +108,7 @@ pub(crate) extern "C" fn query_device_ex(
             return Err(EINVAL);
         }
         let all = query_device_all(&context.ok_or(EINVAL)?.context)?;
-        attr.write_prefix(&all, size);
-        Ok(())
+        attr.write_prefix(&all, size).ok_or(EINVAL)
     };
     returned(query())
 }
@@ -151,8 +150,7 @@ pub(crate) extern "C" fn query_port_sized(
 ) -> c_int {
     let mut query = || {
         let answer = context.ok_or(EINVAL)?.context.query_port(port)?;
-        attr.write_prefix(&port_attr(&answer), size);
-        Ok(())
+        attr.write_prefix(&port_attr(&answer), size).ok_or(EINVAL)
     };
     returned(query())
 }
@@ -234,10 +232,9 @@ pub(crate) extern "C" fn query_gid_ex(
 ) -> c_int {
     let mut query = || {
         if flags != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EINVAL);
         }
-        place.write_prefix(&gid(context, port, index)?, size);
-        Ok(())
+        place.write_prefix(&gid(context, port, index)?, size).ok_or(Code(libc::EFAULT))
     };
     returned(query())
 }
@@ -252,13 +249,17 @@ pub(crate) extern "C" fn query_gid_table(
 ) -> isize {
     let mut query = || {
         if flags != 0 {
-            return Err(EOPNOTSUPP);
+            return Err(EINVAL);
         }
         let table = context.ok_or(EINVAL)?.context.gid_table()?;
         if table.len() > most || size < size_of::<GidEntry>() {
             return Err(EINVAL);
         }
-        let bytes = places.get(table.len() * size);
+        let room = table.len().checked_mul(size).ok_or(EINVAL)?;
+        let bytes = places.get(room);
+        if bytes.len() < room {
+            return Err(Code(libc::EFAULT));
+        }
         for (gid, place) in table.iter().zip(bytes.chunks_exact_mut(size)) {
             let known = entry(gid);
             let padded = known.as_bytes().iter().copied().chain(std::iter::repeat(0));
@@ -275,7 +276,7 @@ pub(crate) extern "C" fn query_gid_table(
 }
 
 fn pkey(context: Option<&Context>, port: u8, index: c_int) -> Answer<u16> {
-    let index = u16::try_from(index).map_err(|_| EINVAL)?;
+    let index = u16::try_from(index).map_err(|_| Code(libc::ENOENT))?;
     Ok(context.ok_or(EINVAL)?.context.pkey(port, index)?.to_be())
 }
 

@@ -8,11 +8,11 @@ use uverbs::SharedReceiveQueue;
 
 use crate::abi::{self, RecvWr, SrqAttr, SrqInitAttr, SrqInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::Pointer;
+use crate::boundary::{Given, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::{CONDITION, MUTEX};
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end_shared, lock};
 use crate::pd::Pd;
 use crate::post::{pieces, post_list};
 
@@ -104,10 +104,9 @@ pub(crate) extern "C" fn query_srq(srq: Option<&Srq>, attr: Option<&mut MaybeUni
     returned(query())
 }
 
-pub(crate) extern "C" fn destroy_srq(srq: Option<Box<Srq>>) -> c_int {
-    let destroyed = end(srq, |srq| {
-        let queue = srq.queue.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let read = queue.destroy(SharedReceiveQueue::destroy_reporting)?;
+pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
+    let destroyed = end_shared(srq, |srq| {
+        let read = lock(&srq.queue).destroy(SharedReceiveQueue::destroy_reporting)?;
         srq.events.wait_for(read);
         Ok(())
     });

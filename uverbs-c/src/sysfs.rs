@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, c_int};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use nix::libc;
@@ -23,15 +22,18 @@ pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
 }
 
 fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> Answer<c_int> {
-    let part = |text: &Text| Some(PathBuf::from(OsStr::from_bytes(text.get()?.to_bytes())));
-    let path = part(directory).zip(part(file)).map(|(directory, file)| directory.join(file));
+    let (directory, file) = (directory.get().ok_or(EINVAL)?, file.get().ok_or(EINVAL)?);
+    let path = [directory.to_bytes(), b"/", file.to_bytes()].concat();
     let mut text = Vec::new();
-    let opened = std::fs::File::open(path.ok_or(EINVAL)?);
+    let opened = std::fs::File::open(OsStr::from_bytes(&path));
     let read = opened.and_then(|file| file.take(size as u64).read_to_end(&mut text));
     read.map_err(|error| Code(error.raw_os_error().unwrap_or(libc::EIO)))?;
-    // The line without its end; where that does not fit the text is as long as the room is.
+    // The line without its end; a zero comes behind it.
     if text.last() == Some(&b'\n') {
         text.pop();
+    }
+    if !text.is_empty() && text.len() >= size {
+        return Err(Code(libc::EIO));
     }
     let with_end = text.iter().copied().chain([0]);
     for (place, byte) in places.get(size).iter_mut().zip(with_end) {

@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use uverbs::{IndirectionTable, WorkQueue, WorkQueueState};
 
 use crate::abi::{self, Function, RecvWr, RwqIndTableInitAttr, WqAttr, WqInitAttr};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::Pointer;
+use crate::boundary::{Given, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX};
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end, end_shared, lock};
 use crate::pd::Pd;
 use crate::post::{pieces, post_list};
 
@@ -103,10 +103,9 @@ pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_
     returned(modify())
 }
 
-pub(crate) extern "C" fn destroy_wq(wq: Option<Box<Wq>>) -> c_int {
-    let destroyed = end(wq, |wq| {
-        let queue = wq.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let read = queue.destroy(WorkQueue::destroy_reporting)?;
+pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
+    let destroyed = end_shared(wq, |wq| {
+        let read = lock(&wq.queue).destroy(WorkQueue::destroy_reporting)?;
         wq.events.wait_for(read);
         Ok(())
     });

@@ -1,14 +1,15 @@
-//! The built library has the names and versions that programs look for.
+//! The built libraries have the names and versions that programs look for.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::Command;
 
 use object::elf::{FileHeader64, SHN_UNDEF, VER_NDX_GLOBAL};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, LittleEndian};
 
-/// The shared library. Cargo builds none for a test, so it is built here, beside the test.
-fn library() -> Vec<u8> {
+/// Where the libraries are. Cargo builds none for a test, so they are built here, beside the test.
+fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     // target/PROFILE/deps/TEST
     let target = test.ancestors().nth(3).expect("a target directory");
@@ -18,17 +19,21 @@ fn library() -> Vec<u8> {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.expect("cargo").success());
-    std::fs::read(target.join("debug/libibverbs.so")).expect("a library")
+    target.join("debug")
 }
 
-#[test]
-fn every_name_of_the_list_is_exported_in_its_version_and_no_other() {
-    let bytes = library();
+/// The shared library.
+fn library() -> Vec<u8> {
+    std::fs::read(built().join("libibverbs.so")).expect("a library")
+}
+
+/// Asserts that the names and versions that a library exports are those of the list.
+fn exports_the_list(bytes: &[u8]) {
     let endian = LittleEndian;
-    let header = FileHeader64::<LittleEndian>::parse(&*bytes).expect("an ELF file");
-    let sections = header.sections(endian, &*bytes).expect("sections");
-    let symbols = sections.symbols(endian, &*bytes, object::elf::SHT_DYNSYM).expect("symbols");
-    let versions = sections.versions(endian, &*bytes).expect("versions").expect("a version table");
+    let header = FileHeader64::<LittleEndian>::parse(bytes).expect("an ELF file");
+    let sections = header.sections(endian, bytes).expect("sections");
+    let symbols = sections.symbols(endian, bytes, object::elf::SHT_DYNSYM).expect("symbols");
+    let versions = sections.versions(endian, bytes).expect("versions").expect("a version table");
     let mut found = BTreeSet::new();
     for (index, symbol) in symbols.enumerate() {
         let name = symbols.symbol_name(endian, symbol).expect("a name");
@@ -51,6 +56,95 @@ fn every_name_of_the_list_is_exported_in_its_version_and_no_other() {
     assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:#?}, not in the list {unknown:#?}");
     assert!(found.len() > 200);
 }
+
+#[test]
+fn every_name_of_the_list_is_exported_in_its_version_and_no_other() {
+    exports_the_list(&library());
+}
+
+/// A compiler that links with GNU ld, if there is one.
+fn compiler() -> Option<Command> {
+    let mut cc = Command::new("cc");
+    cc.arg("-fuse-ld=bfd");
+    let version = Command::new("cc").args(["-fuse-ld=bfd", "-Wl,--version"]).output();
+    if version.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"GNU ld")) {
+        return Some(cc);
+    }
+    println!("skipped: there is no C compiler with GNU ld (packages gcc, binutils)");
+    None
+}
+
+/// A place for what is linked, removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("uverbs-c-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn gnu_ld_makes_the_same_library_from_the_archive() {
+    let Some(mut cc) = compiler() else { return };
+    let directory = Directory::new("gnu-ld");
+    let made = directory.0.join("libibverbs.so.1");
+    let map = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_DIR"), "/ibverbs.map");
+    cc.args(["-shared", "-o"]).arg(&made).arg("-Wl,--whole-archive").arg(built().join("libibverbs.a"));
+    cc.args([
+        "-Wl,--no-whole-archive",
+        "-Wl,-soname,libibverbs.so.1",
+        map,
+        "-Wl,--gc-sections",
+        "-lgcc_s",
+        "-lc",
+    ]);
+    assert!(cc.status().expect("cc").success());
+    exports_the_list(&std::fs::read(made).expect("a library"));
+}
+
+#[test]
+fn programs_can_be_linked_with_the_archive() {
+    let header = "/usr/include/infiniband/verbs.h";
+    if !std::path::Path::new(header).exists() {
+        println!("skipped: there is no {header} (package libibverbs-dev)");
+        return;
+    }
+    let archive = built().join("libibverbs.a");
+    let directory = Directory::new("archive");
+    let (source, program) = (directory.0.join("program.c"), directory.0.join("program"));
+    std::fs::write(&source, PROGRAM).expect("a file");
+    // Into a program with shared libraries, into one without, and as programs name the drivers that they want.
+    let ways: [&[&str]; 3] = [&[], &["-static"], &["-static", "-DRDMA_STATIC_PROVIDERS=mlx5,rxe"]];
+    for way in ways {
+        let Some(mut cc) = compiler() else { return };
+        let linked = cc.args(way).arg(&source).arg("-o").arg(&program).arg(&archive).output().expect("cc");
+        assert!(linked.status.success(), "{way:?}: {}", String::from_utf8_lossy(&linked.stderr));
+        let said = Command::new(&program).output().expect("a program");
+        assert_eq!((said.status.code(), &*said.stdout), (Some(0), &b"no device: 22\n"[..]), "{way:?}");
+    }
+}
+
+/// A program that looks for devices, and runs where there are none.
+const PROGRAM: &str = r#"
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+int main(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    ibv_free_device_list(list);
+    printf("no device: %d\n", ibv_open_device(NULL) ? 0 : errno);
+    return 0;
+}
+"#;
 
 #[test]
 fn the_library_is_called_as_programs_look_for_it() {

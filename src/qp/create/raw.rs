@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
+use crate::context::Origin;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
@@ -59,7 +60,10 @@ pub struct SendQueue {
 
 /// Its receive queue.
 #[derive(Debug)]
-pub struct ReceiveQueue(work::ReceiveQueue);
+pub struct ReceiveQueue {
+    queue: work::ReceiveQueue,
+    origin: Origin,
+}
 
 impl ProtectionDomain {
     /// Makes a queue pair and its queues; no receive queue if it shares one.
@@ -79,7 +83,8 @@ impl ProtectionDomain {
         let sends =
             SendQueue { sends, segments: capacity.send_segments, inline: capacity.inline, first: None };
         let qp = QueuePair { shared: Arc::new(shared), capacity };
-        Ok((qp, sends, receives.map(ReceiveQueue)))
+        let origin = self.context().origin();
+        Ok((qp, sends, receives.map(|queue| ReceiveQueue { queue, origin })))
     }
 }
 
@@ -129,8 +134,8 @@ impl QueuePair {
         // The queues learn of the state that was asked for.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
             sends.sends.enter(request.qp_state);
-            if let Some(ReceiveQueue(receives)) = receives {
-                receives.enter(request.qp_state);
+            if let Some(receives) = receives {
+                receives.queue.enter(request.qp_state);
             }
         }
         Ok(())
@@ -329,15 +334,19 @@ impl ReceiveQueue {
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
-    /// pieces than it was made for.
+    /// pieces than it was made for, [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
     #[inline]
     pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
-        self.0.put("qp.post_receive", wr_id, pieces)
+        let op = "qp.post_receive";
+        self.origin.check(op)?;
+        self.queue.put(op, wr_id, pieces)
     }
 
-    /// Shows the device every slot filled so far.
+    /// Shows the device every slot filled so far; nothing in a child, whose index is not the parent's.
     #[inline]
     pub fn publish(&mut self) {
-        self.0.publish();
+        if self.origin.is_here() {
+            self.queue.publish();
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+mod archive;
 mod private;
 
 /// Names of one version.

@@ -1,0 +1,27 @@
+//! Names that only a program linked with the archive looks for: the header names in it the drivers that it wants
+//! (`RDMA_STATIC_PROVIDERS`), each a variable, and passes their addresses to a function. All drivers are there.
+//!
+//! The linker's map does not list them, so that the shared library does not have them.
+
+use super::one;
+use crate::convert::nothing;
+
+one! { ibv_static_providers => nothing; }
+
+/// Variables of one byte that nobody looks at.
+macro_rules! providers {
+    ($($name:ident)*) => {
+        $(core::arch::global_asm!(
+            ".pushsection .rodata",
+            concat!(".globl verbs_provider_", stringify!($name)),
+            concat!(".type verbs_provider_", stringify!($name), ",@object"),
+            concat!("verbs_provider_", stringify!($name), ": .byte 0"),
+            concat!(".size verbs_provider_", stringify!($name), ",1"),
+            ".popsection",
+        );)*
+    };
+}
+
+providers! {
+    all bnxt_re cxgb4 efa erdma hfi1verbs hns ipathverbs irdma mana mlx4 mlx5 mthca none ocrdma qedr rxe siw vmw_pvrdma
+}
