@@ -16,11 +16,18 @@ impl CompletionQueue {
     }
 
     /// Takes completions, as many as there are places; `fill` puts each into its place. Says how many. Flags are the
-    /// kernel's ([`WcFlags`](crate::WcFlags)).
+    /// kernel's ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them now.
     #[inline]
     pub fn poll_wc<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, Wc)) -> usize {
-        let context = self.shared.context();
-        self.ring.poll_wc(places, || context.is_here(), fill)
+        let Self { ring, shared, tally } = self;
+        ring.poll_wc(
+            places,
+            || shared.context().is_here(),
+            |place, wc| {
+                tally.count_wc(&shared.registry, &wc);
+                fill(place, wc);
+            },
+        )
     }
 
     /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for

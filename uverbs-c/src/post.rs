@@ -157,6 +157,8 @@ pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_
 pub(crate) struct Sending {
     pub(crate) queue: Owned<SendQueue>,
     pub(crate) scratch: Vec<u8>,
+    /// The operations that completion counters count: `enum ibv_qp_attach_comp_cntr_op`.
+    pub(crate) counted: u32,
 }
 
 impl Sending {
