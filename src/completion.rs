@@ -90,6 +90,22 @@ impl Completion {
 
 #[cfg(feature = "raw")]
 impl Completion {
+    /// Takes over a completion in the kernel's layout.
+    pub(crate) fn from_wc(wc: &Wc) -> Self {
+        Self {
+            wr_id: wc.wr_id,
+            status: Status::from(wc.status),
+            opcode: wc.opcode,
+            len: wc.byte_len,
+            qp_num: wc.qp_num,
+            immediate: wc.ex,
+            source_qp: wc.src_qp,
+            flags: WcFlags::from_bits_retain(wc.wc_flags),
+            vendor_error: wc.vendor_err,
+            ..Self::default()
+        }
+    }
+
     /// The completion in the kernel's layout.
     pub(crate) fn wc(&self) -> Wc {
         Wc {

@@ -6,6 +6,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "raw")]
+use uverbs_abi::write::Wc;
+
 use super::CompletionCounter;
 use super::ledger::{Binding, Counted, Ledger};
 use super::log::{Log, Posted, Writer};
@@ -64,6 +67,16 @@ impl Tally {
         let changes = registry.changes.load(Ordering::Acquire);
         if changes != 0 {
             self.count_bound(registry, changes, completions);
+        }
+    }
+
+    /// Counts one in the kernel's layout.
+    #[cfg(feature = "raw")]
+    #[inline]
+    pub(crate) fn count_wc(&mut self, registry: &Registry, wc: &Wc) {
+        let changes = registry.changes.load(Ordering::Acquire);
+        if changes != 0 {
+            self.count_bound(registry, changes, &[Completion::from_wc(wc)]);
         }
     }
 

@@ -27,7 +27,7 @@ impl CompletionQueue {
     }
 
     /// Takes completions, as many as there are places; `fill` puts each into its place. Says how many. Flags are the
-    /// kernel's ([`WcFlags`](crate::WcFlags)).
+    /// kernel's ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them now.
     #[inline]
     pub fn poll_wc<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, Wc)) -> usize {
         self.poll_extended(places, |place, extended| fill(place, extended.wc))
@@ -36,8 +36,15 @@ impl CompletionQueue {
     /// The same with all that there is to them.
     #[inline]
     pub fn poll_extended<T>(&mut self, places: &mut [T], fill: impl Fn(&mut T, Extended)) -> usize {
-        let context = self.shared.context();
-        self.ring.poll_wc(places, || context.is_here(), fill)
+        let Self { ring, shared, tally } = self;
+        ring.poll_wc(
+            places,
+            || shared.context().is_here(),
+            |place, extended| {
+                tally.count_wc(&shared.registry, &extended.wc);
+                fill(place, extended);
+            },
+        )
     }
 
     /// Takes out the completions of the queue pair with this number, which was reset, as drivers of cards do (mlx5_modify_qp,

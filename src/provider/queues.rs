@@ -61,7 +61,7 @@ impl Completions {
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        fill: impl Fn(&mut T, Extended),
+        mut fill: impl FnMut(&mut T, Extended),
     ) -> usize {
         match self {
             Self::Rings(ring) => ring.poll(places, may_take, |place, words| {

@@ -45,7 +45,7 @@ impl Completions {
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        fill: impl Fn(&mut T, &WcWords),
+        mut fill: impl FnMut(&mut T, &WcWords),
     ) -> usize {
         let available = self.0.available() as usize;
         if available == 0 || !may_take() {

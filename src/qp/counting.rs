@@ -2,9 +2,10 @@
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::SendWr;
-use uverbs_abi::types::{SendFlags, qp_type, wr_opcode};
+use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type, wr_opcode};
 
-use super::{QpState, QpType, QueuePair};
+use super::state::query;
+use super::{QpType, QueuePair, Shared};
 #[cfg(feature = "comp-cntr-uapi")]
 use crate::command::Command;
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
@@ -83,6 +84,51 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
+        let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.slots() as u32 };
+        of.bind(&mut self.bound, counter, counted)
+    }
+
+    /// How many sends can be posted now. Where counters are bound, a place is free again when its request is counted.
+    #[inline]
+    pub(super) fn free(&mut self) -> u32 {
+        let free = self.sends.free();
+        match &self.bound {
+            None => free,
+            Some(bound) => free.min(bound.free()),
+        }
+    }
+
+    /// Notes a request that is about to be posted, of so many bytes.
+    pub(super) fn stage(&mut self, wr: &SendWr, bytes: u32) {
+        if let Some(bound) = &mut self.bound {
+            bound.stage(&posted(wr, bytes));
+        }
+    }
+}
+
+/// A request of so many bytes, as counters tell it apart.
+pub(super) fn posted(wr: &SendWr, bytes: u32) -> Posted {
+    let signaled = SendFlags::from_bits_retain(wr.send_flags).contains(SendFlags::SIGNALED);
+    Posted { wr_id: wr.wr_id, kind: kind(wr.opcode), bytes, signaled }
+}
+
+/// A queue pair to which a counter is to be bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bindable<'a> {
+    pub(super) shared: &'a Shared,
+    /// One of [`qp_type`], and how many sends it has room for.
+    pub(super) type_: u8,
+    pub(super) slots: u32,
+}
+
+impl Bindable<'_> {
+    /// Adds a counter to those that are `bound`.
+    pub(super) fn bind(
+        self,
+        bound: &mut Option<Box<Bound>>,
+        counter: &CompletionCounter,
+        counted: Counted,
+    ) -> Result<()> {
         let refused = |hint| Err(Error::refused(OP, Errno::EINVAL, hint));
         if counted.is_empty() {
             return refused("no operation is named");
@@ -92,22 +138,21 @@ impl<T: QpType> QueuePair<T> {
             return self.attach_counter(counter, object, counted);
         }
         self.is_visible(counted)?;
-        if self.bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
+        if bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
             return refused("the counter counts some of these operations of the queue pair already");
         }
-        if !matches!(self.state()?, QpState::Reset | QpState::Init) {
+        let state = query(self.shared.object(), QpAttrMask::STATE)?.qp_state;
+        if ![qp_state::RESET, qp_state::INIT].contains(&state) {
             return refused(
                 "bind counters before the queue pair is connected: what is in flight would be missed",
             );
         }
-        let (number, sends) = (self.shared.number, self.sends.slots() as u32);
-        let [send_cq, receive_cq] = match &*self.shared.cqs {
+        let queues = match &*self.shared.cqs {
             [send_cq, receive_cq] => [send_cq, receive_cq].map(|cq| cq.registry().clone()),
             _ => return refused("the queue pair has no queues of its own"),
         };
-        let bound =
-            self.bound.get_or_insert_with(|| Box::new(Bound::new(number, sends, [send_cq, receive_cq])));
-        bound.bind(counter, counted);
+        let (number, slots) = (self.shared.number, self.slots);
+        bound.get_or_insert_with(|| Box::new(Bound::new(number, slots, queues))).bind(counter, counted);
         Ok(())
     }
 
@@ -138,7 +183,7 @@ impl<T: QpType> QueuePair<T> {
 
     /// Refuses what would never be counted.
     fn is_visible(&self, counted: Counted) -> Result<()> {
-        let hidden = counted.difference(visible(T::NUMBER));
+        let hidden = counted.difference(visible(self.type_));
         if hidden.is_empty() {
             return Ok(());
         }
@@ -151,23 +196,5 @@ impl<T: QpType> QueuePair<T> {
             "queue pairs of this type have no such operations"
         };
         Err(Error::refused(OP, Errno::EOPNOTSUPP, hint))
-    }
-
-    /// How many sends can be posted now. Where counters are bound, a place is free again when its request is counted.
-    #[inline]
-    pub(super) fn free(&mut self) -> u32 {
-        let free = self.sends.free();
-        match &self.bound {
-            None => free,
-            Some(bound) => free.min(bound.free()),
-        }
-    }
-
-    /// Notes a request that is about to be posted, of so many bytes.
-    pub(super) fn stage(&mut self, wr: &SendWr, bytes: u32) {
-        if let Some(bound) = &mut self.bound {
-            let signaled = SendFlags::from_bits_retain(wr.send_flags).contains(SendFlags::SIGNALED);
-            bound.stage(&Posted { wr_id: wr.wr_id, kind: kind(wr.opcode), bytes, signaled });
-        }
     }
 }

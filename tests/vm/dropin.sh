@@ -2,7 +2,8 @@
 # Lane dropin: Debian's own programs, with libibverbs and with this repository's drop-in for it, on rxe. Runs in the
 # guest; see guest.sh.
 #
-# usage: dropin.sh OUTPUT-DIRECTORY    with UVERBS_DROPIN, the library, or UVERBS_VM_COMMAND, in the environment
+# usage: dropin.sh OUTPUT-DIRECTORY    with UVERBS_DROPIN, the library, and COMP_CNTR, or UVERBS_VM_COMMAND,
+#        in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -120,6 +121,7 @@ step ib_send_lat-manager perftest_by_manager
 for program in $DROPIN_PROGRAMS; do
     step "answers-${program##*/dropin-}" answers "$program"
 done
+step comp-cntr ours "$COMP_CNTR" "$device" 1
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
 step pyverbs same_results

@@ -17,6 +17,7 @@ mod abi;
 mod answer;
 mod boundary;
 mod channel;
+mod comp_cntr;
 mod context;
 mod convert;
 mod counters;

@@ -160,6 +160,8 @@ pub(crate) struct Sending {
     pub(crate) qp: Owned<QueuePair>,
     pub(crate) queue: Owned<SendQueue>,
     pub(crate) scratch: Vec<u8>,
+    /// The operations that completion counters count: `enum ibv_qp_attach_comp_cntr_op`.
+    pub(crate) counted: u32,
 }
 
 impl Sending {

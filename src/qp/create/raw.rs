@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::rxe::{SendWr, Sge};
-use uverbs_abi::types::{QpAttrMask, QpCreateFlags};
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_state};
 use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
 use zerocopy::FromBytes;
 
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
+use crate::completion_counter::{Bound, CompletionCounter, Counted, Posted};
 use crate::context::Origin;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
 use crate::provider::queues::{Data, Head, Sends};
+use crate::qp::counting::{self, Bindable};
 use crate::qp::{RawPacket, RssQueuePair, Shared, post, state};
 use crate::srq::SharedReceiveQueue;
 use crate::work::{self, full, oversized};
@@ -56,6 +58,9 @@ pub struct SendQueue {
     inline: u32,
     /// The first slot that was filled and not published.
     first: Option<u32>,
+    type_: u8,
+    /// The completion counters, if there are any.
+    bound: Option<Box<Bound>>,
 }
 
 /// Its receive queue.
@@ -80,8 +85,8 @@ impl ProtectionDomain {
         let builder =
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
-        let sends =
-            SendQueue { sends, segments: capacity.send_segments, inline: capacity.inline, first: None };
+        let (segments, inline) = (capacity.send_segments, capacity.inline);
+        let sends = SendQueue { sends, segments, inline, first: None, type_, bound: None };
         let qp = QueuePair { shared: Arc::new(shared), capacity };
         let origin = self.context().origin();
         Ok((qp, sends, receives.map(|queue| ReceiveQueue { queue, origin })))
@@ -137,6 +142,9 @@ impl QueuePair {
             if let Some(receives) = receives {
                 receives.queue.enter(request.qp_state);
             }
+            if let Some(bound) = sends.bound.as_mut().filter(|_| request.qp_state == qp_state::RESET) {
+                bound.reset();
+            }
         }
         Ok(())
     }
@@ -147,6 +155,20 @@ impl QueuePair {
     /// Those of the kernel.
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
         state::query(self.shared.object(), mask)
+    }
+
+    /// Has `counter` count operations of the queue pair from now on, until its send queue is dropped.
+    ///
+    /// # Errors
+    /// As [`QueuePair::bind_counter`](crate::QueuePair::bind_counter).
+    pub fn bind_counter(
+        &self,
+        sends: &mut SendQueue,
+        counter: &CompletionCounter,
+        counted: Counted,
+    ) -> Result<()> {
+        let slots = sends.sends.slots() as u32;
+        Bindable { shared: &self.shared, type_: sends.type_, slots }.bind(&mut sends.bound, counter, counted)
     }
 
     /// Joins a multicast group.
@@ -226,10 +248,17 @@ impl SendQueue {
         wr: SendWr,
         iova: u64,
         header: &[u8],
-        pieces: impl ExactSizeIterator<Item = Sge>,
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
     ) -> Result<()> {
         let fits = pieces.len() <= self.segments as usize;
-        self.fill(wr, iova, header, fits, Data::Pieces(pieces))
+        let counted = self.bound.is_some().then(|| {
+            // A sum of 4 GiB or more is not posted.
+            let bytes: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
+            counting::posted(&wr, bytes as u32)
+        });
+        self.fill(wr, iova, header, fits, Data::Pieces(pieces))?;
+        self.stage(counted);
+        Ok(())
     }
 
     /// The same over bytes, which are copied into the queue.
@@ -240,7 +269,17 @@ impl SendQueue {
     pub fn put_inline(&mut self, wr: SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
         let header = bytes.get(..self.inline_header()).unwrap_or_default();
         let fits = bytes.len() <= self.inline as usize;
-        self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))
+        let counted = self.bound.is_some().then(|| counting::posted(&wr, bytes.len() as u32));
+        self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))?;
+        self.stage(counted);
+        Ok(())
+    }
+
+    #[inline]
+    fn stage(&mut self, request: Option<Posted>) {
+        if let (Some(bound), Some(request)) = (&mut self.bound, request) {
+            bound.stage(&request);
+        }
     }
 
     /// The same as frames that all begin with `header`, and have `mss` bytes of the data each (the last has the rest).
@@ -263,7 +302,10 @@ impl SendQueue {
             && mss > 0
             && (1..=u64::from(most)).contains(&length)
             && pieces.len() <= self.segments as usize;
-        self.fill_head(wr, 0, Head { bytes: header, mss }, fits, Data::Pieces(pieces))
+        let counted = self.bound.is_some().then(|| counting::posted(&wr, length as u32));
+        self.fill_head(wr, 0, Head { bytes: header, mss }, fits, Data::Pieces(pieces))?;
+        self.stage(counted);
+        Ok(())
     }
 
     #[inline]
@@ -290,7 +332,7 @@ impl SendQueue {
         if !self.sends.is_ready() {
             return Err(Error::refused(SEND, nix::errno::Errno::EINVAL, post::NOT_READY));
         }
-        if self.sends.free() == 0 {
+        if self.sends.free() == 0 || self.bound.as_ref().is_some_and(|bound| bound.free() == 0) {
             return Err(full(SEND));
         }
         let slot = self.sends.next_slot();
@@ -305,6 +347,7 @@ impl SendQueue {
     pub fn rewind(&mut self) {
         self.first = None;
         self.sends.rewind();
+        self.bound.iter_mut().for_each(|bound| bound.rewind());
     }
 
     /// Shows the device every request put so far.
@@ -317,6 +360,10 @@ impl SendQueue {
         let object = qp.shared.object();
         object.context().check_origin(SEND)?;
         let Some(first) = self.first.take() else { return Ok(()) };
+        // Before the device can complete any of these.
+        if let Some(bound) = &mut self.bound {
+            bound.publish();
+        }
         if self.sends.publish() {
             return Ok(());
         }
@@ -324,6 +371,7 @@ impl SendQueue {
             // Refused for its state, the kernel has not looked at the ring.
             if error.kind() == ErrorKind::InvalidInput {
                 self.sends.retract(first);
+                self.bound.iter_mut().for_each(|bound| bound.retract());
             }
         })
     }

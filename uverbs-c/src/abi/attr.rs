@@ -242,6 +242,23 @@ c_structs! {
         8 comp_mask: u32;
     }
 
+    struct CompCntrInitAttr = "ibv_comp_cntr_init_attr", 12 {
+        0 comp_mask: u32;
+        4 type_: u32;
+        8 flags: u32;
+    }
+
+    struct CompCntrCaps = "ibv_comp_cntr_caps", 16 {
+        0 max_value: u64;
+        8 max_counters: u32;
+        12 supported_qp_attach_ops: u32;
+    }
+
+    struct QpAttachCompCntrAttr = "ibv_qp_attach_comp_cntr_attr", 8 {
+        0 comp_mask: u32;
+        4 op_mask: u32;
+    }
+
     struct WqInitAttr = "ibv_wq_init_attr", 48 {
         0 wq_context: Pointer;
         8 wq_type: u32;

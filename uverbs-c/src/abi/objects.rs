@@ -161,6 +161,11 @@ c_structs! {
         0 context: Pointer;
     }
 
+    struct CompCntr = "ibv_comp_cntr", 16 {
+        0 context: Pointer;
+        8 handle: u32;
+    }
+
     struct Wq = "ibv_wq", 152 {
         0 context: Pointer;
         8 wq_context: Pointer;

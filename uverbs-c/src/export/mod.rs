@@ -66,7 +66,7 @@ macro_rules! jump {
 use {both, jump, label, one};
 
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{channel, context, convert, cq, device, mr, pd, qp, query, srq, sysfs, words};
+use crate::{channel, comp_cntr, context, convert, cq, device, mr, pd, qp, query, srq, sysfs, words};
 
 one! {
     ibv_get_device_list => device::get_device_list;
@@ -129,6 +129,17 @@ one! {
     ibv_query_ece => convert::query_ece;
     ibv_set_ece => convert::set_ece;
 
+    _ibv_query_comp_cntr_caps => comp_cntr::query_comp_cntr_caps;
+    ibv_create_comp_cntr => comp_cntr::create_comp_cntr;
+    ibv_destroy_comp_cntr => comp_cntr::destroy_comp_cntr;
+    ibv_set_comp_cntr => comp_cntr::set_comp_cntr;
+    ibv_set_err_comp_cntr => comp_cntr::set_err_comp_cntr;
+    ibv_inc_comp_cntr => comp_cntr::inc_comp_cntr;
+    ibv_inc_err_comp_cntr => comp_cntr::inc_err_comp_cntr;
+    ibv_read_comp_cntr => comp_cntr::read_comp_cntr;
+    ibv_read_err_comp_cntr => comp_cntr::read_err_comp_cntr;
+    ibv_qp_attach_comp_cntr => comp_cntr::qp_attach_comp_cntr;
+
     ibv_copy_ah_attr_from_kern => convert::copy_ah_attr_from_kern;
     ibv_copy_qp_attr_from_kern => convert::copy_qp_attr_from_kern;
     ibv_copy_path_rec_from_kern => convert::copy_path_rec_from_kern;
@@ -164,14 +175,4 @@ one! {
     ibv_free_buf => unsupported;
     ibv_reg_buf_mr => unsupported_object;
     ibv_export_buf_dmabuf_fd => unsupported_minus_one;
-    _ibv_query_comp_cntr_caps => unsupported;
-    ibv_create_comp_cntr => unsupported_object;
-    ibv_destroy_comp_cntr => unsupported;
-    ibv_set_comp_cntr => unsupported;
-    ibv_set_err_comp_cntr => unsupported;
-    ibv_inc_comp_cntr => unsupported;
-    ibv_inc_err_comp_cntr => unsupported;
-    ibv_read_comp_cntr => unsupported;
-    ibv_read_err_comp_cntr => unsupported;
-    ibv_qp_attach_comp_cntr => unsupported;
 }

@@ -1,0 +1,139 @@
+//! Completion counters, which the library keeps in software: on every device.
+
+use std::ffi::c_int;
+
+use uverbs::{CompletionCounter, Counted, CounterEvents};
+
+use crate::abi::{self, CompCntrCaps, CompCntrInitAttr, QpAttachCompCntrAttr};
+use crate::answer::{Answer, EBUSY, EINVAL, EOPNOTSUPP, or_null, returned};
+use crate::boundary::{Places, Pointer};
+use crate::context::Context;
+use crate::owned::{Owned, end, lock};
+use crate::post::Sending;
+use crate::qp::Qp;
+
+#[repr(C)]
+pub(crate) struct CompCntr {
+    c: abi::CompCntr,
+    counter: Owned<CompletionCounter>,
+}
+
+/// `enum ibv_comp_cntr_type`.
+const WRS: u32 = 0;
+const BYTES: u32 = 1;
+
+/// `enum ibv_qp_attach_comp_cntr_op`: the operations that software sees, and what they are to the library. A write with
+/// immediate data completes a receive.
+const OPERATIONS: [(u32, Counted); 4] = [
+    (1 << 0, Counted::SEND),
+    (1 << 1, Counted::RECEIVE.union(Counted::REMOTE_WRITE_IMMEDIATE)),
+    (1 << 2, Counted::READ),
+    (1 << 4, Counted::WRITE),
+];
+
+pub(crate) extern "C" fn query_comp_cntr_caps(
+    context: Option<&Context>,
+    mut caps: Places<u8>,
+    size: usize,
+) -> c_int {
+    let mut query = || {
+        context.ok_or(EINVAL)?;
+        caps.get(size).fill(std::mem::MaybeUninit::new(0));
+        let supported_qp_attach_ops = OPERATIONS.iter().fold(0, |all, operation| all | operation.0);
+        // As many as there is memory for.
+        let told = CompCntrCaps { max_value: u64::MAX, max_counters: u32::MAX, supported_qp_attach_ops };
+        caps.write_prefix(&told, size);
+        Ok(())
+    };
+    returned(query())
+}
+
+fn create(context: Option<&Context>, attr: Option<&CompCntrInitAttr>) -> Answer<Box<CompCntr>> {
+    let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    let events = match attr {
+        CompCntrInitAttr { comp_mask: 0, type_: WRS, flags: 0 } => CounterEvents::Completions,
+        CompCntrInitAttr { comp_mask: 0, type_: BYTES, flags: 0 } => CounterEvents::Bytes,
+        _ => return Err(EOPNOTSUPP),
+    };
+    let counter = CompletionCounter::builder().events(events).create()?;
+    // The kernel has no such object, so there is no handle.
+    let c = abi::CompCntr { context: Pointer::to(context), handle: 0 };
+    Ok(Box::new(CompCntr { c, counter: Owned::new(counter) }))
+}
+
+pub(crate) extern "C" fn create_comp_cntr(
+    context: Option<&Context>,
+    attr: Option<&CompCntrInitAttr>,
+) -> Option<Box<CompCntr>> {
+    or_null(create(context, attr))
+}
+
+pub(crate) extern "C" fn destroy_comp_cntr(counter: Option<Box<CompCntr>>) -> c_int {
+    returned(end(counter, |counter| counter.counter.destroy(CompletionCounter::destroy)))
+}
+
+macro_rules! changes {
+    ($($name:ident: $method:ident;)*) => {
+        $(pub(crate) extern "C" fn $name(counter: Option<&CompCntr>, value: u64) -> c_int {
+            let change = || Ok(counter.ok_or(EINVAL)?.counter.get()?.$method(value)?);
+            returned(change())
+        })*
+    };
+}
+
+changes! {
+    set_comp_cntr: set;
+    set_err_comp_cntr: set_err;
+    inc_comp_cntr: add;
+    inc_err_comp_cntr: add_err;
+}
+
+macro_rules! reads {
+    ($($name:ident: $method:ident;)*) => {
+        $(pub(crate) extern "C" fn $name(counter: Option<&CompCntr>, value: Option<&mut u64>) -> c_int {
+            let read = || {
+                *value.ok_or(EINVAL)? = counter.ok_or(EINVAL)?.counter.get()?.$method();
+                Ok(())
+            };
+            returned(read())
+        })*
+    };
+}
+
+reads! {
+    read_comp_cntr: read;
+    read_err_comp_cntr: read_err;
+}
+
+fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCompCntrAttr>) -> Answer {
+    let (qp, counter, attr) = (qp.ok_or(EINVAL)?, counter.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    if counter.c.context.word() != qp.c.qp_base.context.word() {
+        return Err(EINVAL);
+    }
+    let known = OPERATIONS.iter().filter(|operation| attr.op_mask & operation.0 != 0);
+    let (mask, counted) = known.fold((0, Counted::empty()), |(mask, counted), operation| {
+        (mask | operation.0, counted | operation.1)
+    });
+    if attr.comp_mask != 0 || attr.op_mask != mask {
+        return Err(EOPNOTSUPP);
+    }
+    let mut sends = lock(&qp.sends);
+    // The library would have several counters count one operation; libibverbs' manual has one.
+    if sends.counted & mask != 0 {
+        return Err(EBUSY);
+    }
+    // A queue pair on a table has no queues.
+    let Sending { qp, queue, .. } = &mut *sends;
+    let queue = queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    qp.get()?.bind_counter(queue, counter.counter.get()?, counted)?;
+    sends.counted |= mask;
+    Ok(())
+}
+
+pub(crate) extern "C" fn qp_attach_comp_cntr(
+    qp: Option<&Qp>,
+    counter: Option<&CompCntr>,
+    attr: Option<&QpAttachCompCntrAttr>,
+) -> c_int {
+    returned(attach(qp, counter, attr))
+}
