@@ -49,6 +49,18 @@ pub struct Completion {
     pub timestamp: u64,
 }
 
+/// A completion with what the kernel's layout has no place for.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extended {
+    /// In the kernel's layout; of a raw packet, `ex` is the flow tag.
+    pub wc: Wc,
+    /// The VLAN tag that was taken off the frame.
+    pub vlan: u16,
+    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    pub timestamp: u64,
+}
+
 impl Completion {
     /// An array of empty completions, to be filled by [`poll`](crate::CompletionQueue::poll).
     pub fn batch<const N: usize>() -> [Self; N] {

@@ -33,7 +33,7 @@
 //! # }
 //! ```
 
-pub use crate::cq::raw::Extended;
+pub use crate::completion::Extended;
 pub use crate::mr::raw::{Range, Region};
 pub use crate::mw::raw::Window;
 pub use crate::qp::create::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};

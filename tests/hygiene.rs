@@ -72,7 +72,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["clock", "command", "context", "error", "object"]),
     // What bindings use of the rest, under names of their own.
-    ("raw", &["flow", "mr", "mw", "qp"]),
+    ("raw", &["completion", "flow", "mr", "mw", "qp"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
     ("mlx5", &["clock", "command", "context", "counters", "error", "event", "flow", "object", "qp"]),
 ];

@@ -6,19 +6,9 @@ use uverbs_abi::write::{DestroyCqResp, Wc};
 use zerocopy::FromBytes;
 
 use super::CompletionQueue;
+use crate::completion::Extended;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
-
-/// A completion with what the kernel's layout has no place for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Extended {
-    /// In the kernel's layout; of a raw packet, `ex` is the flow tag.
-    pub wc: Wc,
-    /// The VLAN tag that was taken off the frame.
-    pub vlan: u16,
-    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
-    pub timestamp: u64,
-}
 
 impl CompletionQueue {
     /// The kernel's handle of the queue.

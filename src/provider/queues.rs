@@ -9,7 +9,7 @@ use uverbs_abi::types::qp_state;
 use super::{mlx5, rxe};
 use crate::completion::Completion;
 #[cfg(feature = "raw")]
-use crate::cq::raw::Extended;
+use crate::completion::Extended;
 use crate::error::{Error, Result};
 
 /// What a send request carries: pieces of memory, or the bytes themselves.
