@@ -6,17 +6,32 @@ if [ -n "${UVERBS_DROPIN:-}" ]; then
     mkdir -p /tmp/dropin && ln -sf "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1
 fi
 
-ours() { LD_LIBRARY_PATH=/tmp/dropin "$@"; }
+# Every process of ours writes down what the loader does, whether a library comes at its start or later.
+ours() { LD_LIBRARY_PATH=/tmp/dropin LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/dropin/loader "$@"; }
 theirs() { "$@"; }
 
-library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs, and no driver library beside it
+verbs_libraries() { # verbs_libraries LOG...: of all that was loaded, libibverbs and the drivers for it
+    sed -n 's/.*calling init: //p' "$@" | grep -E '/libibverbs[./]|-rdmav' | sort -u
+}
+
+library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs
     ours ldd "$1" || return
     ours ldd "$1" | grep -q 'libibverbs.so.1 => /tmp/dropin/' || return
-    LD_LIBRARY_PATH=/tmp/dropin LD_DEBUG=files "$1" 2>&1 >/dev/null | grep 'calling init' >"$OUT/loaded" || return
-    if grep -E 'libibverbs/|-rdmav' "$OUT/loaded"; then
-        echo "a driver library was loaded" >&2
+    # With libibverbs there is one, and the loader tells.
+    LD_DEBUG=files ibv_devices 2>"$OUT/loader.theirs" >&2 || return
+    if ! verbs_libraries "$OUT/loader.theirs" | grep -e -rdmav; then
+        echo "libibverbs is not seen to load a driver library" >&2
         return 1
     fi
+}
+
+only_ours_was_loaded() { # by any process of ours in this lane
+    cat /tmp/dropin/loader.* >"$OUT/loader.ours" || return
+    verbs_libraries "$OUT/loader.ours"
+    echo "compared: $(grep -l 'calling init: .*/libibverbs' /tmp/dropin/loader.* | wc -l) processes"
+    [ "$(verbs_libraries "$OUT/loader.ours")" = /tmp/dropin/libibverbs.so.1 ] && return
+    echo "another libibverbs, or a driver library, was loaded" >&2
+    return 1
 }
 
 same_output() { # same_output COMMAND...

@@ -51,6 +51,7 @@ step library library_is_ours "$COUNTERS_EXAMPLE"
 step devices same_output ibv_devices
 step devinfo same_output ibv_devinfo -v
 step counters counted
+step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean
 finish
