@@ -39,7 +39,7 @@ impl CompletionQueue {
 
     /// Takes out the completions of the queue pair with this number, which was reset, as drivers of cards do (mlx5_modify_qp,
     /// providers/mlx5/verbs.c, rdma-core 44): they tell of requests that the program counts as forgotten. rxe leaves them
-    /// (rxe_qp_reset, rxe_qp.c, Linux 6.12).
+    /// (rxe_qp_reset, rxe_qp.c, Linux 6.1).
     pub fn forget(&mut self, qp_num: u32) {
         if self.shared.context().is_here() {
             self.ring.forget(qp_num);

@@ -6,25 +6,33 @@ if [ -n "${UVERBS_DROPIN:-}" ]; then
     mkdir -p /tmp/dropin && ln -sf "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1
 fi
 
-ours() { LD_LIBRARY_PATH=/tmp/dropin "$@"; }
+# Every process of ours writes down what the loader does, whether a library comes at its start or later.
+ours() { LD_LIBRARY_PATH=/tmp/dropin LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/dropin/loader "$@"; }
 theirs() { "$@"; }
 
-loaded() { # loaded ours|theirs COMMAND...: the libraries that the loader initialises while it runs
-    rm -f /tmp/loader.*
-    side=$1
-    shift
-    "$side" env LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loader "$@" >/dev/null || return
-    cat /tmp/loader.* | grep 'calling init'
+verbs_libraries() { # verbs_libraries LOG...: of all that was loaded, libibverbs and the drivers for it
+    sed -n 's/.*calling init: //p' "$@" | grep -E '/libibverbs[./]|-rdmav' | sort -u
 }
 
-library_is_ours() { # library_is_ours COMMAND...: in the place of libibverbs, and no driver library beside it, as there is with that
-    ours ldd "$(command -v "$1")" | grep 'libibverbs.so.1 => /tmp/dropin/' || return
-    loaded ours "$@" >"$OUT/$name.ours" && loaded theirs "$@" >"$OUT/$name.theirs" || return
-    if grep -E 'libibverbs/|-rdmav|libmlx5' "$OUT/$name.ours"; then
-        echo "a driver library was loaded" >&2
+library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs
+    ours ldd "$(command -v "$1")" || return
+    ours ldd "$(command -v "$1")" | grep -q 'libibverbs.so.1 => /tmp/dropin/' || return
+    # With libibverbs there is one, and the loader tells.
+    LD_DEBUG=files ibv_devices 2>"$OUT/loader.theirs" >&2 || return
+    if ! verbs_libraries "$OUT/loader.theirs" | grep -e -rdmav; then
+        echo "libibverbs is not seen to load a driver library" >&2
         return 1
     fi
     grep -E 'libibverbs/.*-rdmav' "$OUT/$name.theirs"
+}
+
+only_ours_was_loaded() { # by any process of ours in this lane
+    cat /tmp/dropin/loader.* >"$OUT/loader.ours" || return
+    verbs_libraries "$OUT/loader.ours"
+    echo "compared: $(grep -l 'calling init: .*/libibverbs' /tmp/dropin/loader.* | wc -l) processes"
+    [ "$(verbs_libraries "$OUT/loader.ours")" = /tmp/dropin/libibverbs.so.1 ] && return
+    echo "another libibverbs, or a driver library, was loaded" >&2
+    return 1
 }
 
 same_output() { # same_output COMMAND...

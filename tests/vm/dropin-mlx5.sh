@@ -88,6 +88,7 @@ step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_
 step peer-other-card both "$MLX5_PEER"
 record_skips peer-other-card
 step extended-other-card both "$MLX5_EXTENDED"
+step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean
 finish
