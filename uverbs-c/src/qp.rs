@@ -272,6 +272,9 @@ pub(crate) extern "C" fn modify_qp(qp: Option<&Qp>, attr: Option<&QpAttr>, mask:
     returned(modify(qp, attr, mask as u32))
 }
 
+/// The attributes that can be asked for: those below `IBV_QP_RATE_LIMIT`, with the bits that older headers had.
+const ASKED: u32 = (1 << 25) - 1;
+
 fn query(
     qp: Option<&Qp>,
     attr: Option<&mut MaybeUninit<QpAttr>>,
@@ -279,7 +282,7 @@ fn query(
     init: Option<&mut MaybeUninit<QpInitAttr>>,
 ) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    if mask & !KNOWN != 0 {
+    if mask & !ASKED != 0 {
         return Err(EOPNOTSUPP);
     }
     let answer = {

@@ -215,6 +215,12 @@ static void queue_pairs(void)
 	rtr.max_dest_rd_atomic = 255;
 	NUMBER("modify_qp too many reads", ibv_modify_qp(qp, &rtr, RTR_MASK));
 	NUMBER("query_qp unknown", ibv_query_qp(qp, &attr, -1, &init));
+	unsigned int refused[2] = { 0 };
+	for (int bit = 0; bit < 32; bit++) {
+		refused[0] |= (ibv_query_qp(qp, &attr, 1u << bit, &init) == EOPNOTSUPP) << bit;
+		refused[1] |= (ibv_modify_qp(qp, &attr, 1u << bit) == EOPNOTSUPP) << bit;
+	}
+	printf("attributes that cannot be asked for: %x, changed: %x\n", refused[0], refused[1]);
 	printf("cap: %u %u %u %u %u\n", init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
 	       init.cap.max_recv_sge, init.cap.max_inline_data);
 	MUST(!ibv_destroy_qp(qp));

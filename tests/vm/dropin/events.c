@@ -48,10 +48,7 @@ static struct worker *start(void (*work)(struct worker *worker), void *of)
 	return worker;
 }
 
-static void join(struct worker *worker)
-{
-	MUST(!pthread_join(worker->thread, NULL));
-}
+static void join(struct worker *worker) { MUST(!pthread_join(worker->thread, NULL)); }
 
 /* Waits until a thread waits in a system call. */
 static void until_in(struct worker *worker, long call)
