@@ -2,7 +2,7 @@
 # Lane dropin-mlx5: flow counters in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest;
 # see guest.sh.
 #
-# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN and COUNTERS_EXAMPLE, or
+# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN, COUNTERS_EXAMPLE, MLX5_PEER and REGIONS, or
 #        UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -40,6 +40,9 @@ counted() {
         tail -n 1 "$OUT/$name.ours" | grep -q '^packets 7, bytes [1-9]'
 }
 
+# What the lane mlx5 asks of the stock libraries.
+ours_as_peer() { peer LD_LIBRARY_PATH=/tmp/dropin; }
+
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -51,6 +54,14 @@ step library library_is_ours "$COUNTERS_EXAMPLE"
 step devices same_output ibv_devices
 step devinfo same_output ibv_devinfo -v
 step counters counted
+step peer ours_as_peer
+record_skips peer
+# Headers must stand in the request, and large sends are cut.
+offload_caps=per_protocol_networking_offload_caps
+step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
+step peer-other-card ours_as_peer
+record_skips peer-other-card
+step first-card other_card "$offload_caps.wqe_inline_mode=1" "$offload_caps.max_lso_cap=0"
 step unload unload
 step kernel-log kernel_log_is_clean
 finish

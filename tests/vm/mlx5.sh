@@ -25,24 +25,10 @@ list_devices() {
     fi
 }
 
-peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed, or one this kernel does not have
-    env "$@" timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
-    grep -qx 'pass all' "$OUT/$name.out"
-}
-
 run_tests() { # run_tests BINARY [SUFFIX [PATTERN]]
     tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$1" "${3:-}"
     record_skips "$tests"
-}
-
-# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
-other_card() { # other_card STRUCTURE.FIELD=VALUE...
-    sh "$here/mlx5-card.sh" remove "$device" && control_line || return
-    for cap; do
-        printf 'cap %s\n' "$cap" >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
-    done
-    exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
 }
 
 memory_limit() { # memory_limit BINARY: the control line is root's

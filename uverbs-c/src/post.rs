@@ -123,6 +123,7 @@ fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
             address(&mut to, Pointer::from_word(first).get(), qpn, qkey)?;
         }
         SEND | SEND_WITH_IMM | SEND_WITH_INV | LOCAL_INV => {}
+        TSO if qp.c.qp_base.qp_type == u32::from(qp_type::RAW_PACKET) => {}
         RDMA_WRITE | RDMA_WRITE_WITH_IMM | RDMA_READ | ATOMIC_WRITE if !is_datagram => {
             overlay(&mut to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
             return Ok((to, first));
@@ -147,6 +148,16 @@ fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
     Ok((to, 0))
 }
 
+/// What is special about a large send: the header, and how many bytes stand behind it in each frame but the last.
+fn large(wr: &SendWr) -> Answer<(&[u8], u16)> {
+    let [header, sizes] = wr.bind_mw;
+    let sizes = halves(sizes).0;
+    let (length, mss) = (sizes & 0xffff, sizes >> 16);
+    let header = Pointer::from_word(header).items::<u8>(length as usize);
+    // Nothing to be cut, or nothing before it.
+    if header.is_empty() { Err(EINVAL) } else { Ok((header, mss as u16)) }
+}
+
 /// A request for flushing remote memory.
 pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_: u8, level: u8) {
     overlay(wr, &FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() });
@@ -162,6 +173,17 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
+    /// Fills the next slot with a large send.
+    pub(crate) fn put_large(
+        &mut self,
+        qp: &Qp,
+        wr: Wr,
+        (header, mss): (&[u8], u16),
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+    ) -> Answer {
+        Ok(self.queue.get_mut()?.put_large(qp.qp.get()?, wr, header, mss, pieces)?)
+    }
+
     /// Fills the next slot.
     pub(crate) fn put(
         &mut self,
@@ -205,7 +227,10 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
         let pieces = pieces(wr.sg_list, wr.num_sge)?;
         let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
         let (to, iova) = translated(qp, wr, length)?;
-        sending.put(to, iova, pieces)
+        match wr.opcode {
+            wr_opcode::TSO => sending.put_large(qp, to, large(wr)?, pieces),
+            _ => sending.put(to, iova, pieces),
+        }
     };
     let mut sending = lock(&qp.sends);
     post_list(&mut *sending, list, bad, put, |sending| Ok(sending.queue.get_mut()?.publish(qp.qp.get()?)?))

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
 use uverbs::{Capacity, HashFields};
@@ -42,6 +42,7 @@ pub(crate) struct Qp {
 /// `enum ibv_qp_init_attr_mask`.
 const HAS_PD: u32 = 1 << 0;
 const HAS_CREATE_FLAGS: u32 = 1 << 2;
+const HAS_TSO_HEADER: u32 = 1 << 3;
 const HAS_TABLE: u32 = 1 << 4;
 const HAS_HASH: u32 = 1 << 5;
 const HAS_SEND_OPS: u32 = 1 << 6;
@@ -52,7 +53,7 @@ const TOEPLITZ: u8 = 1;
 /// A queue pair on a table of work queues.
 fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let hash = &init.rx_hash_conf;
-    let raw_packet = u32::from(uverbs::abi::types::qp_type::RAW_PACKET);
+    let raw_packet = u32::from(qp_type::RAW_PACKET);
     if init.comp_mask != HAS_PD | HAS_TABLE | HAS_HASH
         || init.qp_type != raw_packet
         || hash.rx_hash_function != TOEPLITZ
@@ -87,7 +88,10 @@ fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
 }
 
 fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
-    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS;
+    let is_raw_packet = init.qp_type == u32::from(qp_type::RAW_PACKET);
+    // The device cuts frames of raw packets only.
+    let large = if is_raw_packet { HAS_TSO_HEADER } else { 0 };
+    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS | large;
     let has = |bit: u32| init.comp_mask & bit != 0;
     if has(HAS_TABLE) {
         return make_rss(init);
@@ -127,7 +131,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
                 send_segments: cap.max_send_sge,
                 receive_segments: cap.max_recv_sge,
                 inline: cap.max_inline_data,
-                large_header: 0,
+                large_header: if has(HAS_TSO_HEADER) { init.max_tso_header.into() } else { 0 },
             },
             cookie: Pointer::cookie(&*qp),
             flags: flags | all,

@@ -49,7 +49,7 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         wr_send: wr_send as Function,
         wr_send_imm: wr_send_imm as Function,
         wr_send_inv: wr_send_inv as Function,
-        wr_send_tso: wr_unsupported as Function,
+        wr_send_tso: wr_send_tso as Function,
         wr_set_ud_addr: wr_set_ud_addr as Function,
         wr_set_xrc_srqn: wr_unsupported as Function,
         wr_set_inline_data: wr_set_inline_data as Function,
@@ -73,13 +73,14 @@ pub(crate) fn supported(type_: u32) -> u64 {
     const LOCAL_INV: u64 = 1 << 7;
     const BIND: u64 = 1 << 8;
     const SEND_INV: u64 = 1 << 9;
+    const TSO: u64 = 1 << 10;
     const FLUSH: u64 = 1 << 11;
     const ATOMIC_WRITE: u64 = 1 << 12;
     match u8::try_from(type_) {
         Ok(qp_type::RC) => WRITE | SEND | READ | ATOMIC | LOCAL_INV | BIND | SEND_INV | FLUSH | ATOMIC_WRITE,
         Ok(qp_type::UC) => WRITE | SEND | BIND | SEND_INV,
         Ok(qp_type::UD) => SEND,
-        Ok(qp_type::RAW_PACKET) => 1 << 2,
+        Ok(qp_type::RAW_PACKET) => 1 << 2 | TSO,
         _ => 0,
     }
 }
@@ -98,6 +99,8 @@ struct Request {
     iova: u64,
     pieces: Vec<Sge>,
     inline: Option<Vec<u8>>,
+    /// Of a large send: its header, and how it is cut.
+    large: Option<(Vec<u8>, u16)>,
 }
 
 impl Batch {
@@ -109,11 +112,17 @@ impl Batch {
 
     /// The last operation has all its parts now.
     fn finish(&mut self, qp: &Qp) {
-        let Some(Request { wr, iova, pieces, inline }) = self.current.take() else { return };
+        let Some(Request { wr, iova, pieces, inline, large }) = self.current.take() else { return };
         let mut sending = lock(&qp.sends);
-        let put = match inline {
-            Some(bytes) => sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?)),
-            None => sending.put(wr, iova, pieces.into_iter()),
+        let pieces = pieces.into_iter();
+        let put = match (inline, large) {
+            (None, Some((header, mss))) => sending.put_large(qp, wr, (&header, mss), pieces),
+            // The data of a large send is never in the request.
+            (Some(_), Some(_)) => Err(EINVAL),
+            (Some(bytes), None) => {
+                sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?))
+            }
+            (None, None) => sending.put(wr, iova, pieces),
         };
         self.note(put);
     }
@@ -139,7 +148,7 @@ fn begin(qp: &Qp, opcode: u32, ex: u32, iova: u64, fill: impl FnOnce(&mut SendWr
         ..SendWr::new_zeroed()
     };
     batch.note(fill(&mut wr));
-    batch.current = Some(Request { wr, iova, pieces: Vec::new(), inline: None });
+    batch.current = Some(Request { wr, iova, pieces: Vec::new(), inline: None, large: None });
 }
 
 fn rdma(qp: &Qp, opcode: u32, ex: u32, rkey: u32, remote_addr: u64) {
@@ -203,6 +212,16 @@ extern "C" fn wr_send_imm(qp: &Qp, immediate: u32) {
 
 extern "C" fn wr_send_inv(qp: &Qp, key: u32) {
     begin(qp, wr_opcode::SEND_WITH_INV, key, 0, |_| Ok(()));
+}
+
+/// The header is copied at once, as inline data is.
+extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
+    let is_cut = qp.c.qp_base.qp_type == u32::from(qp_type::RAW_PACKET);
+    begin(qp, wr_opcode::TSO, 0, 0, |_| if is_cut { Ok(()) } else { Err(EOPNOTSUPP) });
+    lock(&qp.batch).part(|request| {
+        request.large = Some((header.items(length.into()).to_vec(), mss));
+        Ok(())
+    });
 }
 
 extern "C" fn wr_local_inv(qp: &Qp, key: u32) {
