@@ -2,7 +2,7 @@
 # Lane dropin-mlx5: flow counters in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest;
 # see guest.sh.
 #
-# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN, COUNTERS_EXAMPLE, MLX5_PEER and REGIONS, or
+# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN, COUNTERS_EXAMPLE and MLX5_PEER, or
 #        UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
