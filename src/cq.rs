@@ -11,7 +11,8 @@ use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::{CreateCqResp, ResizeCqResp as DriverResize};
 use uverbs_abi::write::{
-    CompEventDesc, CreateCompChannel, CreateCompChannelResp, ReqNotifyCq, ResizeCq, ResizeCqResp, cmd,
+    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
+    ResizeCqResp, cmd,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -71,6 +72,9 @@ impl Shared {
         &self.registry
     }
 }
+
+/// `IB_CQ_MODERATE`.
+const MODERATION: u32 = 1;
 
 impl Context {
     /// Makes a completion queue with room for at least `entries` completions.
@@ -224,6 +228,28 @@ impl CompletionQueue {
         let count = self.ring.poll(completions, || context.is_here());
         self.tally.count(&self.shared.registry, &completions[..count]);
         count
+    }
+
+    /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not
+    /// waited for. Most values that the device takes are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot, such as rxe, and on the soft device; others of
+    /// the kernel.
+    ///
+    /// # Kernel
+    /// Extended `MODIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux 6.1).
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn moderate(&self, count: u16, period: u16) -> Result<()> {
+        self.change(MODERATION, CqModeration { cq_count: count, cq_period: period })
+    }
+
+    /// Sends what the bits of `attr_mask` name.
+    pub(crate) fn change(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        let request = ExModifyCq { cq_handle: self.shared.id(), attr_mask, attr, reserved: 0 };
+        let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
+        command.input(CORE_IN, &request);
+        self.shared.context().invoke(&mut command)
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.

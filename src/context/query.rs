@@ -118,6 +118,23 @@ impl Context {
         Ok(response)
     }
 
+    /// What `port` can carry, all lanes together, in units of 100 Mb/s.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on kernels before 7.2, and on drivers that do not tell, such as rxe; others of the kernel.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_PORT_SPEED` (uverbs_std_types_device.c, Linux 7.2).
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn port_speed(&self, port: u32) -> Result<u64> {
+        use device::query_port_speed::{PORT_NUM, RESP};
+        let mut speed = 0_u64;
+        let mut command = Command::new("port.speed", device::OBJECT, device::method::QUERY_PORT_SPEED);
+        command.value(PORT_NUM, port.into()).output(RESP, speed.as_mut_bytes());
+        self.invoke(&mut command)?;
+        Ok(speed)
+    }
+
     /// Every valid entry of the GID tables of all ports.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uverbs_abi::write::{DestroyCqResp, Wc};
+use uverbs_abi::write::{CqModeration, DestroyCqResp, Wc};
 use zerocopy::FromBytes;
 
 use super::CompletionQueue;
@@ -44,6 +44,14 @@ impl CompletionQueue {
         if self.shared.context().is_here() {
             self.ring.forget(qp_num);
         }
+    }
+
+    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::moderate`].
+    pub fn modify(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        self.change(attr_mask, attr)
     }
 
     /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for

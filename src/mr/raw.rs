@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ids::mr::{self, advise};
+use uverbs_abi::rxe::Sge;
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -62,8 +64,40 @@ impl ProtectionDomain {
         let mut command = Command::write("mr.register", cmd::REG_MR);
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes());
         self.context().invoke(&mut command)?;
+        Ok(self.made(made))
+    }
+
+    /// Registers a range of a dma-buf: `start` is an offset in it, not an address of the process. A number that is no open
+    /// file is the kernel's to refuse.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn register_dmabuf_at(&self, fd: i32, range: Range) -> Result<Region> {
+        let Range { start, length, iova, access } = range;
+        Ok(self.made(self.register_file("mr.register_dmabuf", fd, [start, length, iova], access)?))
+    }
+
+    fn made(&self, made: RegMrResp) -> Region {
         let object = Object::new(self.context(), Kind::Mr, made.mr_handle);
-        Ok(Region { object, lkey: made.lkey, rkey: made.rkey, pd: self.clone() })
+        Region { object, lkey: made.lkey, rkey: made.rkey, pd: self.clone() }
+    }
+
+    /// Has the device bring in pages of regions that are registered for paging on demand. `advice` is one of
+    /// [`uverbs_abi::types::advise`], `flags` are [`uverbs_abi::types::AdviseFlags`]; keys are local keys.
+    ///
+    /// # Errors
+    /// Those of the kernel, such as [`Unsupported`](crate::ErrorKind::Unsupported) where there is no paging on demand.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_ADVISE_MR` (uverbs_std_types_mr.c, Linux 6.1).
+    pub fn advise(&self, advice: u32, flags: u32, pieces: &[Sge]) -> Result<()> {
+        let mut command = Command::new("mr.advise", mr::OBJECT, mr::method::ADVISE);
+        command
+            .handle(advise::PD_HANDLE, self.id())
+            .value(advise::ADVICE, advice.into())
+            .flags(advise::FLAGS, flags)
+            .input(advise::SGE_LIST, pieces);
+        self.context().invoke(&mut command)
     }
 }
 

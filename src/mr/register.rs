@@ -78,8 +78,23 @@ impl ProtectionDomain {
         let (offset, length) = (range.start, range.end.saturating_sub(range.start));
         let len = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(|| outside(op))?;
         same_offset(op, offset, iova)?;
+        let made = self.register_file(op, fd.as_raw_fd(), [offset, length, iova], access.bits());
+        let made = made.map_err(|error| {
+            error.hinted_if(ErrorKind::Unsupported, "the driver cannot register memory of another device")
+        })?;
+        let place = Place { memory: None, first: 0, len, address: iova };
+        Ok(self.region(made, access, place))
+    }
+
+    /// Has the kernel register a dma-buf: where it begins, how many bytes, and what the device calls the first.
+    pub(super) fn register_file(
+        &self,
+        op: &'static str,
+        number: i32,
+        [offset, length, iova]: [u64; 3],
+        access: u32,
+    ) -> Result<RegMrResp> {
         let (mut lkey, mut rkey) = (0_u32, 0_u32);
-        let number = fd.as_raw_fd();
         let mut command = Command::new(op, mr::OBJECT, mr::method::REG_DMABUF);
         command
             .new_handle(reg_dmabuf::HANDLE)
@@ -88,16 +103,12 @@ impl ProtectionDomain {
             .input(reg_dmabuf::LENGTH, &length)
             .input(reg_dmabuf::IOVA, &iova)
             .input(reg_dmabuf::FD, &number)
-            .flags(reg_dmabuf::ACCESS_FLAGS, access.bits())
+            .flags(reg_dmabuf::ACCESS_FLAGS, access)
             .output(reg_dmabuf::RESP_LKEY, lkey.as_mut_bytes())
             .output(reg_dmabuf::RESP_RKEY, rkey.as_mut_bytes());
-        let sent = self.context().invoke(&mut command);
-        sent.map_err(|error| {
-            error.hinted_if(ErrorKind::Unsupported, "the driver cannot register memory of another device")
-        })?;
-        let handle = command.new_handle_of(reg_dmabuf::HANDLE)?;
-        let place = Place { memory: None, first: 0, len, address: iova };
-        Ok(self.region(RegMrResp { mr_handle: handle, lkey, rkey }, access, place))
+        self.context().invoke(&mut command)?;
+        let mr_handle = command.new_handle_of(reg_dmabuf::HANDLE)?;
+        Ok(RegMrResp { mr_handle, lkey, rkey })
     }
 
     /// Takes charge of a region that the kernel has just made.

@@ -233,7 +233,9 @@ impl<T: QpType> QueuePair<T> {
                 self.shared.object().context().needs_raw_packet(op, RawPacketCaps::IP_CSUM, hint)?;
             }
             if let Some((header, mss)) = request.operation.large() {
-                self.check_large(op, header, mss, request.data.len())?;
+                let (object, least) = (self.shared.object(), self.sends.inline_header());
+                let room = LargeRoom { object, least, most: self.capacity.large_header };
+                room.check(op, header, mss, request.data.len())?;
             }
         }
         let first = self.sends.next_slot();
@@ -280,23 +282,6 @@ impl<T: QpType> QueuePair<T> {
             return Ok(());
         }
         self.publish(op, first)
-    }
-
-    /// Refuses a large send that the device or this queue pair cannot take.
-    #[inline(never)]
-    fn check_large(&self, op: &'static str, header: &[u8], mss: u16, len: u64) -> Result<()> {
-        let most = self.shared.object().context().most_large_send(op)?;
-        let least = ETHERNET_HEADER.max(self.sends.inline_header());
-        let hint = if !(least..=self.capacity.large_header as usize).contains(&header.len()) {
-            "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
-        } else if mss == 0 {
-            "a large send is cut into pieces of one byte at least"
-        } else if len == 0 || len > most.into() {
-            "a large send has one byte of data at least, and no more than max_tso"
-        } else {
-            return Ok(());
-        };
-        Err(Error::refused(op, Errno::EINVAL, hint))
     }
 
     /// Posts one request that moves no data, and that needs these regions until it is completed.
@@ -347,6 +332,34 @@ impl<T: QpType> QueuePair<T> {
 
     pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
         ring_doorbell(op, self.shared.object())
+    }
+}
+
+/// What headers of large sends a queue pair has room for.
+#[derive(Debug)]
+pub(super) struct LargeRoom<'a> {
+    pub(super) object: &'a Object,
+    /// Bytes that the device must find in a request, and most bytes of a header.
+    pub(super) least: usize,
+    pub(super) most: u32,
+}
+
+impl LargeRoom<'_> {
+    /// Refuses a large send that the device or this queue pair cannot take.
+    #[inline(never)]
+    pub(super) fn check(&self, op: &'static str, header: &[u8], mss: u16, len: u64) -> Result<()> {
+        let most = self.object.context().most_large_send(op)?;
+        let least = ETHERNET_HEADER.max(self.least);
+        let hint = if !(least..=self.most as usize).contains(&header.len()) {
+            "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
+        } else if mss == 0 {
+            "a large send is cut into pieces of one byte at least"
+        } else if len == 0 || len > most.into() {
+            "a large send has one byte of data at least, and no more than max_tso"
+        } else {
+            return Ok(());
+        };
+        Err(Error::refused(op, Errno::EINVAL, hint))
     }
 }
 

@@ -37,6 +37,11 @@ impl Pointer {
         Self(std::ptr::from_ref(target).cast())
     }
 
+    /// To the first of some things, or to where they would be.
+    pub(crate) fn to_first<T>(targets: &[T]) -> Self {
+        Self(targets.as_ptr().cast())
+    }
+
     pub(crate) fn to_text(text: &'static CStr) -> Self {
         Self(text.as_ptr().cast())
     }

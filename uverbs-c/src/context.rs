@@ -11,7 +11,7 @@ use crate::abi::{self, Function};
 use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Counted, Pointer, give_part, take_part};
 use crate::device::Device;
-use crate::{channel, counters, cq, cq_ex, flow, mw, post, qp, query, srq, wq};
+use crate::{buf, channel, counters, cq, cq_ex, flow, mr, mw, post, qp, query, srq, wq};
 
 /// An open device, as C knows it: [`Whole`] without its first part.
 #[repr(C)]
@@ -39,11 +39,16 @@ const FRONT: usize = 46;
 fn front() -> [Function; FRONT] {
     let mut front = [std::ptr::null(); FRONT];
     let mut set = |offset: usize, function: Function| front[offset / size_of::<Function>()] = function;
+    set(0, buf::free_buf as Function);
+    set(8, buf::alloc_buf as Function);
+    set(24, mr::reg_mr_ex as Function);
     set(48, query::query_port_sized as Function);
+    set(56, mr::advise_mr as Function);
     set(72, counters::read_counters as Function);
     set(80, counters::attach_counters_point_flow as Function);
     set(88, counters::create_counters as Function);
     set(96, counters::destroy_counters as Function);
+    set(184, cq::modify_cq as Function);
     set(200, wq::destroy_rwq_ind_table as Function);
     set(208, wq::create_rwq_ind_table as Function);
     set(216, wq::destroy_wq as Function);

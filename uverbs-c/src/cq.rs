@@ -12,7 +12,7 @@ use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
 use uverbs::raw::Extended;
 
-use crate::abi;
+use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
 use crate::boundary::{Given, Places, Pointer};
 use crate::channel::{Acknowledged, Channel};
@@ -88,6 +88,14 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
         Ok(())
     };
     returned(resize())
+}
+
+pub(crate) extern "C" fn modify_cq(cq: Option<&Cq>, attr: Option<&ModifyCqAttr>) -> c_int {
+    let modify = || {
+        let (cq, attr) = (cq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+        Ok(lock(&cq.queue).get()?.modify(attr.attr_mask, attr.moderate)?)
+    };
+    returned(modify())
 }
 
 pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {

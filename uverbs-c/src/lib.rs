@@ -16,6 +16,7 @@ compile_error!("words that C has as unions are read as little-endian processors 
 mod abi;
 mod answer;
 mod boundary;
+mod buf;
 mod channel;
 mod comp_cntr;
 mod context;

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 
 use uverbs::raw::{Range, Region};
+use zerocopy::FromZeros;
 
-use crate::abi;
-use crate::answer::{Answer, Code, EINVAL, or_null, returned};
+use crate::abi::{self, MrInitAttr};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Pointer, change, register};
+use crate::buf::Buf;
 use crate::owned::{Owned, end};
 use crate::pd::Pd;
 
@@ -15,11 +17,11 @@ use crate::pd::Pd;
 pub(crate) struct Mr {
     pub(crate) c: abi::Mr,
     region: Owned<Region>,
+    /// It is memory of the process, so that it can be changed.
+    is_ours: bool,
 }
 
-fn reg(pd: Option<&Pd>, addr: Pointer, length: usize, iova: u64, access: u32) -> Answer<Box<Mr>> {
-    let pd = pd.ok_or(EINVAL)?;
-    let region = register(pd.pd.get()?, Range { start: addr.word(), length: length as u64, iova, access })?;
+fn made(pd: &Pd, region: Region, addr: Pointer, length: usize, is_ours: bool) -> Box<Mr> {
     let c = abi::Mr {
         context: pd.c.context,
         pd: Cell::new(Pointer::to(pd)),
@@ -29,7 +31,97 @@ fn reg(pd: Option<&Pd>, addr: Pointer, length: usize, iova: u64, access: u32) ->
         lkey: Cell::new(region.lkey()),
         rkey: Cell::new(region.rkey()),
     };
-    Ok(Box::new(Mr { c, region: Owned::new(region) }))
+    Box::new(Mr { c, region: Owned::new(region), is_ours })
+}
+
+fn reg(pd: Option<&Pd>, addr: Pointer, length: usize, iova: u64, access: u32) -> Answer<Box<Mr>> {
+    let pd = pd.ok_or(EINVAL)?;
+    let region = register(pd.pd.get()?, Range { start: addr.word(), length: length as u64, iova, access })?;
+    Ok(made(pd, region, addr, length, true))
+}
+
+/// A region of a dma-buf. What C knows as its address is the offset in there.
+fn reg_file(pd: Option<&Pd>, fd: c_int, range: Range) -> Answer<Box<Mr>> {
+    let pd = pd.ok_or(EINVAL)?;
+    let region = pd.pd.get()?.register_dmabuf_at(fd, range)?;
+    Ok(made(pd, region, Pointer::from_word(range.start), range.length as usize, false))
+}
+
+pub(crate) extern "C" fn reg_dmabuf_mr(
+    pd: Option<&Pd>,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> Option<Box<Mr>> {
+    or_null(reg_file(pd, fd, Range { start: offset, length: length as u64, iova, access: access as u32 }))
+}
+
+/// `enum ibv_mr_init_attr_mask`.
+const HAS_IOVA: u64 = 1 << 0;
+const HAS_ADDR: u64 = 1 << 1;
+const HAS_FD: u64 = 1 << 2;
+const HAS_FD_OFFSET: u64 = 1 << 3;
+const HAS_BUF: u64 = 1 << 5;
+
+/// Any memory; handles for direct memory access are not known here. The order of refusals is that of rdma-core 65
+/// (ibv_reg_mr_ex, verbs.c; reg_mr_ex, dummy_ops.c).
+fn reg_ex(pd: Option<&Pd>, attr: Option<&MrInitAttr>) -> Answer<Box<Mr>> {
+    let attr = attr.ok_or(EINVAL)?;
+    let has = |bits| attr.comp_mask & bits != 0;
+    let length = attr.length as u64;
+    if has(HAS_BUF) {
+        let owner = Pointer::to(pd.ok_or(EINVAL)?);
+        let is_in = |buf: &Buf| buf.has(owner, attr.addr.word(), length);
+        if !has(HAS_ADDR) || has(HAS_FD | HAS_FD_OFFSET) || !attr.buf.get::<Buf>().is_some_and(is_in) {
+            return Err(EINVAL);
+        }
+    }
+    if has(!(HAS_IOVA | HAS_ADDR | HAS_FD | HAS_FD_OFFSET | HAS_BUF)) {
+        return Err(EOPNOTSUPP);
+    }
+    let access = attr.access as u32;
+    if has(HAS_FD) {
+        if has(HAS_ADDR) || !has(HAS_FD_OFFSET) || !has(HAS_IOVA) {
+            return Err(EINVAL);
+        }
+        return reg_file(pd, attr.fd, Range { start: attr.fd_offset, length, iova: attr.iova, access });
+    }
+    if !has(HAS_ADDR) || has(HAS_FD_OFFSET) {
+        return Err(EINVAL);
+    }
+    let iova = if has(HAS_IOVA) { attr.iova } else { attr.addr.word() };
+    reg(pd, attr.addr, attr.length, iova, access)
+}
+
+pub(crate) extern "C" fn reg_mr_ex(pd: Option<&Pd>, attr: Option<&MrInitAttr>) -> Option<Box<Mr>> {
+    or_null(reg_ex(pd, attr))
+}
+
+pub(crate) extern "C" fn reg_buf_mr(
+    pd: Option<&Pd>,
+    buf: Pointer,
+    addr: Pointer,
+    length: usize,
+    access: c_int,
+) -> Option<Box<Mr>> {
+    let comp_mask = HAS_BUF | HAS_ADDR;
+    or_null(reg_ex(
+        pd,
+        Some(&MrInitAttr { length, access, comp_mask, addr, buf, ..MrInitAttr::new_zeroed() }),
+    ))
+}
+
+pub(crate) extern "C" fn advise_mr(
+    pd: Option<&Pd>,
+    advice: u32,
+    flags: u32,
+    list: Pointer,
+    count: u32,
+) -> c_int {
+    let advise = || Ok(pd.ok_or(EINVAL)?.pd.get()?.advise(advice, flags, list.items(count as usize))?);
+    returned(advise())
 }
 
 /// Rights that a driver may ignore: `IBV_ACCESS_OPTIONAL_RANGE`.
@@ -99,6 +191,7 @@ pub(crate) extern "C" fn rereg_mr(
     if flags & !known != 0
         || (has(CHANGE_TRANSLATION) && (length == 0 || addr.is_null()))
         || (has(CHANGE_PD) && pd.is_none())
+        || !mr.is_ours
     {
         return refused();
     }

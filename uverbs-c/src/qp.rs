@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
 use uverbs::{Capacity, HashFields};
@@ -58,7 +58,7 @@ const TOEPLITZ: u8 = 1;
 /// A queue pair on a table of work queues.
 fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let hash = &init.rx_hash_conf;
-    let raw_packet = u32::from(uverbs::abi::types::qp_type::RAW_PACKET);
+    let raw_packet = u32::from(qp_type::RAW_PACKET);
     if init.comp_mask != HAS_PD | HAS_TABLE | HAS_HASH
         || init.qp_type != raw_packet
         || hash.rx_hash_function != TOEPLITZ

@@ -6,11 +6,11 @@ use std::mem::MaybeUninit;
 use nix::libc;
 use uverbs::abi::types::{driver_id, gid_type};
 use uverbs::abi::write::{ExQueryDeviceResp, GidEntry, QueryPortRespEx};
-use uverbs::{Gid, GidKind};
+use uverbs::{ErrorKind, Gid, GidKind};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::abi::{DeviceAttr, DeviceAttrEx, PortAttr};
-use crate::answer::{Answer, Code, EINVAL, minus_one, or_null, returned};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, minus_one, or_null, returned};
 use crate::boundary::Places;
 use crate::context::Context;
 use crate::device::text;
@@ -82,6 +82,22 @@ fn query_device_all(context: &uverbs::Context) -> Answer<DeviceAttrEx> {
         attr.packet_pacing_caps.supported_qpts = pacing.supported_qpts;
     }
     Ok(attr)
+}
+
+/// Of a device of an older kernel nobody knows, as of one that does not tell.
+pub(crate) extern "C" fn query_port_speed(
+    context: Option<&Context>,
+    port: u32,
+    speed: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    let query = || {
+        let told = context.ok_or(EINVAL)?.context.port_speed(port).map_err(|error| {
+            if error.kind() == ErrorKind::Unsupported { EOPNOTSUPP } else { error.into() }
+        })?;
+        speed.ok_or(EINVAL)?.write(told);
+        Ok(())
+    };
+    returned(query())
 }
 
 pub(crate) extern "C" fn query_device(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::rxe::{SendWr, Sge};
-use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_state};
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_state, wr_opcode};
 use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
 use zerocopy::FromBytes;
 
@@ -56,6 +56,7 @@ pub struct SendQueue {
     sends: Sends,
     segments: u32,
     inline: u32,
+    large_header: u32,
     /// The first slot that was filled and not published.
     first: Option<u32>,
     type_: u8,
@@ -85,8 +86,8 @@ impl ProtectionDomain {
         let builder =
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
-        let (segments, inline) = (capacity.send_segments, capacity.inline);
-        let sends = SendQueue { sends, segments, inline, first: None, type_, bound: None };
+        let Capacity { send_segments: segments, inline, large_header, .. } = capacity;
+        let sends = SendQueue { sends, segments, inline, large_header, first: None, type_, bound: None };
         let qp = QueuePair { shared: Arc::new(shared), capacity };
         let origin = self.context().origin();
         Ok((qp, sends, receives.map(|queue| ReceiveQueue { queue, origin })))
@@ -216,6 +217,10 @@ impl QueuePair {
 
 const SEND: &str = "qp.post_send";
 
+fn bytes(pieces: impl Iterator<Item = Sge>) -> u64 {
+    pieces.map(|piece| u64::from(piece.length)).sum()
+}
+
 impl SendQueue {
     /// How many bytes at the head of a frame the device must find in the request itself: [`SendQueue::put`] wants
     /// them in `header`.
@@ -250,13 +255,41 @@ impl SendQueue {
         header: &[u8],
         pieces: impl ExactSizeIterator<Item = Sge> + Clone,
     ) -> Result<()> {
+        self.put_pieces(wr, iova, Head { bytes: header, mss: 0 }, pieces)
+    }
+
+    /// Fills the next slot with a large send, which the device cuts: see [`SendRequest::large_send`](crate::SendRequest::large_send).
+    ///
+    /// # Errors
+    /// As [`SendQueue::put`], and [`InvalidInput`](ErrorKind::InvalidInput) for a header that the queue was not made for, no
+    /// data, or more than the device takes at once.
+    pub fn put_large(
+        &mut self,
+        qp: &QueuePair,
+        wr: SendWr,
+        header: &[u8],
+        mss: u16,
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+    ) -> Result<()> {
+        let least = self.inline_header();
+        let room = post::LargeRoom { object: qp.shared.object(), least, most: self.large_header };
+        room.check(SEND, header, mss, bytes(pieces.clone()))?;
+        let wr = SendWr { opcode: wr_opcode::SEND, ..wr };
+        self.put_pieces(wr, 0, Head { bytes: header, mss }, pieces)
+    }
+
+    #[inline]
+    fn put_pieces(
+        &mut self,
+        wr: SendWr,
+        iova: u64,
+        head: Head<'_>,
+        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+    ) -> Result<()> {
         let fits = pieces.len() <= self.segments as usize;
-        let counted = self.bound.is_some().then(|| {
-            // A sum of 4 GiB or more is not posted.
-            let bytes: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-            counting::posted(&wr, bytes as u32)
-        });
-        self.fill(wr, iova, header, fits, Data::Pieces(pieces))?;
+        // A sum of 4 GiB or more is not posted.
+        let counted = self.bound.is_some().then(|| counting::posted(&wr, bytes(pieces.clone()) as u32));
+        self.fill(wr, iova, head, fits, Data::Pieces(pieces))?;
         self.stage(counted);
         Ok(())
     }
@@ -268,9 +301,10 @@ impl SendQueue {
     #[inline]
     pub fn put_inline(&mut self, wr: SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
         let header = bytes.get(..self.inline_header()).unwrap_or_default();
+        let head = Head { bytes: header, mss: 0 };
         let fits = bytes.len() <= self.inline as usize;
         let counted = self.bound.is_some().then(|| counting::posted(&wr, bytes.len() as u32));
-        self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))?;
+        self.fill(wr, iova, head, fits, Data::<std::iter::Empty<_>>::Inline(bytes))?;
         self.stage(counted);
         Ok(())
     }
@@ -282,46 +316,8 @@ impl SendQueue {
         }
     }
 
-    /// The same as frames that all begin with `header`, and have `mss` bytes of the data each (the last has the rest).
-    ///
-    /// # Errors
-    /// As [`SendQueue::put`]; [`InvalidInput`](ErrorKind::InvalidInput) for a header that is shorter than Ethernet's or longer than
-    /// the queue pair `qp` was made for, and for no data or more than the device takes.
-    pub fn put_large(
-        &mut self,
-        qp: &QueuePair,
-        wr: SendWr,
-        header: &[u8],
-        mss: u16,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Result<()> {
-        let least = post::ETHERNET_HEADER.max(self.inline_header());
-        let most = qp.shared.object().context().most_large_send(SEND)?;
-        let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-        let fits = (least..=qp.capacity.large_header as usize).contains(&header.len())
-            && mss > 0
-            && (1..=u64::from(most)).contains(&length)
-            && pieces.len() <= self.segments as usize;
-        let counted = self.bound.is_some().then(|| counting::posted(&wr, length as u32));
-        self.fill_head(wr, 0, Head { bytes: header, mss }, fits, Data::Pieces(pieces))?;
-        self.stage(counted);
-        Ok(())
-    }
-
     #[inline]
     fn fill<P: Iterator<Item = Sge>>(
-        &mut self,
-        wr: SendWr,
-        iova: u64,
-        header: &[u8],
-        fits: bool,
-        data: Data<'_, P>,
-    ) -> Result<()> {
-        self.fill_head(wr, iova, Head { bytes: header, mss: 0 }, fits, data)
-    }
-
-    #[inline]
-    fn fill_head<P: Iterator<Item = Sge>>(
         &mut self,
         wr: SendWr,
         iova: u64,

@@ -1,6 +1,6 @@
 //! Attributes that go in and out.
 
-use uverbs::abi::write::{AhAttr, QpCap};
+use uverbs::abi::write::{AhAttr, CqModeration, QpCap};
 
 use super::Pointer;
 
@@ -290,9 +290,21 @@ c_structs! {
         8 comp_mask: u32;
     }
 
+    struct MrInitAttr = "ibv_mr_init_attr", 72 {
+        0 length: usize;
+        8 access: i32;
+        16 comp_mask: u64;
+        24 iova: u64;
+        32 addr: Pointer;
+        40 fd: i32;
+        48 fd_offset: u64;
+        56 dmah: Pointer;
+        64 buf: Pointer;
+    }
+
     struct ModifyCqAttr = "ibv_modify_cq_attr", 8 {
         0 attr_mask: u32;
-        4 moderate: [u16; 2];
+        4 moderate: CqModeration;
     }
 
     struct SaPathRec = "ibv_sa_path_rec", 64 {

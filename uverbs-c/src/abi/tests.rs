@@ -6,8 +6,13 @@ use std::process::Command;
 use super::{attr, objects, requests};
 
 /// Structures that rdma-core has had since a version that Debian 12 does not have.
-const NEWER: [&str; 4] =
-    ["ibv_comp_cntr", "ibv_comp_cntr_init_attr", "ibv_comp_cntr_caps", "ibv_qp_attach_comp_cntr_attr"];
+const NEWER: [&str; 5] = [
+    "ibv_mr_init_attr",
+    "ibv_comp_cntr",
+    "ibv_comp_cntr_init_attr",
+    "ibv_comp_cntr_caps",
+    "ibv_qp_attach_comp_cntr_attr",
+];
 
 #[test]
 fn layouts_are_those_of_the_installed_header() {

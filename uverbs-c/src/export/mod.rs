@@ -66,7 +66,7 @@ macro_rules! jump {
 use {both, jump, label, one};
 
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{channel, comp_cntr, context, convert, cq, device, mr, pd, qp, query, srq, sysfs, words};
+use crate::{buf, channel, comp_cntr, context, convert, cq, device, mr, pd, qp, query, srq, sysfs, words};
 
 one! {
     ibv_get_device_list => device::get_device_list;
@@ -88,6 +88,7 @@ one! {
     ibv_ack_async_event => channel::ack_async_event;
     ibv_query_device => query::query_device;
     ibv_query_port => query::query_port;
+    ibv_query_port_speed => query::query_port_speed;
     ibv_query_gid => query::query_gid;
     _ibv_query_gid_ex => query::query_gid_ex;
     _ibv_query_gid_table => query::query_gid_table;
@@ -99,6 +100,12 @@ one! {
     ibv_reg_mr => mr::reg_mr;
     ibv_reg_mr_iova => mr::reg_mr_iova;
     ibv_reg_mr_iova2 => mr::reg_mr_iova2;
+    ibv_reg_mr_ex => mr::reg_mr_ex;
+    ibv_reg_dmabuf_mr => mr::reg_dmabuf_mr;
+    ibv_reg_buf_mr => mr::reg_buf_mr;
+    ibv_alloc_buf => buf::alloc_buf;
+    ibv_free_buf => buf::free_buf;
+    ibv_export_buf_dmabuf_fd => buf::export_buf_dmabuf_fd;
     ibv_rereg_mr => mr::rereg_mr;
     ibv_dereg_mr => mr::dereg_mr;
     ibv_create_ah => pd::create_ah;
@@ -165,14 +172,7 @@ one! {
     ibv_unimport_mr => nothing;
     ibv_import_dm => unsupported_object;
     ibv_unimport_dm => nothing;
-    ibv_reg_dmabuf_mr => unsupported_object;
     ibv_alloc_dmah => unsupported_object;
     ibv_dealloc_dmah => unsupported;
-    ibv_reg_mr_ex => unsupported_object;
     ibv_dm_export_dmabuf_fd => unsupported_minus_one;
-    ibv_query_port_speed => unsupported;
-    ibv_alloc_buf => unsupported_object;
-    ibv_free_buf => unsupported;
-    ibv_reg_buf_mr => unsupported_object;
-    ibv_export_buf_dmabuf_fd => unsupported_minus_one;
 }

@@ -1,0 +1,59 @@
+//! Buffers that the library gives. All are ordinary memory: no driver here has memory of its own for them.
+
+use std::ffi::c_int;
+
+use nix::libc;
+
+use crate::answer::{Answer, Code, EINVAL, minus_one, or_null};
+use crate::boundary::{Places, Pointer};
+use crate::pd::Pd;
+
+/// What C does not look into.
+pub(crate) struct Buf {
+    pd: Pointer,
+    /// Room for them: what is in there is C's.
+    pages: Vec<Page>,
+    size: u64,
+}
+
+#[repr(C, align(4096))]
+struct Page([u8; PAGE]);
+
+const PAGE: usize = 4096;
+
+impl Buf {
+    /// Whether it was made in the domain, and has these bytes.
+    pub(crate) fn has(&self, pd: Pointer, addr: u64, length: u64) -> bool {
+        let offset = addr.checked_sub(self.start().word());
+        pd.word() == self.pd.word()
+            && offset.and_then(|offset| self.size.checked_sub(offset)).is_some_and(|left| length <= left)
+    }
+
+    fn start(&self) -> Pointer {
+        Pointer::to_first(&self.pages)
+    }
+}
+
+fn alloc(pd: Option<&Pd>, size: usize, place: &mut Places<Box<Buf>>) -> Answer<Pointer> {
+    let pd = Pointer::to(pd.ok_or(EINVAL)?);
+    let [place] = place.get(1) else { return Err(EINVAL) };
+    let mut pages = Vec::new();
+    pages.try_reserve_exact(size.div_ceil(PAGE)).map_err(|_| Code(libc::ENOMEM))?;
+    let buf = Box::new(Buf { pd, pages, size: size as u64 });
+    let start = buf.start();
+    place.write(buf);
+    Ok(start)
+}
+
+pub(crate) extern "C" fn alloc_buf(pd: Option<&Pd>, size: usize, mut place: Places<Box<Buf>>) -> Pointer {
+    or_null(alloc(pd, size, &mut place)).unwrap_or(Pointer::NULL)
+}
+
+pub(crate) extern "C" fn free_buf(buf: Option<Box<Buf>>) {
+    drop(buf);
+}
+
+/// Ordinary memory has no file: ENODATA, as libibverbs answers.
+pub(crate) extern "C" fn export_buf_dmabuf_fd(buf: Option<&Buf>) -> c_int {
+    minus_one(Err(if buf.is_some() { Code(libc::ENODATA) } else { EINVAL }))
+}
