@@ -15,10 +15,20 @@ here=$(dirname "$0")
 
 address=192.0.2.1
 
-listening() { # listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event
+# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event. Looked at while the
+# server starts, so without starting programs.
+listening() {
     case $1 in
     manager) grep -qs ucma_get_event /proc/[0-9]*/wchan ;;
-    *) ss -Hltn "sport = :$1" | grep -q . ;;
+    *)
+        wanted=$(printf '%04X 0A' "$1")
+        for table in /proc/net/tcp /proc/net/tcp6; do
+            while read -r _ local _ state _; do
+                [ "${local##*:} $state" != "$wanted" ] || return 0
+            done <"$table"
+        done
+        return 1
+        ;;
     esac
 }
 

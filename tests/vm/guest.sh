@@ -34,10 +34,12 @@ finish() { # the last thing a script does; without it the runner counts the gues
 }
 
 until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
-    deadline=$(($(date +%s) + $1))
+    read -r now _ </proc/uptime
+    deadline=$((${now%.*} + $1))
     shift
     until "$@"; do
-        if [ "$(date +%s)" -gt "$deadline" ]; then
+        read -r now _ </proc/uptime
+        if [ "${now%.*}" -gt "$deadline" ]; then
             echo "in vain: waiting for $*" >&2
             return 1
         fi
