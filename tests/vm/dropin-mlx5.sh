@@ -2,8 +2,8 @@
 # Lane dropin-mlx5: programs in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest; see
 # guest.sh.
 #
-# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN, UVERBS_ALIKE and the programs that are named
-#        below, or UVERBS_VM_COMMAND, in the environment
+# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN and the programs that are named below, or
+#        UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -51,17 +51,6 @@ both() { # both PROGRAM [LIST]
         tail -n 1 "$OUT/$name.ours" | grep -qx 'pass all'
 }
 
-# The steps of alike/steps.txt by its C program.
-alike() { # alike ours|theirs
-    "$1" timeout 120 "$UVERBS_ALIKE_THEIRS" "$device" "$MLX5_CONTROL" "$here/alike/steps.txt"
-}
-
-commands() {
-    alike theirs >"$OUT/theirs.txt" || return
-    alike ours >"$OUT/ours.txt" || return
-    "$UVERBS_ALIKE" compare "$OUT" drop-in
-}
-
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -73,15 +62,12 @@ step library library_is_ours ibv_devinfo
 step devices same_output ibv_devices
 step devinfo same_output ibv_devinfo -v
 step counters counted
-step control-line control_line || finish
 step peer both "$MLX5_PEER"
 record_skips peer
 step extended both "$MLX5_EXTENDED"
 record_skips extended
 step refusals both "$MLX5_REFUSALS" "$here/mlx5-refusals.differences"
 step threads both "$MLX5_THREADS"
-step commands commands
-exec 9>&-
 # Headers must stand in the request, and large sends are cut.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Lane mlx5-beside: the steps of alike/steps.txt through this crate and through Debian's libibverbs, on the virtual
-# ConnectX, and a comparison of results and firmware commands. Runs in the guest; see guest.sh, alike/README.md.
+# Lane mlx5-beside: the steps of alike/steps.txt through this crate, through Debian's libibverbs, and through the drop-in for
+# it, on the virtual ConnectX, and a comparison of results and firmware commands. Runs in the guest; see guest.sh,
+# alike/README.md.
 #
-# usage: mlx5-beside.sh OUTPUT-DIRECTORY    with UVERBS_ALIKE, UVERBS_ALIKE_THEIRS and MLX5_CONTROL, or UVERBS_VM_COMMAND,
-#                                           in the environment
+# usage: mlx5-beside.sh OUTPUT-DIRECTORY    with UVERBS_ALIKE, UVERBS_ALIKE_THEIRS, UVERBS_DROPIN and MLX5_CONTROL, or
+#                                           UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -11,14 +12,18 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
 
 steps=$here/alike/steps.txt
 
-theirs() { timeout 300 "$UVERBS_ALIKE_THEIRS" "$device" "$MLX5_CONTROL" "$steps" >"$OUT/theirs.txt"; }
-ours() { timeout 300 "$UVERBS_ALIKE" ours "$device" "$MLX5_CONTROL" "${1:-$steps}" >"$OUT/ours.txt"; }
+in_c() { # in_c theirs|ours RECORDING: with libibverbs, or with the drop-in for it
+    "$1" timeout 300 "$UVERBS_ALIKE_THEIRS" "$device" "$MLX5_CONTROL" "$steps" >"$OUT/$2"
+}
+crate() { timeout 300 "$UVERBS_ALIKE" ours "$device" "$MLX5_CONTROL" "${1:-$steps}" >"$OUT/ours.txt"; }
 
 # From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: on nobody's account.
-warm() { sed '/^post /q' "$steps" >"$OUT/warm.steps" && ours "$OUT/warm.steps"; }
+warm() { sed '/^post /q' "$steps" >"$OUT/warm.steps" && crate "$OUT/warm.steps"; }
 
 versions() { echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"; }
 
@@ -33,9 +38,11 @@ step control-line control_line || finish
 step versions versions
 step warm warm
 resources >"$OUT/resources.before"
-step theirs theirs
-step ours ours
+step theirs in_c theirs theirs.txt
+step ours crate
+step drop-in in_c ours drop-in.txt
 step table "$UVERBS_ALIKE" compare "$OUT"
+step table-drop-in "$UVERBS_ALIKE" compare "$OUT" drop-in
 step resources resources_are_as_before
 step unload unload
 step kernel-log kernel_log_is_clean

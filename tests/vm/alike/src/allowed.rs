@@ -11,6 +11,16 @@ pub(crate) enum Through {
     DropIn,
 }
 
+impl Through {
+    /// What the program prints is in this file.
+    pub(crate) const fn recording(self) -> &'static str {
+        match self {
+            Self::Crate => "ours.txt",
+            Self::DropIn => "drop-in.txt",
+        }
+    }
+}
+
 struct Row {
     /// Met with the drop-in too. It sends rules as they are, so that errno is the kernel's, and has no hints.
     drop_in: bool,

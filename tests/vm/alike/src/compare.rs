@@ -98,14 +98,14 @@ pub(crate) fn differences(theirs: &[Step], ours: &[Step]) -> Result<Vec<Differen
     Ok(found)
 }
 
-/// Compares `theirs.txt` and `ours.txt` of a directory, and prints the table. Fails if a difference is not on the list, or
+/// Compares `theirs.txt` and `ours.txt`, or `drop-in.txt`, of a directory, and prints the table. Fails if a difference is not on the list, or
 /// one that is was not met.
 pub(crate) fn print(directory: &Path, through: allowed::Through) -> Result<(), String> {
     let read = |name: &str| {
         let text = fs::read_to_string(directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
         recording::read(&text)
     };
-    let (theirs, ours) = (read("theirs.txt")?, read("ours.txt")?);
+    let (theirs, ours) = (read("theirs.txt")?, read(through.recording())?);
     let found = differences(&theirs, &ours)?;
     let (rows, unmet) = allowed::judge(&found, through);
     println!("| step | what | libibverbs | this crate | why |\n| --- | --- | --- | --- | --- |");
