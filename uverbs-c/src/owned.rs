@@ -1,7 +1,5 @@
 //! What an object of C's owns, until it is destroyed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use uverbs::Error;
 
 use crate::answer::{Answer, Code, EINVAL};
@@ -47,10 +45,4 @@ pub(crate) fn end<O, R>(object: Option<Box<O>>, how: impl FnOnce(&mut O) -> Answ
         std::mem::forget(object);
     }
     answer
-}
-
-/// Nothing is left half done by a thread that panics: the process ends there.
-#[inline]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

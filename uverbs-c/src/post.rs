@@ -12,9 +12,10 @@ use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::Pointer;
 use crate::mr::Mr;
 use crate::mw::Mw;
-use crate::owned::{Owned, lock};
+use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
+use crate::qp_ex::Batch;
 
 /// A request in a list.
 pub(crate) trait Linked {
@@ -34,7 +35,7 @@ impl Linked for RecvWr {
 }
 
 /// Posts the requests of a list up to the first that cannot be, which is told.
-#[inline]
+#[inline(always)]
 pub(crate) fn post_list<Q, T: Linked + 'static>(
     mut queue: Q,
     list: Pointer,
@@ -70,6 +71,7 @@ pub(crate) fn pieces<'a>(
 }
 
 /// Writes the part of a request that depends on the operation.
+#[inline]
 pub(crate) fn overlay(wr: &mut Wr, part: &(impl IntoBytes + Immutable)) {
     let bytes = part.as_bytes();
     wr.wr[..bytes.len()].copy_from_slice(bytes);
@@ -104,47 +106,43 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// The request in the form of the library, and the remote address if it has one.
-fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
+/// Puts the request into the form of the library, and tells the remote address if it has one.
+#[inline(always)]
+fn translate(qp: &Qp, wr: &SendWr, to: &mut Wr, length: impl Fn() -> u64) -> Answer<u64> {
     use wr_opcode::*;
     let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
-    let mut to = Wr {
-        wr_id: wr.wr_id,
-        opcode: wr.opcode,
-        send_flags: wr.send_flags | signaled,
-        ex: wr.imm_data,
-        ..Wr::new_zeroed()
-    };
+    (to.wr_id, to.opcode) = (wr.wr_id, wr.opcode);
+    (to.send_flags, to.ex) = (wr.send_flags | signaled, wr.imm_data);
     let [first, second, third, fourth] = wr.wr;
     let is_datagram = qp.c.qp_base.qp_type == u32::from(qp_type::UD);
     match wr.opcode {
         SEND | SEND_WITH_IMM if is_datagram => {
             let (qpn, qkey) = halves(second);
-            address(&mut to, Pointer::from_word(first).get(), qpn, qkey)?;
+            address(to, Pointer::from_word(first).get(), qpn, qkey)?;
         }
         SEND | SEND_WITH_IMM | SEND_WITH_INV | LOCAL_INV => {}
         RDMA_WRITE | RDMA_WRITE_WITH_IMM | RDMA_READ | ATOMIC_WRITE if !is_datagram => {
-            overlay(&mut to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
-            return Ok((to, first));
+            overlay(to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
+            return Ok(first);
         }
         ATOMIC_CMP_AND_SWP | ATOMIC_FETCH_AND_ADD if !is_datagram => {
-            if length < 8 || !first.is_multiple_of(8) {
+            if length() < 8 || !first.is_multiple_of(8) {
                 return Err(EINVAL);
             }
             let rkey = halves(fourth).0;
             overlay(
-                &mut to,
+                to,
                 &AtomicWr { remote_addr: first, compare_add: second, swap: third, rkey, reserved: 0 },
             );
-            return Ok((to, first));
+            return Ok(first);
         }
-        BIND_MW if !is_datagram && length == 0 => {
+        BIND_MW if !is_datagram && length() == 0 => {
             let [mw, rkey] = wr.bind_mw;
-            bind(&mut to, Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?;
+            bind(to, Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?;
         }
         _ => return Err(EINVAL),
     }
-    Ok((to, 0))
+    Ok(0)
 }
 
 /// A request for flushing remote memory.
@@ -152,61 +150,99 @@ pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_
     overlay(wr, &FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() });
 }
 
-/// The send queue of a queue pair, and room to put inline data together.
+/// The send queue of a queue pair, room to put bytes together, and what was begun with `wr_start`. Nothing is
+/// allocated once it is made.
 #[derive(Default)]
 pub(crate) struct Sending {
     pub(crate) queue: Owned<SendQueue>,
     pub(crate) scratch: Vec<u8>,
+    pub(crate) batch: Batch,
 }
 
 impl Sending {
-    /// Fills the next slot.
-    pub(crate) fn put(
-        &mut self,
-        wr: Wr,
-        iova: u64,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Answer {
-        let queue = self.queue.get_mut()?;
-        self.scratch.clear();
-        let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
-        let wanted = if is_inline { usize::MAX } else { queue.inline_header() };
-        if wanted > 0 {
-            // Before anything is copied.
-            let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-            if is_inline && length > u64::from(queue.max_inline()) {
-                return Err(EINVAL);
-            }
-            for piece in pieces.clone() {
-                let most = (wanted - self.scratch.len()).min(piece.length as usize);
-                self.scratch.extend_from_slice(Pointer::from_word(piece.addr).items(most));
-            }
-        }
-        if is_inline {
-            return Ok(queue.put_inline(wr, iova, &self.scratch)?);
-        }
-        if self.scratch.len() < wanted {
+    pub(crate) fn new(queue: SendQueue) -> Self {
+        let bytes = queue.inline_header().max(queue.max_inline() as usize);
+        let batch = Batch::new(queue.max_pieces() as usize, queue.max_inline() as usize);
+        Self { queue: Owned::new(queue), scratch: Vec::with_capacity(bytes), batch }
+    }
+}
+
+/// Fills the next slot.
+#[inline(always)]
+pub(crate) fn put(
+    queue: &mut SendQueue,
+    scratch: &mut Vec<u8>,
+    wr: &Wr,
+    iova: u64,
+    pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+) -> Answer {
+    if wr.send_flags & SendFlags::INLINE.bits() != 0 {
+        return put_inline(queue, scratch, wr, iova, pieces);
+    }
+    let wanted = queue.inline_header();
+    if wanted > 0 {
+        gather(scratch, wanted, pieces.clone());
+        if scratch.len() < wanted {
             return Err(EINVAL);
         }
-        Ok(queue.put(wr, iova, &self.scratch, pieces)?)
+        return Ok(queue.put(wr, iova, scratch, pieces)?);
+    }
+    Ok(queue.put(wr, iova, &[], pieces)?)
+}
+
+/// Fills the next slot with bytes that stand where the pieces say.
+#[inline(always)]
+fn put_inline(
+    queue: &mut SendQueue,
+    scratch: &mut Vec<u8>,
+    wr: &Wr,
+    iova: u64,
+    mut pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+) -> Answer {
+    // Before anything is copied.
+    let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
+    if length > u64::from(queue.max_inline()) {
+        return Err(EINVAL);
+    }
+    let bytes = match pieces.next() {
+        // From there straight into the slot.
+        Some(piece) if pieces.len() == 0 => Pointer::from_word(piece.addr).items(length as usize),
+        first => {
+            gather(scratch, length as usize, first.into_iter().chain(pieces));
+            scratch
+        }
+    };
+    Ok(queue.put_inline(wr, iova, bytes)?)
+}
+
+/// Puts together the first bytes of what stands where the pieces say, as many as are wanted.
+#[inline(never)]
+fn gather(scratch: &mut Vec<u8>, wanted: usize, pieces: impl Iterator<Item = Sge>) {
+    scratch.clear();
+    for piece in pieces {
+        let most = (wanted - scratch.len()).min(piece.length as usize);
+        scratch.extend_from_slice(Pointer::from_word(piece.addr).items(most));
     }
 }
 
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    let put = |sending: &mut &mut Sending, wr: &SendWr| {
+    let mut sending = qp.sends.lock();
+    let Sending { queue, scratch, .. } = &mut *sending;
+    // What only another operation has is left in it: nobody looks there.
+    let mut to = Wr::new_zeroed();
+    let put = |queue: &mut &mut Owned<SendQueue>, wr: &SendWr| {
+        let queue = queue.get_mut()?;
         // Before any of them is looked at.
-        let most = sending.queue.get()?.max_pieces();
-        if u32::try_from(wr.num_sge).is_ok_and(|count| count > most) {
+        if u32::try_from(wr.num_sge).is_ok_and(|count| count > queue.max_pieces()) {
             return Err(EINVAL);
         }
         let pieces = pieces(wr.sg_list, wr.num_sge)?;
-        let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-        let (to, iova) = translated(qp, wr, length)?;
-        sending.put(to, iova, pieces)
+        let length = || pieces.clone().map(|piece| u64::from(piece.length)).sum();
+        let iova = translate(qp, wr, &mut to, length)?;
+        put(queue, scratch, &to, iova, pieces)
     };
-    let mut sending = lock(&qp.sends);
-    post_list(&mut *sending, list, bad, put, |sending| Ok(sending.queue.get_mut()?.publish(qp.qp.get()?)?))
+    post_list(queue, list, bad, put, |queue| Ok(queue.get_mut()?.publish(qp.qp.get()?)?))
 }
 
 /// The data path leaves `errno` alone.
@@ -224,7 +260,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
         if qp.c.qp_base.state.get() == u32::from(qp_state::RESET) {
             return Err(EINVAL);
         }
-        let mut queue = lock(&qp.receives);
+        let mut queue = qp.receives.lock();
         // A queue pair on a shared queue has none.
         let queue = queue.as_mut().ok_or(EINVAL)?;
         let put = |queue: &mut &mut ReceiveQueue, wr: &RecvWr| {

@@ -2,8 +2,6 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
@@ -13,14 +11,14 @@ use zerocopy::FromZeros;
 
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::Pointer;
+use crate::boundary::{Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end};
 use crate::pd::Pd;
 use crate::post::Sending;
-use crate::qp_ex::{self, Batch};
+use crate::qp_ex;
 use crate::srq::Srq;
 use crate::wq::Table;
 
@@ -28,14 +26,12 @@ use crate::wq::Table;
 pub(crate) struct Qp {
     pub(crate) c: abi::QpEx,
     pub(crate) qp: Owned<QueuePair>,
-    pub(crate) sends: Mutex<Sending>,
-    pub(crate) receives: Mutex<Option<ReceiveQueue>>,
+    pub(crate) sends: Lock<Sending>,
+    pub(crate) receives: Lock<Option<ReceiveQueue>>,
     /// Every send request makes a completion.
     pub(crate) signal_all: bool,
-    /// Whether it was made for the extended interface, and what that has begun.
+    /// Whether it was made for the extended interface.
     is_extended: bool,
-    pub(crate) batch: Mutex<Batch>,
-    pub(crate) posting: AtomicBool,
     pub(crate) events: Acknowledged,
 }
 
@@ -76,12 +72,10 @@ fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
     Box::new(Qp {
         c: qp_ex::part(pd, init),
         qp: Owned::default(),
-        sends: Mutex::default(),
-        receives: Mutex::default(),
+        sends: Lock::default(),
+        receives: Lock::default(),
         signal_all: init.sq_sig_all != 0,
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
-        batch: Mutex::default(),
-        posting: AtomicBool::new(false),
         events: Acknowledged::default(),
     })
 }
@@ -111,11 +105,11 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         // Always in the same order, so that two makers never wait for each other.
         let mut both = [send, recv];
         both.sort_by_key(|cq| std::ptr::from_ref::<Cq>(cq));
-        let first = lock(&both[0].queue);
-        let second = (!std::ptr::eq(send, recv)).then(|| lock(&both[1].queue));
+        let first = both[0].queue.lock();
+        let second = (!std::ptr::eq(send, recv)).then(|| both[1].queue.lock());
         let second = second.as_deref().unwrap_or(&*first);
         let is_first = |cq: &Cq| std::ptr::eq(cq, both[0]);
-        let queue = srq.map(|srq| lock(&srq.queue));
+        let queue = srq.map(|srq| srq.queue.lock());
         let init = QueuePairInit {
             type_,
             send_cq: if is_first(send) { first.get()? } else { second.get()? },
@@ -144,8 +138,8 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.qp = Owned::new(made);
-    qp.sends = Mutex::new(Sending { queue: Owned::new(sends), ..Sending::default() });
-    qp.receives = Mutex::new(receives);
+    qp.sends = Lock::new(Sending::new(sends));
+    qp.receives = Lock::new(receives);
     Ok(qp)
 }
 
@@ -245,8 +239,8 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         alt_timeout: attr.alt_timeout,
         ..ModifyQp::new_zeroed()
     };
-    let mut sends = lock(&qp.sends);
-    let mut receives = lock(&qp.receives);
+    let mut sends = qp.sends.lock();
+    let mut receives = qp.receives.lock();
     // A queue pair on a table has no states.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
     qp.qp.get()?.modify(&request, queue, receives.as_mut())?;

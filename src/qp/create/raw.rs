@@ -215,10 +215,10 @@ impl SendQueue {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
     /// pieces than it was made for, or when the queue pair is not ready to send.
-    #[inline]
+    #[inline(always)]
     pub fn put(
         &mut self,
-        wr: SendWr,
+        wr: &SendWr,
         iova: u64,
         header: &[u8],
         pieces: impl ExactSizeIterator<Item = Sge>,
@@ -231,17 +231,17 @@ impl SendQueue {
     ///
     /// # Errors
     /// As [`SendQueue::put`].
-    #[inline]
-    pub fn put_inline(&mut self, wr: SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
+    #[inline(always)]
+    pub fn put_inline(&mut self, wr: &SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
         let header = bytes.get(..self.inline_header()).unwrap_or_default();
         let fits = bytes.len() <= self.inline as usize;
         self.fill(wr, iova, header, fits, Data::<std::iter::Empty<_>>::Inline(bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn fill<P: Iterator<Item = Sge>>(
         &mut self,
-        wr: SendWr,
+        wr: &SendWr,
         iova: u64,
         header: &[u8],
         fits: bool,
@@ -295,7 +295,7 @@ impl ReceiveQueue {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
     /// pieces than it was made for.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
         self.0.put("qp.post_receive", wr_id, pieces)
     }
