@@ -274,24 +274,16 @@ impl Mapping {
         (end <= self.len).then(|| unsafe { self.base.add(offset) })
     }
 
-    /// The 32-bit word at `offset`; none outside, nor at an address that is no multiple of four.
-    #[inline]
-    fn word(&self, offset: usize) -> Option<&AtomicU32> {
-        let place = self.at(offset, 4).filter(|place| place.addr().get().is_multiple_of(4))?;
-        // SAFETY: inside the mapping, aligned, alive as long as `self`, and only ever used atomically.
-        Some(unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) })
-    }
-
     /// Loads the word at `offset`; zero outside the mapping.
     #[inline]
     pub fn load(&self, offset: usize, order: Ordering) -> u32 {
-        self.word(offset).map_or(0, |word| word.load(order))
+        self.words(offset).map_or(0, |[word]| word.load(order))
     }
 
     /// Stores to the word at `offset`; nothing happens outside the mapping.
     #[inline]
     pub fn store(&self, offset: usize, value: u32, order: Ordering) {
-        if let Some(word) = self.word(offset) {
+        if let Some([word]) = self.words(offset) {
             word.store(value, order);
         }
     }
@@ -307,13 +299,19 @@ impl Mapping {
         }
     }
 
-    /// The `N` words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
+    /// As many words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
+    #[inline]
+    pub(crate) fn many_words(&self, offset: usize, count: usize) -> Option<&[AtomicU32]> {
+        let place = self.at(offset, count.checked_mul(4)?)?;
+        let is_aligned = place.addr().get().is_multiple_of(4);
+        // SAFETY: inside the mapping, aligned, alive as long as `self`, and only ever used atomically.
+        is_aligned.then(|| unsafe { std::slice::from_raw_parts(place.cast().as_ptr(), count) })
+    }
+
+    /// The same, of a number that is known.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
-        let place = self.at(offset, 4 * N).filter(|place| place.addr().get().is_multiple_of(4))?;
-        // SAFETY: the words are inside the mapping (just checked), aligned, alive as long as `self`, and only ever
-        // used atomically.
-        Some(unsafe { place.cast::<[AtomicU32; N]>().as_ref() })
+        self.many_words(offset, N)?.first_chunk()
     }
 
     /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
@@ -484,7 +482,7 @@ mod raw_tests {
             assert!(map.write(0, &vec![skip as u8; len]));
             for offset in 0..len {
                 let is_word = (map.address() + offset as u64).is_multiple_of(4) && offset + 4 <= len;
-                assert_eq!(map.word(offset).is_some(), is_word);
+                assert_eq!(map.words::<1>(offset).is_some(), is_word);
             }
             let mut back = vec![0; len];
             assert!(map.read(0, &mut back));

@@ -25,7 +25,7 @@
 //!     type_: qp_type::UD, send_cq: &cq, receive_cq: &cq, srq: None, capacity, cookie: 0, flags,
 //! };
 //! let (qp, mut sends, receives) = pd.create_parts(&init)?;
-//! sends.put_inline(SendWr::default(), 0, b"never seen: the queue pair is not ready")?;
+//! sends.put_inline(&SendWr::default(), 0, b"never seen: the queue pair is not ready")?;
 //! assert!(sends.publish(&qp).is_err());
 //! receives.unwrap().put(7, [Sge { addr: 0x1000, length: 64, lkey: 5 }].into_iter())?;
 //! assert_eq!(cq.poll_wc(&mut [Default::default(); 4], |place, wc| *place = wc), 0);

@@ -9,6 +9,7 @@
 //! Outside the crate a command can be looked at and passed on, but not made: an attribute made by
 //! hand could name any address as the place of an answer.
 
+mod doorbell;
 mod read;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, M
 use uverbs_abi::rxe::Mminfo;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub use self::doorbell::Doorbell;
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::error::{Error, Result};

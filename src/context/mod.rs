@@ -24,7 +24,7 @@ pub use self::open::OpenOptions;
 pub(crate) use self::origin::Origin;
 use self::query::Offloads;
 pub use self::query::{Gid, GidKind};
-use crate::command::{Command, CountersRead, READ_OP};
+use crate::command::{Command, CountersRead, Doorbell, READ_OP};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event as event_file;
@@ -123,6 +123,14 @@ impl Context {
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
         let answer = self.0.transport.read_counters(read, values);
         if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
+    }
+
+    /// Has the kernel look at the send ring of the queue pair `handle`.
+    #[inline]
+    pub(crate) fn ring(&self, op: &'static str, handle: u32) -> Result<()> {
+        let mut doorbell = Doorbell::new(self.0.device.driver_id(), handle);
+        let answer = self.0.transport.ring(op, &mut doorbell);
+        if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(self.refusal(op, answer)) }
     }
 
     /// Whether both are clones of one open device.

@@ -16,6 +16,12 @@ impl CompletionQueue {
         self.shared.id()
     }
 
+    /// Whether the queue is known to be empty: a quick look before [`CompletionQueue::poll_wc`].
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     /// Takes completions, as many as there are places; `fill` puts each into its place. Says how many. Flags are the
     /// kernel's ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them now.
     #[inline]

@@ -54,6 +54,16 @@ impl Completions {
         }
     }
 
+    /// Whether it is known to be empty.
+    #[cfg(feature = "raw")]
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Rings(ring) => ring.is_empty(),
+            Self::Mlx5(_) => false,
+        }
+    }
+
     /// The same in the kernel's layout, and what that has no place for; `fill` puts a completion into its place.
     #[cfg(feature = "raw")]
     #[inline]
@@ -145,15 +155,15 @@ impl Sends {
     }
 
     /// Fills the next slot; false when the data does not fit into it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
-    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, head: Head<'_>, data: Data<'_, P>) -> bool
+    pub(crate) fn put<P>(&mut self, wr: &SendWr, iova: u64, head: Head<'_>, data: Data<'_, P>) -> bool
     where
         P: Iterator<Item = Sge>,
     {
         match self {
             Self::Rings(sends) => sends.put(wr, iova, data),
-            Self::Mlx5(sends) => sends.put(&wr, head, data),
+            Self::Mlx5(sends) => sends.put(wr, head, data),
         }
     }
 
@@ -251,7 +261,7 @@ impl Receives {
     }
 
     /// Fills the next slot; false when the pieces do not fit into it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
         match self {

@@ -80,6 +80,42 @@ impl Geometry {
     }
 }
 
+/// A slot that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a>(&'a [AtomicU32]);
+
+impl Slot<'_> {
+    /// Writes words, the first of them at word `at`; false when they do not fit.
+    #[inline]
+    #[must_use]
+    pub(crate) fn put<const N: usize>(self, at: usize, words: &[u32; N]) -> bool {
+        let places = self.0.get(at..).and_then(<[_]>::first_chunk::<N>);
+        places.is_some_and(|places| {
+            places.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
+            true
+        })
+    }
+
+    /// Writes bytes, the first of them at word `at`; the last word is filled up with zeros. False when they do not fit.
+    #[inline]
+    #[must_use]
+    pub(crate) fn put_bytes(self, at: usize, bytes: &[u8]) -> bool {
+        let Some(places) = self.0.get(at..).and_then(|places| places.get(..bytes.len().div_ceil(4))) else {
+            return false;
+        };
+        let (words, rest) = bytes.as_chunks();
+        for (place, word) in places.iter().zip(words) {
+            place.store(u32::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        if let (Some(place), false) = (places.last(), rest.is_empty()) {
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            place.store(u32::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        true
+    }
+}
+
 /// The side of a ring that fills slots.
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -118,11 +154,18 @@ impl Producer {
     }
 
     /// Writes part of the slot that is filled next; false when it does not fit into a slot.
-    #[inline]
+    #[cfg(any(feature = "soft", test))]
     #[must_use]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.write(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// The slot that is filled next; none if the other side has made the mapping smaller than it said.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<Slot<'_>> {
+        let place = self.geometry.place(self.index, 0);
+        self.map.many_words(place, self.geometry.slot_size() / 4).map(Slot)
     }
 
     /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].

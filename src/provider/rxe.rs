@@ -3,16 +3,17 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 #[cfg(feature = "raw")]
 use std::sync::atomic::Ordering;
 
-use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
+use uverbs_abi::rxe::{AtomicWr, DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::queues::Data;
-use super::ring::{Consumer, Geometry, Producer};
+use super::ring::{Consumer, Geometry, Producer, Slot};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
@@ -36,6 +37,12 @@ impl Completions {
 
     pub(crate) fn capacity(&self) -> u32 {
         self.0.geometry().capacity()
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.available() == 0
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
@@ -79,6 +86,12 @@ const QP_NUM: usize = std::mem::offset_of!(Wc, qp_num) / 4;
 /// A [`Wc`] in a ring.
 pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];
 
+/// Bytes of a request up to the end of what operations have for themselves, of which the longest is [`AtomicWr`]; and words
+/// behind the request. Between them is room for the address of a datagram: it is named by its number instead, and then nobody looks
+/// there (rxe_get_av, rxe_av.c, Linux 6.1).
+const HEAD: usize = offset_of!(SendWr, wr) + size_of::<AtomicWr>();
+const REST: usize = (size_of::<SendWqe>() - size_of::<SendWr>()) / 4;
+
 /// The send ring of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Sends {
@@ -98,20 +111,24 @@ impl Sends {
     }
 
     /// Fills the next slot; false when the data does not fit into it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
-    pub(crate) fn put<P>(&mut self, wr: SendWr, iova: u64, data: Data<'_, P>) -> bool
+    pub(crate) fn put<P>(&mut self, wr: &SendWr, iova: u64, data: Data<'_, P>) -> bool
     where
         P: Iterator<Item = Sge>,
     {
-        let end = size_of::<SendWqe>();
+        let Some(slot) = self.ring.slot() else { return false };
         let dma = match data {
-            Data::Pieces(pieces) => put_pieces(&self.ring, end, pieces),
-            Data::Inline(bytes) => self.ring.write(end, bytes).then(|| whole(bytes.len() as u32, 0)),
+            Data::Pieces(pieces) => put_pieces(slot, size_of::<SendWqe>(), pieces),
+            Data::Inline(bytes) => {
+                slot.put_bytes(size_of::<SendWqe>() / 4, bytes).then(|| whole(bytes.len() as u32, 0))
+            }
         };
-        let Some(dma) = dma else { return false };
-        let wqe = SendWqe { wr, iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
-        if !self.ring.write(0, wqe.as_bytes()) {
+        let (Some(dma), Some(head)) = (dma, wr.as_bytes().first_chunk::<HEAD>()) else { return false };
+        let wqe = SendWqe { iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
+        let words: [u32; size_of::<SendWqe>() / 4] = zerocopy::transmute!(wqe);
+        let Some(rest) = words.last_chunk::<REST>() else { return false };
+        if !slot.put_bytes(0, head) || !slot.put(size_of::<SendWr>() / 4, rest) {
             return false;
         }
         self.sequence = self.sequence.wrapping_add(1);
@@ -136,11 +153,14 @@ impl Receives {
     }
 
     /// Fills the next slot; false when the pieces do not fit into it.
+    #[inline(always)]
     #[must_use]
     pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Sge>) -> bool {
-        let Some(dma) = put_pieces(&self.0, size_of::<RecvWqe>(), pieces) else { return false };
+        let Some(slot) = self.0.slot() else { return false };
+        let Some(dma) = put_pieces(slot, size_of::<RecvWqe>(), pieces) else { return false };
         let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
-        if !self.0.write(0, wqe.as_bytes()) {
+        let words: [u32; size_of::<RecvWqe>() / 4] = zerocopy::transmute!(wqe);
+        if !slot.put(0, &words) {
             return false;
         }
         self.0.advance();
@@ -150,16 +170,17 @@ impl Receives {
 
 /// Writes pieces of memory behind a request and describes them; none when they do not fit into the slot, or their
 /// lengths add up to 4 GiB or more.
-#[inline]
-fn put_pieces(ring: &Producer, mut offset: usize, pieces: impl Iterator<Item = Sge>) -> Option<DmaInfo> {
-    let (mut length, mut count) = (0_u32, 0);
+#[inline(always)]
+fn put_pieces(slot: Slot<'_>, offset: usize, pieces: impl Iterator<Item = Sge>) -> Option<DmaInfo> {
+    let (mut length, mut count, mut at) = (0_u32, 0, offset / 4);
     for piece in pieces {
         length = length.checked_add(piece.length)?;
         count += 1;
-        if !ring.write(offset, piece.as_bytes()) {
+        let words: [u32; size_of::<Sge>() / 4] = zerocopy::transmute!(piece);
+        if !slot.put(at, &words) {
             return None;
         }
-        offset += size_of::<Sge>();
+        at += words.len();
     }
     Some(whole(length, count))
 }

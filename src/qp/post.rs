@@ -1,16 +1,13 @@
 //! Posting requests.
 
 use nix::errno::Errno;
-use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
-use uverbs_abi::rxe::{SendWqe, SendWr};
+use uverbs_abi::rxe::SendWr;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
-use uverbs_abi::write::{PostSend, PostSendResp, cmd};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use super::operation::sealed::Encode;
 use super::{Frame, QpType, QueuePair};
-use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
 use crate::object::Object;
@@ -265,11 +262,11 @@ impl<T: QpType> QueuePair<T> {
             let put = match request.data {
                 Local::Segments(segments) => {
                     Held::hold(held, slot, segments, request.operation.address());
-                    self.sends.put(wr, iova, head, Data::Pieces(segments.iter().map(Segment::sge)))
+                    self.sends.put(&wr, iova, head, Data::Pieces(segments.iter().map(Segment::sge)))
                 }
                 Local::Inline(bytes) => {
                     Held::hold(held, slot, &[], request.operation.address());
-                    self.sends.put(wr, iova, head, Data::<std::iter::Empty<_>>::Inline(bytes))
+                    self.sends.put(&wr, iova, head, Data::<std::iter::Empty<_>>::Inline(bytes))
                 }
             };
             if !put {
@@ -308,7 +305,7 @@ impl<T: QpType> QueuePair<T> {
     /// Fills the next slot with a request without data; false when it does not fit.
     pub(super) fn put_nothing(&mut self, wr: SendWr) -> bool {
         let bytes = &[0; MAX_HEADER][..self.sends.inline_header()];
-        self.sends.put(wr, 0, Head { bytes, mss: 0 }, Data::Pieces(std::iter::empty()))
+        self.sends.put(&wr, 0, Head { bytes, mss: 0 }, Data::Pieces(std::iter::empty()))
     }
 
     /// Shows the kernel what was put into the ring from slot `first` on.
@@ -331,6 +328,7 @@ impl<T: QpType> QueuePair<T> {
     }
 
     pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
+        self.shared.object().context().check_origin(op)?;
         ring_doorbell(op, self.shared.object())
     }
 }
@@ -363,12 +361,8 @@ impl LargeRoom<'_> {
     }
 }
 
-/// Has the kernel look at the send ring of a queue pair.
+/// Has the kernel look at the send ring of a queue pair, in the process that opened its device.
+#[inline]
 pub(super) fn ring_doorbell(op: &'static str, object: &Object) -> Result<()> {
-    let request =
-        PostSend { qp_handle: object.id(), wqe_size: size_of::<SendWqe>() as u32, ..PostSend::new_zeroed() };
-    let mut response = PostSendResp::new_zeroed();
-    let mut command = Command::write(op, cmd::POST_SEND);
-    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-    object.context().invoke(&mut command)
+    object.context().ring(op, object.id())
 }

@@ -21,7 +21,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     /// As [`SharedReceiveQueue::post_receive`].
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
         let op = "srq.post_receive";
         self.shared.context().check_origin(op)?;

@@ -19,7 +19,7 @@ pub(crate) use self::raw::AnyShape;
 pub use self::raw::{RawAttr, RawCommand, RawConnection};
 pub use self::trace::Trace;
 pub(crate) use self::uverbs::Uverbs;
-use crate::command::{Command, CountersRead};
+use crate::command::{Command, CountersRead, Doorbell};
 pub use crate::mapping::Mapping;
 
 /// One open device file, or something that answers as one.
@@ -42,6 +42,19 @@ pub trait Transport: Debug + Send + Sync {
         let mut command = read.as_command(values);
         self.invoke(&mut command)?;
         read.mark(command.outputs_are_valid());
+        Ok(())
+    }
+
+    /// Has the device look at a send ring in shared memory; `op` names the operation.
+    ///
+    /// # Errors
+    /// The errno that the kernel gives.
+    #[inline]
+    fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
+        let mut command = doorbell.as_command(op);
+        self.invoke(&mut command)?;
+        let is_valid = command.outputs_are_valid();
+        doorbell.mark(is_valid);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
 //!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
 //!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
-//!   [`CountersRead`] and the values given with it. The kernel
+//!   [`CountersRead`] and the values given with it, and for a [`Doorbell`], which owns all of it. The kernel
 //!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
 //!   itself an address: that of an `Mminfo`, exclusively borrowed, of which rxe writes as much as it is (do_mmap_info,
 //!   rxe_queue.c); only a command for rxe's shared receive queues has it.
@@ -27,7 +27,7 @@ use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
 use super::raw::{AnyShape, RawConnection};
 use super::{Mapping, Transport};
-use crate::command::{Command, CountersRead};
+use crate::command::{Command, CountersRead, Doorbell};
 
 /// An open `/dev/infiniband/uverbsN`.
 #[derive(Debug)]
@@ -98,6 +98,14 @@ impl Transport for Uverbs {
     fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
         let message = read.lower(values).as_mut_ptr();
         // SAFETY: as in `invoke`; the one output is `values`, exclusively borrowed during the call.
+        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
+        if answer < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn ring(&self, _op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
+        let message = doorbell.lower().as_mut_ptr();
+        // SAFETY: as in `invoke`; request and response are the doorbell's own, exclusively borrowed during the call.
         let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
         if answer < 0 { Err(Errno::last()) } else { Ok(()) }
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 impl ReceiveQueue {
     /// Fills the next slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(
         &mut self,
         op: &'static str,

@@ -10,16 +10,21 @@
 //!   [`Pointer::cookie`] from a reference. What it points to is said where it is read, by the type and the count;
 //! - the cookie of an event is the address of the object that it was made with. The object is still there, since the
 //!   destroy of an object waits until every event of it that was read is acknowledged, and the kernel takes the unread
-//!   ones away.
+//!   ones away;
+//! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called
+//!   `wr_start`, and by no other (ibv_wr_post(3)); see [`Lock::held`].
 //!
 //! What C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory to
 //! be registered is the caller's until it is deregistered: so says ibv_reg_mr(3).
 
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uverbs::raw::{Range, Region};
 use uverbs::{ProtectionDomain, Result};
@@ -228,4 +233,85 @@ pub(crate) fn give_part<W>(whole: Box<W>, offset: usize) -> Pointer {
 pub(crate) fn take_part<W>(part: Pointer, offset: usize) -> Option<Box<W>> {
     // SAFETY: `give_part` made the pointer, and C gives it back once (ibv_close_device(3)).
     (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
+}
+
+/// What one thread at a time may use, such as a queue.
+///
+/// It turns instead of sleeping, as the locks of libibverbs' drivers do: most often it is free, and held for some
+/// hundred instructions.
+#[derive(Default)]
+pub(crate) struct Lock<T> {
+    is_taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        self.begin();
+        Guard(self)
+    }
+
+    /// Takes the lock for more than one call of C's.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+    }
+
+    /// For whoever holds it for long, which is during a system call.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        while self.is_taken.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Uses what [`Lock::begin`] took; not if nothing was taken.
+    #[inline]
+    pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // SAFETY: the lock was taken by `begin`, and by the contract of the calls that come between it and `end`, this is the
+        // thread that did, and it is in none of these calls (fourth form).
+        self.is_taken.load(Ordering::Relaxed).then(|| how(unsafe { &mut *self.value.get() }))
+    }
+
+    /// Gives back what [`Lock::begin`] took.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// Holds a [`Lock`].
+pub(crate) struct Guard<'a, T>(&'a Lock<T>);
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held, so that nobody else has a reference.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }

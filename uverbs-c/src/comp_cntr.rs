@@ -8,8 +8,7 @@ use crate::abi::{self, CompCntrCaps, CompCntrInitAttr, QpAttachCompCntrAttr};
 use crate::answer::{Answer, EBUSY, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Places, Pointer};
 use crate::context::Context;
-use crate::owned::{Owned, end, lock};
-use crate::post::Sending;
+use crate::owned::{Owned, end};
 use crate::qp::Qp;
 
 #[repr(C)]
@@ -117,15 +116,14 @@ fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCom
     if attr.comp_mask != 0 || attr.op_mask != mask {
         return Err(EOPNOTSUPP);
     }
-    let mut sends = lock(&qp.sends);
+    let mut sends = qp.sends.lock();
     // The library would have several counters count one operation; libibverbs' manual has one.
     if sends.counted & mask != 0 {
         return Err(EBUSY);
     }
     // A queue pair on a table has no queues.
-    let Sending { qp, queue, .. } = &mut *sends;
-    let queue = queue.get_mut().map_err(|_| EOPNOTSUPP)?;
-    qp.get()?.bind_counter(queue, counter.counter.get()?, counted)?;
+    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    qp.qp.lock().get()?.bind_counter(queue, counter.counter.get()?, counted)?;
     sends.counted |= mask;
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use nix::libc;
@@ -14,16 +13,16 @@ use uverbs::raw::Extended;
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
-use crate::boundary::{Given, Places, Pointer};
+use crate::boundary::{Given, Lock, Places, Pointer};
 use crate::channel::{Acknowledged, Channel};
 use crate::context::Context;
 use crate::cq_ex;
-use crate::owned::{Owned, end_shared, lock};
+use crate::owned::{Owned, end_shared};
 
 #[repr(C)]
 pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
-    pub(crate) queue: Mutex<Owned<CompletionQueue>>,
+    pub(crate) queue: Lock<Owned<CompletionQueue>>,
     /// Events on the channel, and asynchronous ones, that were acknowledged.
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
@@ -44,7 +43,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
     let context = context.ok_or(EINVAL)?;
     let mut cq = Box::new(Cq {
         c: cq_ex::part(Pointer::to(context), wanted),
-        queue: Mutex::default(),
+        queue: Lock::default(),
         completions: Acknowledged::default(),
         events: Acknowledged::default(),
         current: Cell::default(),
@@ -62,7 +61,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
     }
     cq.c.handle = queue.handle();
     cq.c.cqe.set(queue.capacity() as c_int);
-    cq.queue = Mutex::new(Owned::new(queue));
+    cq.queue = Lock::new(Owned::new(queue));
     Ok(cq)
 }
 
@@ -81,7 +80,7 @@ pub(crate) extern "C" fn create_cq(
 pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
     let resize = || {
         let cq = cq.ok_or(EINVAL)?;
-        let mut queue = lock(&cq.queue);
+        let mut queue = cq.queue.lock();
         let queue = queue.get_mut()?;
         queue.resize(cqe as u32)?;
         cq.c.cqe.set(queue.capacity() as c_int);
@@ -93,14 +92,14 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
 pub(crate) extern "C" fn modify_cq(cq: Option<&Cq>, attr: Option<&ModifyCqAttr>) -> c_int {
     let modify = || {
         let (cq, attr) = (cq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-        Ok(lock(&cq.queue).get()?.modify(attr.attr_mask, attr.moderate)?)
+        Ok(cq.queue.lock().get()?.modify(attr.attr_mask, attr.moderate)?)
     };
     returned(modify())
 }
 
 pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
     let destroyed = end_shared(cq, |cq| {
-        let read = lock(&cq.queue).destroy(CompletionQueue::destroy_reporting)?;
+        let read = cq.queue.lock().destroy(CompletionQueue::destroy_reporting)?;
         if let Some(channel) = cq.c.channel.get::<Channel>() {
             channel.let_go();
         }
@@ -124,15 +123,21 @@ pub(crate) fn flags(wc: Wc) -> Wc {
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
     let count = usize::try_from(count).unwrap_or(0);
-    let mut queue = lock(&cq.queue);
+    let mut queue = cq.queue.lock();
     let Ok(queue) = queue.get_mut() else { return -1 };
-    queue.poll_wc(places.get(count), |place: &mut MaybeUninit<Wc>, wc| {
+    // Most often it is.
+    if queue.is_empty() { 0 } else { take(queue, places.get(count)) as c_int }
+}
+
+#[inline(never)]
+fn take(queue: &mut CompletionQueue, places: &mut [MaybeUninit<Wc>]) -> usize {
+    queue.poll_wc(places, |place, wc| {
         place.write(flags(wc));
-    }) as c_int
+    })
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
-    let notify = || Ok(lock(&cq.ok_or(EINVAL)?.queue).get()?.notify(solicited_only != 0)?);
+    let notify = || Ok(cq.ok_or(EINVAL)?.queue.lock().get()?.notify(solicited_only != 0)?);
     returned(notify())
 }
 

@@ -13,7 +13,6 @@ use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
-use crate::owned::lock;
 
 /// The part that C knows. Every function is there, since the header calls them without a look.
 pub(crate) fn part(context: Pointer, wanted: &Wanted) -> abi::CqEx {
@@ -80,16 +79,17 @@ pub(crate) extern "C" fn create_cq_ex(
 
 /// Takes the next completion; ENOENT when there is none.
 fn next(cq: &Cq) -> c_int {
-    let mut queue = lock(&cq.queue);
+    let mut queue = cq.queue.lock();
     let Ok(queue) = queue.get_mut() else { return libc::EINVAL };
-    let mut place = [Extended::default()];
-    if queue.poll_extended(&mut place, |place, next| *place = Extended { wc: flags(next.wc), ..next }) == 0 {
+    if queue.is_empty() {
         return libc::ENOENT;
     }
-    cq.c.status.set(place[0].wc.status);
-    cq.c.wr_id.set(place[0].wc.wr_id);
-    cq.current.set(place[0]);
-    0
+    let taken = queue.poll_extended(&mut [()], |(), next| {
+        cq.c.status.set(next.wc.status);
+        cq.c.wr_id.set(next.wc.wr_id);
+        cq.current.set(Extended { wc: flags(next.wc), ..next });
+    });
+    if taken == 0 { libc::ENOENT } else { 0 }
 }
 
 /// From here to the end of the poll other threads wait, as they do with libibverbs.

@@ -13,7 +13,7 @@ use crate::abi::{self, FlowAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::Pointer;
 use crate::counters::Counters;
-use crate::owned::{Owned, end, lock};
+use crate::owned::{Owned, end};
 use crate::qp::Qp;
 
 #[repr(C)]
@@ -138,7 +138,7 @@ fn rule(place: Pointer) -> Answer<FlowRule> {
 
 fn create(qp: Option<&Qp>, attr: Pointer) -> Answer<Box<Flow>> {
     let qp = qp.ok_or(EINVAL)?;
-    let flow = lock(&qp.sends).qp.get()?.create_flow(&rule(attr)?)?;
+    let flow = qp.qp.lock().get()?.create_flow(&rule(attr)?)?;
     let c = abi::Flow { comp_mask: 0, context: qp.c.qp_base.context, handle: flow.handle() };
     Ok(Box::new(Flow { c, flow: Owned::new(flow) }))
 }

@@ -1,7 +1,5 @@
 //! What an object of C's owns, until it is destroyed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use uverbs::Error;
 
 use crate::answer::{Answer, Code, EINVAL};
@@ -55,10 +53,4 @@ pub(crate) fn end_shared<O>(object: Given<O>, how: impl FnOnce(&O) -> Answer) ->
     how(object.get().ok_or(EINVAL)?)?;
     object.free();
     Ok(())
-}
-
-/// Nothing is left half done by a thread that panics: the process ends there.
-#[inline]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

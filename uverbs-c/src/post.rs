@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use uverbs::abi::rxe::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWr as Wr, Sge, UdWr};
 use uverbs::abi::types::{SendFlags, qp_state, qp_type, wr_opcode};
-use uverbs::raw::{QueuePair, ReceiveQueue, SendQueue};
+use uverbs::raw::{ReceiveQueue, SendQueue};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -12,9 +12,10 @@ use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::Pointer;
 use crate::mr::Mr;
 use crate::mw::Mw;
-use crate::owned::{Owned, lock};
+use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
+use crate::qp_ex::Batch;
 
 /// A request in a list.
 pub(crate) trait Linked {
@@ -34,7 +35,7 @@ impl Linked for RecvWr {
 }
 
 /// Posts the requests of a list up to the first that cannot be, which is told.
-#[inline]
+#[inline(always)]
 pub(crate) fn post_list<Q, T: Linked + 'static>(
     mut queue: Q,
     list: Pointer,
@@ -70,6 +71,7 @@ pub(crate) fn pieces<'a>(
 }
 
 /// Writes the part of a request that depends on the operation.
+#[inline]
 pub(crate) fn overlay(wr: &mut Wr, part: &(impl IntoBytes + Immutable)) {
     let bytes = part.as_bytes();
     wr.wr[..bytes.len()].copy_from_slice(bytes);
@@ -105,16 +107,18 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 /// What a request of every operation has.
-fn head(qp: &Qp, wr: &SendWr) -> Wr {
+#[inline(always)]
+fn head(qp: &Qp, wr: &SendWr, to: &mut Wr) {
     let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
-    let SendWr { wr_id, opcode, send_flags, imm_data, .. } = *wr;
-    Wr { wr_id, opcode, send_flags: send_flags | signaled, ex: imm_data, ..Wr::new_zeroed() }
+    (to.wr_id, to.opcode) = (wr.wr_id, wr.opcode);
+    (to.send_flags, to.ex) = (wr.send_flags | signaled, wr.imm_data);
 }
 
-/// The request in the form of the library, and the remote address if it has one.
-fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
+/// Puts the request into the form of the library, and tells the remote address if it has one.
+#[inline(always)]
+fn translate(qp: &Qp, wr: &SendWr, to: &mut Wr, length: impl Fn() -> u64) -> Answer<u64> {
     use wr_opcode::*;
-    let mut to = head(qp, wr);
+    head(qp, wr, to);
     let [first, second, third, fourth] = wr.wr;
     let is_datagram = qp.c.qp_base.qp_type == u32::from(qp_type::UD);
     match wr.opcode {
@@ -122,31 +126,31 @@ fn translated(qp: &Qp, wr: &SendWr, length: u64) -> Answer<(Wr, u64)> {
         opcode if qp.is_raw_packet() && opcode != SEND => return Err(EINVAL),
         SEND | SEND_WITH_IMM if is_datagram => {
             let (qpn, qkey) = halves(second);
-            address(&mut to, Pointer::from_word(first).get(), qpn, qkey)?;
+            address(to, Pointer::from_word(first).get(), qpn, qkey)?;
         }
         SEND | SEND_WITH_IMM | SEND_WITH_INV | LOCAL_INV => {}
         RDMA_WRITE | RDMA_WRITE_WITH_IMM | RDMA_READ | ATOMIC_WRITE if !is_datagram => {
-            overlay(&mut to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
-            return Ok((to, first));
+            overlay(to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
+            return Ok(first);
         }
         ATOMIC_CMP_AND_SWP | ATOMIC_FETCH_AND_ADD if !is_datagram => {
-            if length < 8 || !first.is_multiple_of(8) {
+            if length() < 8 || !first.is_multiple_of(8) {
                 return Err(EINVAL);
             }
             let rkey = halves(fourth).0;
             overlay(
-                &mut to,
+                to,
                 &AtomicWr { remote_addr: first, compare_add: second, swap: third, rkey, reserved: 0 },
             );
-            return Ok((to, first));
+            return Ok(first);
         }
-        BIND_MW if !is_datagram && length == 0 => {
+        BIND_MW if !is_datagram && length() == 0 => {
             let [mw, rkey] = wr.bind_mw;
-            bind(&mut to, Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?;
+            bind(to, Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?;
         }
         _ => return Err(EINVAL),
     }
-    Ok((to, 0))
+    Ok(0)
 }
 
 /// A request for flushing remote memory.
@@ -154,87 +158,114 @@ pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_
     overlay(wr, &FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() });
 }
 
-/// A queue pair, its send queue, and room to put inline data together.
+/// A send queue, room to put bytes together, and what was begun with `wr_start`. Nothing is allocated once it is made.
 #[derive(Default)]
 pub(crate) struct Sending {
-    pub(crate) qp: Owned<QueuePair>,
     pub(crate) queue: Owned<SendQueue>,
     pub(crate) scratch: Vec<u8>,
+    pub(crate) batch: Batch,
     /// The operations that completion counters count: `enum ibv_qp_attach_comp_cntr_op`.
     pub(crate) counted: u32,
 }
 
 impl Sending {
-    /// Shows the device what was put.
-    pub(crate) fn publish(&mut self) -> Answer {
-        Ok(self.queue.get_mut()?.publish(self.qp.get()?)?)
+    pub(crate) fn new(queue: SendQueue) -> Self {
+        let bytes = queue.inline_header().max(queue.max_inline() as usize);
+        let batch = Batch::new(queue.max_pieces() as usize, queue.max_inline() as usize);
+        let scratch = Vec::with_capacity(bytes);
+        Self { queue: Owned::new(queue), scratch, batch, counted: 0 }
     }
+}
 
-    /// Fills the next slot.
-    pub(crate) fn put(
-        &mut self,
-        wr: Wr,
-        iova: u64,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Answer {
-        let queue = self.queue.get_mut()?;
-        self.scratch.clear();
-        let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
-        let wanted = if is_inline { usize::MAX } else { queue.inline_header() };
-        if wanted > 0 {
-            // Before anything is copied.
-            let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-            if is_inline && length > u64::from(queue.max_inline()) {
-                return Err(EINVAL);
-            }
-            for piece in pieces.clone() {
-                let most = (wanted - self.scratch.len()).min(piece.length as usize);
-                self.scratch.extend_from_slice(Pointer::from_word(piece.addr).items(most));
-            }
-        }
-        if is_inline {
-            return Ok(queue.put_inline(wr, iova, &self.scratch)?);
-        }
-        if self.scratch.len() < wanted {
+/// Fills the next slot.
+#[inline(always)]
+pub(crate) fn put(
+    queue: &mut SendQueue,
+    scratch: &mut Vec<u8>,
+    wr: &Wr,
+    iova: u64,
+    pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+) -> Answer {
+    if wr.send_flags & SendFlags::INLINE.bits() != 0 {
+        return put_inline(queue, scratch, wr, iova, pieces);
+    }
+    let wanted = queue.inline_header();
+    if wanted > 0 {
+        gather(scratch, wanted, pieces.clone());
+        if scratch.len() < wanted {
             return Err(EINVAL);
         }
-        Ok(queue.put(wr, iova, &self.scratch, pieces)?)
+        return Ok(queue.put(wr, iova, scratch, pieces)?);
     }
+    Ok(queue.put(wr, iova, &[], pieces)?)
+}
 
-    /// Fills the next slot with a large send.
-    pub(crate) fn put_large(
-        &mut self,
-        wr: Wr,
-        header: &[u8],
-        mss: u16,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Answer {
-        Ok(self.queue.get_mut()?.put_large(self.qp.get()?, wr, header, mss, pieces)?)
+/// Fills the next slot with bytes that stand where the pieces say.
+#[inline(always)]
+fn put_inline(
+    queue: &mut SendQueue,
+    scratch: &mut Vec<u8>,
+    wr: &Wr,
+    iova: u64,
+    mut pieces: impl ExactSizeIterator<Item = Sge> + Clone,
+) -> Answer {
+    // Before anything is copied.
+    let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
+    if length > u64::from(queue.max_inline()) {
+        return Err(EINVAL);
     }
+    let bytes = match pieces.next() {
+        // From there straight into the slot.
+        Some(piece) if pieces.len() == 0 => Pointer::from_word(piece.addr).items(length as usize),
+        first => {
+            gather(scratch, length as usize, first.into_iter().chain(pieces));
+            scratch
+        }
+    };
+    Ok(queue.put_inline(wr, iova, bytes)?)
+}
+
+/// Puts together the first bytes of what stands where the pieces say, as many as are wanted.
+#[inline(never)]
+fn gather(scratch: &mut Vec<u8>, wanted: usize, pieces: impl Iterator<Item = Sge>) {
+    scratch.clear();
+    for piece in pieces {
+        let most = (wanted - scratch.len()).min(piece.length as usize);
+        scratch.extend_from_slice(Pointer::from_word(piece.addr).items(most));
+    }
+}
+
+/// What is special about a large send: the header, and how many bytes stand behind it in each frame but the last.
+fn large(wr: &SendWr) -> (&[u8], u16) {
+    let [header, sizes] = wr.bind_mw;
+    let [a, b, c, d, ..] = sizes.to_ne_bytes();
+    let (length, mss) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    (Pointer::from_word(header).items(length.into()), mss)
 }
 
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    let put = |sending: &mut &mut Sending, wr: &SendWr| {
+    let mut sending = qp.sends.lock();
+    let Sending { queue, scratch, .. } = &mut *sending;
+    // What only another operation has is left in it: nobody looks there.
+    let mut to = Wr::new_zeroed();
+    let put = |queue: &mut &mut Owned<SendQueue>, wr: &SendWr| {
+        let queue = queue.get_mut()?;
         // Before any of them is looked at.
-        let most = sending.queue.get()?.max_pieces();
-        if u32::try_from(wr.num_sge).is_ok_and(|count| count > most) {
+        if u32::try_from(wr.num_sge).is_ok_and(|count| count > queue.max_pieces()) {
             return Err(EINVAL);
         }
         let pieces = pieces(wr.sg_list, wr.num_sge)?;
         if wr.opcode == wr_opcode::TSO && qp.is_raw_packet() {
-            let [header, sizes] = wr.bind_mw;
-            let [a, b, c, d, ..] = sizes.to_ne_bytes();
-            let (length, mss) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
-            let header = Pointer::from_word(header).items(length.into());
-            return sending.put_large(head(qp, wr), header, mss, pieces);
+            head(qp, wr, &mut to);
+            let (header, mss) = large(wr);
+            return Ok(queue.put_large(qp.qp.lock().get()?, &to, header, mss, pieces)?);
         }
-        let length = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-        let (to, iova) = translated(qp, wr, length)?;
-        sending.put(to, iova, pieces)
+        let length = || pieces.clone().map(|piece| u64::from(piece.length)).sum();
+        let iova = translate(qp, wr, &mut to, length)?;
+        put(queue, scratch, &to, iova, pieces)
     };
-    let mut sending = lock(&qp.sends);
-    post_list(&mut *sending, list, bad, put, |sending| sending.publish())
+    post_list(queue, list, bad, put, |queue| Ok(queue.get_mut()?.publish(qp.qp.lock().get()?)?))
 }
 
 /// The data path leaves `errno` alone.
@@ -252,7 +283,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
         if qp.c.qp_base.state.get() == u32::from(qp_state::RESET) {
             return Err(EINVAL);
         }
-        let mut queue = lock(&qp.receives);
+        let mut queue = qp.receives.lock();
         // A queue pair on a shared queue has none.
         let queue = queue.as_mut().ok_or(EINVAL)?;
         let put = |queue: &mut &mut ReceiveQueue, wr: &RecvWr| {

@@ -2,8 +2,6 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
@@ -13,28 +11,30 @@ use zerocopy::FromZeros;
 
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::{Given, Pointer};
+use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::owned::{Owned, end_shared, lock};
+use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::Sending;
-use crate::qp_ex::{self, Batch};
+use crate::qp_ex;
 use crate::srq::Srq;
 use crate::wq::Table;
 
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) c: abi::QpEx,
-    pub(crate) sends: Mutex<Sending>,
-    pub(crate) receives: Mutex<Option<ReceiveQueue>>,
+    /// Not with the queue below: between `wr_start` and `wr_complete` that is locked, and this may be asked.
+    pub(crate) qp: Lock<Owned<QueuePair>>,
+    pub(crate) sends: Lock<Sending>,
+    pub(crate) receives: Lock<Option<ReceiveQueue>>,
     /// Every send request makes a completion.
     pub(crate) signal_all: bool,
-    /// Whether it was made for the extended interface, and what that has begun.
+    /// Whether it was made for the extended interface.
     is_extended: bool,
-    pub(crate) batch: Mutex<Batch>,
-    pub(crate) posting: AtomicBool,
+    /// Whether it stands on a table of work queues: then it has no states, and no queues of its own.
+    is_spread: bool,
     pub(crate) events: Acknowledged,
 }
 
@@ -73,7 +73,7 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
     let mut qp = empty(pd, init);
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.sends = Mutex::new(Sending { qp: Owned::new(made), ..Sending::default() });
+    qp.qp = Lock::new(Owned::new(made));
     Ok(qp)
 }
 
@@ -81,12 +81,12 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
 fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
     Box::new(Qp {
         c: qp_ex::part(pd, init),
-        sends: Mutex::default(),
-        receives: Mutex::default(),
+        qp: Lock::default(),
+        sends: Lock::default(),
+        receives: Lock::default(),
         signal_all: init.sq_sig_all != 0,
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
-        batch: Mutex::default(),
-        posting: AtomicBool::new(false),
+        is_spread: init.comp_mask & HAS_TABLE != 0,
         events: Acknowledged::default(),
     })
 }
@@ -116,11 +116,11 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         // Always in the same order, so that two makers never wait for each other.
         let mut both = [send, recv];
         both.sort_by_key(|cq| std::ptr::from_ref::<Cq>(cq));
-        let first = lock(&both[0].queue);
-        let second = (!std::ptr::eq(send, recv)).then(|| lock(&both[1].queue));
+        let first = both[0].queue.lock();
+        let second = (!std::ptr::eq(send, recv)).then(|| both[1].queue.lock());
         let second = second.as_deref().unwrap_or(&*first);
         let is_first = |cq: &Cq| std::ptr::eq(cq, both[0]);
-        let queue = srq.map(|srq| lock(&srq.queue));
+        let queue = srq.map(|srq| srq.queue.lock());
         let init = QueuePairInit {
             type_,
             send_cq: if is_first(send) { first.get()? } else { second.get()? },
@@ -148,8 +148,9 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.sends = Mutex::new(Sending { qp: Owned::new(made), queue: Owned::new(sends), ..Sending::default() });
-    qp.receives = Mutex::new(receives);
+    qp.sends = Lock::new(Sending::new(sends));
+    qp.qp = Lock::new(Owned::new(made));
+    qp.receives = Lock::new(receives);
     Ok(qp)
 }
 
@@ -182,7 +183,7 @@ pub(crate) extern "C" fn qp_to_qp_ex(qp: Option<&Qp>) -> Pointer {
 
 pub(crate) extern "C" fn destroy_qp(qp: Given<Qp>) -> c_int {
     let destroyed = end_shared(qp, |qp| {
-        let read = lock(&qp.sends).qp.destroy(QueuePair::destroy)?;
+        let read = qp.qp.lock().destroy(QueuePair::destroy)?;
         qp.events.wait_for(read);
         Ok(())
     });
@@ -250,18 +251,19 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         alt_timeout: attr.alt_timeout,
         ..ModifyQp::new_zeroed()
     };
-    let mut sends = lock(&qp.sends);
-    let mut receives = lock(&qp.receives);
-    let Sending { qp: made, queue, .. } = &mut *sends;
+    let mut sends = qp.sends.lock();
+    let mut receives = qp.receives.lock();
     // A queue pair on a table has no states.
-    made.get()?.modify(&request, queue.get_mut().map_err(|_| EOPNOTSUPP)?, receives.as_mut())?;
+    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    let made = qp.qp.lock();
+    made.get()?.modify(&request, queue, receives.as_mut())?;
     let number = made.get()?.number();
-    drop((sends, receives));
+    drop((made, sends, receives));
     if mask & QpAttrMask::STATE.bits() != 0 {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                lock(&cq.get::<Cq>().ok_or(EINVAL)?.queue).get_mut()?.forget(number);
+                cq.get::<Cq>().ok_or(EINVAL)?.queue.lock().get_mut()?.forget(number);
             }
         }
     }
@@ -286,10 +288,10 @@ fn query(
         return Err(EOPNOTSUPP);
     }
     let answer = {
-        let sends = lock(&qp.sends);
-        // A queue pair on a table has no states.
-        sends.queue.get().map_err(|_| EOPNOTSUPP)?;
-        sends.qp.get()?.query(QpAttrMask::from_bits_retain(mask))?
+        if qp.is_spread {
+            return Err(EOPNOTSUPP);
+        }
+        qp.qp.lock().get()?.query(QpAttrMask::from_bits_retain(mask))?
     };
     let cap = QpCap {
         max_send_wr: answer.max_send_wr,
@@ -353,14 +355,12 @@ pub(crate) extern "C" fn query_qp(
 }
 
 pub(crate) extern "C" fn attach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let attach =
-        || Ok(lock(&qp.ok_or(EINVAL)?.sends).qp.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let attach = || Ok(qp.ok_or(EINVAL)?.qp.lock().get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(attach())
 }
 
 pub(crate) extern "C" fn detach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let detach =
-        || Ok(lock(&qp.ok_or(EINVAL)?.sends).qp.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let detach = || Ok(qp.ok_or(EINVAL)?.qp.lock().get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(detach())
 }
 

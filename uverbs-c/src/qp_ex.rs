@@ -2,21 +2,18 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
 
 use uverbs::abi::rxe::{AtomicWr, RdmaWr, SendWr, Sge};
 use uverbs::abi::types::{SendFlags, qp_type, wr_opcode};
 use uverbs::raw::SendQueue;
-use zerocopy::FromZeros;
 
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
-use crate::owned::lock;
 use crate::pd::{Ah, Pd};
-use crate::post::{address, bind, flush, overlay};
+use crate::post::{Sending, address, bind, flush, overlay, put};
 use crate::qp::Qp;
 
 /// The part that C knows. Every function is there, since the header calls them without a look.
@@ -86,75 +83,103 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
-/// What was begun with `wr_start`.
+/// What was begun with `wr_start`: one operation whose parts are still coming.
 #[derive(Default)]
 pub(crate) struct Batch {
-    current: Option<Request>,
+    is_begun: bool,
+    wr: SendWr,
+    iova: u64,
+    pieces: Vec<Sge>,
+    /// Instead of pieces.
+    bytes: Vec<u8>,
+    has_bytes: bool,
+    /// Of a large send: the header, and how many bytes stand behind it in each frame but the last.
+    header: Vec<u8>,
+    mss: u16,
     /// The first thing that went wrong.
     error: Option<Code>,
 }
 
-/// An operation whose parts are still coming.
-struct Request {
-    wr: SendWr,
-    iova: u64,
-    pieces: Vec<Sge>,
-    inline: Option<Vec<u8>>,
-    /// Header and segment size of a large send.
-    large: Option<(Vec<u8>, u16)>,
-}
-
 impl Batch {
+    /// With room for as much as an operation may have.
+    pub(crate) fn new(pieces: usize, bytes: usize) -> Self {
+        // The bytes of an atomic write are in the request, and are eight.
+        let (pieces, bytes) = (Vec::with_capacity(pieces), Vec::with_capacity(bytes.max(8)));
+        Self { pieces, bytes, ..Self::default() }
+    }
+
+    #[inline]
     fn note(&mut self, answer: Answer) {
         if let Err(code) = answer {
             self.error.get_or_insert(code);
         }
     }
 
-    /// The last operation has all its parts now.
-    fn finish(&mut self, qp: &Qp) {
-        let Some(Request { wr, iova, pieces, inline, large }) = self.current.take() else { return };
-        let mut sending = lock(&qp.sends);
-        // What libmlx5 says of it.
-        let most = sending.queue.get().map_or(0, SendQueue::max_pieces) as usize;
-        if qp.is_raw_packet() && pieces.len() > most {
-            return self.note(Err(ENOMEM));
-        }
-        let put = match (inline, large) {
-            (None, Some((header, mss))) => sending.put_large(wr, &header, mss, pieces.into_iter()),
-            (Some(_), Some(_)) => Err(EINVAL),
-            (Some(bytes), None) => {
-                sending.queue.get_mut().and_then(|queue| Ok(queue.put_inline(wr, iova, &bytes)?))
-            }
-            (None, None) => sending.put(wr, iova, pieces.into_iter()),
-        };
-        self.note(put);
-    }
-
     /// A part of the current operation.
-    fn part(&mut self, set: impl FnOnce(&mut Request) -> Answer) {
-        let answer = self.current.as_mut().ok_or(EINVAL).and_then(set);
+    #[inline]
+    fn part(&mut self, set: impl FnOnce(&mut Self) -> Answer) {
+        let answer = if self.is_begun { set(self) } else { Err(EINVAL) };
         self.note(answer);
     }
 }
 
+impl Sending {
+    /// The last operation has all its parts now.
+    #[inline]
+    fn finish(&mut self, qp: &Qp) {
+        if std::mem::take(&mut self.batch.is_begun) {
+            let put = self.put_begun(qp);
+            self.batch.note(put);
+        }
+    }
+
+    #[inline]
+    fn put_begun(&mut self, qp: &Qp) -> Answer {
+        let Self { queue, scratch, batch, .. } = self;
+        let queue = queue.get_mut()?;
+        let Batch { wr, iova, pieces, bytes, has_bytes, header, mss, .. } = batch;
+        if qp.is_raw_packet() && pieces.len() > queue.max_pieces() as usize {
+            // What libmlx5 says of it.
+            return Err(ENOMEM);
+        }
+        match (wr.opcode == wr_opcode::TSO, *has_bytes) {
+            (false, true) => Ok(queue.put_inline(wr, *iova, bytes)?),
+            (false, false) => put(queue, scratch, wr, *iova, pieces.iter().copied()),
+            (true, false) => {
+                Ok(queue.put_large(qp.qp.lock().get()?, wr, header, *mss, pieces.iter().copied())?)
+            }
+            // The data of a large send is never in the request.
+            (true, true) => Err(EINVAL),
+        }
+    }
+}
+
 /// The next operation.
+#[inline]
 fn begin(qp: &Qp, opcode: u32, ex: u32, iova: u64, fill: impl FnOnce(&mut SendWr) -> Answer) {
-    let mut batch = lock(&qp.batch);
-    batch.finish(qp);
-    let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
-    let mut wr = SendWr {
-        wr_id: qp.c.wr_id.get(),
-        opcode,
+    qp.sends.held(|sending| {
+        sending.finish(qp);
+        let batch = &mut sending.batch;
+        let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
         // Whether there is inline data is said by the call that sets it.
-        send_flags: qp.c.wr_flags.get() & !SendFlags::INLINE.bits() | signaled,
-        ex,
-        ..SendWr::new_zeroed()
-    };
-    // Everything else would be sent as a frame.
-    let is_frame = matches!(opcode, wr_opcode::SEND | wr_opcode::TSO);
-    batch.note(if qp.is_raw_packet() && !is_frame { Err(EOPNOTSUPP) } else { fill(&mut wr) });
-    batch.current = Some(Request { wr, iova, pieces: Vec::new(), inline: None, large: None });
+        let flags = qp.c.wr_flags.get() & !SendFlags::INLINE.bits() | signaled;
+        // What only another operation has is left in it: nobody looks there.
+        (batch.wr.wr_id, batch.wr.opcode) = (qp.c.wr_id.get(), opcode);
+        (batch.wr.send_flags, batch.wr.ex) = (flags, ex);
+        batch.iova = iova;
+        batch.pieces.clear();
+        (batch.is_begun, batch.has_bytes) = (true, false);
+        // Everything else would be sent as a frame.
+        let is_frame = matches!(opcode, wr_opcode::SEND | wr_opcode::TSO);
+        let filled = if qp.is_raw_packet() && !is_frame { Err(EOPNOTSUPP) } else { fill(&mut batch.wr) };
+        batch.note(filled);
+    });
+}
+
+/// A part of the current operation.
+#[inline]
+fn with(qp: &Qp, set: impl FnOnce(&mut Batch) -> Answer) {
+    qp.sends.held(|sending| sending.batch.part(set));
 }
 
 fn rdma(qp: &Qp, opcode: u32, ex: u32, rkey: u32, remote_addr: u64) {
@@ -173,35 +198,33 @@ fn atomic(qp: &Qp, opcode: u32, rkey: u32, remote_addr: u64, compare_add: u64, s
 
 /// From here to the end other threads wait, as they do with libibverbs.
 extern "C" fn wr_start(qp: &Qp) {
-    while qp.posting.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
+    qp.sends.begin();
+    qp.sends.held(|sending| {
+        sending.batch.is_begun = false;
+        sending.batch.error = None;
+    });
+}
+
+/// Shows the device all operations, or none if one of them was bad.
+fn complete(qp: &Qp, sending: &mut Sending) -> Answer {
+    sending.finish(qp);
+    let queue = sending.queue.get_mut()?;
+    if let Some(code) = sending.batch.error {
+        queue.rewind();
+        return Err(code);
     }
-    *lock(&qp.batch) = Batch::default();
+    Ok(queue.publish(qp.qp.lock().get()?)?)
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let error = {
-        let mut batch = lock(&qp.batch);
-        batch.finish(qp);
-        batch.error.take()
-    };
-    let answer = {
-        let mut sending = lock(&qp.sends);
-        if let (Ok(queue), Some(_)) = (sending.queue.get_mut(), error) {
-            queue.rewind();
-        }
-        error.map_or_else(|| sending.publish(), Err)
-    };
-    qp.posting.store(false, Ordering::Release);
-    answer.map_or_else(|code| code.0, |()| 0)
+    let answer = qp.sends.held(|sending| complete(qp, sending));
+    qp.sends.end();
+    answer.unwrap_or(Err(EINVAL)).map_or_else(|code| code.0, |()| 0)
 }
 
 extern "C" fn wr_abort(qp: &Qp) {
-    *lock(&qp.batch) = Batch::default();
-    if let Ok(queue) = lock(&qp.sends).queue.get_mut() {
-        queue.rewind();
-    }
-    qp.posting.store(false, Ordering::Release);
+    qp.sends.held(|sending| sending.queue.get_mut().map(SendQueue::rewind));
+    qp.sends.end();
 }
 
 extern "C" fn wr_send(qp: &Qp) {
@@ -214,8 +237,10 @@ extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
         return wr_unsupported(qp);
     }
     begin(qp, wr_opcode::TSO, 0, 0, |_| Ok(()));
-    lock(&qp.batch).part(|request| {
-        request.large = Some((header.items(length.into()).to_vec(), mss));
+    with(qp, |batch| {
+        batch.header.clear();
+        batch.header.extend_from_slice(header.items(length.into()));
+        batch.mss = mss;
         Ok(())
     });
 }
@@ -255,10 +280,7 @@ extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, remote_addr: u64, add: u64
 /// Eight bytes, which are in the request.
 extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, remote_addr: u64, bytes: Pointer) {
     rdma(qp, wr_opcode::ATOMIC_WRITE, 0, rkey, remote_addr);
-    lock(&qp.batch).part(|request| {
-        request.inline = Some(bytes.items(8).to_vec());
-        Ok(())
-    });
+    with(qp, |batch| batch.set_bytes(8, std::iter::once((bytes, 8))));
 }
 
 extern "C" fn wr_flush(qp: &Qp, rkey: u32, remote_addr: u64, length: usize, type_: u8, level: u8) {
@@ -273,27 +295,27 @@ extern "C" fn wr_bind_mw(qp: &Qp, mw: Option<&Mw>, rkey: u32, info: Option<&MwBi
 }
 
 extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, remote_qpn: u32, remote_qkey: u32) {
-    lock(&qp.batch).part(|request| address(&mut request.wr, ah, remote_qpn, remote_qkey));
+    with(qp, |batch| address(&mut batch.wr, ah, remote_qpn, remote_qkey));
 }
 
 extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    lock(&qp.batch).part(|request| {
+    with(qp, |batch| {
         if length > 0 {
-            request.pieces.push(Sge { addr, length, lkey });
+            batch.pieces.push(Sge { addr, length, lkey });
         }
         Ok(())
     });
 }
 
 extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
-    lock(&qp.batch).part(|request| {
-        request.pieces.extend_from_slice(list.items(count));
+    with(qp, |batch| {
+        batch.pieces.extend_from_slice(list.items(count));
         Ok(())
     });
 }
 
 extern "C" fn wr_set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
-    set_inline(qp, [(addr, length)].into_iter());
+    set_inline(qp, std::iter::once((addr, length)));
 }
 
 extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
@@ -301,22 +323,36 @@ extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
     set_inline(qp, places);
 }
 
-/// The bytes are copied at once: the caller may change them before `wr_complete`.
-fn set_inline(qp: &Qp, places: impl Iterator<Item = (Pointer, usize)> + Clone) {
-    let most = lock(&qp.sends).queue.get().map_or(0, |queue| queue.max_inline() as usize);
-    lock(&qp.batch).part(|request| {
+impl Batch {
+    /// The bytes are copied at once: the caller may change them before `wr_complete`.
+    #[inline]
+    fn set_bytes(&mut self, most: usize, places: impl Iterator<Item = (Pointer, usize)> + Clone) -> Answer {
         let length = places.clone().try_fold(0_usize, |sum, (_, length)| sum.checked_add(length));
         if length.is_none_or(|length| length > most) {
-            // What libmlx5 says of it.
-            return Err(if qp.is_raw_packet() { ENOMEM } else { EINVAL });
+            return Err(EINVAL);
         }
-        request.wr.send_flags |= SendFlags::INLINE.bits();
-        request.inline = Some(places.flat_map(|(addr, length)| addr.items::<u8>(length)).copied().collect());
+        self.has_bytes = true;
+        self.bytes.clear();
+        places.for_each(|(addr, length)| self.bytes.extend_from_slice(addr.items(length)));
         Ok(())
+    }
+}
+
+#[inline]
+fn set_inline(qp: &Qp, places: impl Iterator<Item = (Pointer, usize)> + Clone) {
+    qp.sends.held(|sending| {
+        let most = sending.queue.get().map_or(0, |queue| queue.max_inline() as usize);
+        // What libmlx5 says of too many.
+        let too_many = if qp.is_raw_packet() { ENOMEM } else { EINVAL };
+        sending.batch.part(|batch| {
+            batch.set_bytes(most, places).map_err(|_| too_many)?;
+            batch.wr.send_flags |= SendFlags::INLINE.bits();
+            Ok(())
+        });
     });
 }
 
 /// Operations that no queue pair was made for.
 extern "C" fn wr_unsupported(qp: &Qp) {
-    lock(&qp.batch).note(Err(EOPNOTSUPP));
+    qp.sends.held(|sending| sending.batch.note(Err(EOPNOTSUPP)));
 }

@@ -2,24 +2,23 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
 
 use uverbs::SharedReceiveQueue;
 
 use crate::abi::{self, RecvWr, SrqAttr, SrqInitAttr, SrqInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::{Given, Pointer};
+use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::{CONDITION, MUTEX};
-use crate::owned::{Owned, end_shared, lock};
+use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::{pieces, post_list};
 
 #[repr(C)]
 pub(crate) struct Srq {
     pub(crate) c: abi::Srq,
-    pub(crate) queue: Mutex<Owned<SharedReceiveQueue>>,
+    pub(crate) queue: Lock<Owned<SharedReceiveQueue>>,
     pub(crate) events: Acknowledged,
 }
 
@@ -35,7 +34,7 @@ fn create(pd: Option<&Pd>, srq_context: Pointer, attr: &mut SrqAttr) -> Answer<B
             cond: CONDITION,
             events_completed: 0,
         },
-        queue: Mutex::default(),
+        queue: Lock::default(),
         events: Acknowledged::default(),
     });
     let cookie = Pointer::cookie(&*srq);
@@ -43,7 +42,7 @@ fn create(pd: Option<&Pd>, srq_context: Pointer, attr: &mut SrqAttr) -> Answer<B
     let queue = builder.limit(attr.srq_limit).create()?;
     (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
     srq.c.handle = queue.handle();
-    srq.queue = Mutex::new(Owned::new(queue));
+    srq.queue = Lock::new(Owned::new(queue));
     Ok(srq)
 }
 
@@ -78,7 +77,7 @@ const LIMIT: u32 = 2;
 pub(crate) extern "C" fn modify_srq(srq: Option<&Srq>, attr: Option<&SrqAttr>, mask: c_int) -> c_int {
     let modify = || {
         let (srq, attr) = (srq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-        let mut queue = lock(&srq.queue);
+        let mut queue = srq.queue.lock();
         let queue = queue.get_mut()?;
         if mask as u32 & !(MAX_WR | LIMIT) != 0 {
             return Err(EINVAL);
@@ -96,7 +95,7 @@ pub(crate) extern "C" fn modify_srq(srq: Option<&Srq>, attr: Option<&SrqAttr>, m
 
 pub(crate) extern "C" fn query_srq(srq: Option<&Srq>, attr: Option<&mut MaybeUninit<SrqAttr>>) -> c_int {
     let query = || {
-        let answer = lock(&srq.ok_or(EINVAL)?.queue).get()?.query()?;
+        let answer = srq.ok_or(EINVAL)?.queue.lock().get()?.query()?;
         let (max_wr, max_sge, srq_limit) = (answer.max_wr, answer.max_sge, answer.srq_limit);
         attr.ok_or(EINVAL)?.write(SrqAttr { max_wr, max_sge, srq_limit });
         Ok(())
@@ -106,7 +105,7 @@ pub(crate) extern "C" fn query_srq(srq: Option<&Srq>, attr: Option<&mut MaybeUni
 
 pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
     let destroyed = end_shared(srq, |srq| {
-        let read = lock(&srq.queue).destroy(SharedReceiveQueue::destroy_reporting)?;
+        let read = srq.queue.lock().destroy(SharedReceiveQueue::destroy_reporting)?;
         srq.events.wait_for(read);
         Ok(())
     });
@@ -115,7 +114,7 @@ pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
 
 pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = lock(&srq.ok_or(EINVAL)?.queue);
+        let mut queue = srq.ok_or(EINVAL)?.queue.lock();
         let queue = queue.get_mut()?;
         let put = |queue: &mut &mut SharedReceiveQueue, wr: &RecvWr| {
             Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)

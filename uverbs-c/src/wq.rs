@@ -2,24 +2,23 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::Mutex;
 
 use uverbs::{IndirectionTable, WorkQueue, WorkQueueState};
 
 use crate::abi::{self, Function, RecvWr, RwqIndTableInitAttr, WqAttr, WqInitAttr};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::{Given, Pointer};
+use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX};
-use crate::owned::{Owned, end, end_shared, lock};
+use crate::owned::{Owned, end, end_shared};
 use crate::pd::Pd;
 use crate::post::{pieces, post_list};
 
 #[repr(C)]
 pub(crate) struct Wq {
     c: abi::Wq,
-    queue: Mutex<Owned<WorkQueue>>,
+    queue: Lock<Owned<WorkQueue>>,
     pub(crate) events: Acknowledged,
 }
 
@@ -52,19 +51,19 @@ fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Bo
             events_completed: 0,
             comp_mask: 0,
         },
-        queue: Mutex::default(),
+        queue: Lock::default(),
         events: Acknowledged::default(),
     });
     let cookie = Pointer::cookie(&*wq);
     let queue = {
-        let cq = lock(&cq.queue);
+        let cq = cq.queue.lock();
         let builder = pd.pd.get()?.work_queue(cq.get()?).depth(attr.max_wr).segments(attr.max_sge);
         let builder = if flags & STRIPS_VLAN != 0 { builder.strip_vlan() } else { builder };
         builder.cookie(cookie).create()?
     };
     (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
     (wq.c.handle, wq.c.wq_num) = (queue.handle(), queue.number());
-    wq.queue = Mutex::new(Owned::new(queue));
+    wq.queue = Lock::new(Owned::new(queue));
     Ok(wq)
 }
 
@@ -95,7 +94,7 @@ pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_
                 2 => WorkQueueState::Error,
                 _ => return Err(EINVAL),
             };
-            lock(&wq.queue).get_mut()?.modify(state)?;
+            wq.queue.lock().get_mut()?.modify(state)?;
             wq.c.state.set(attr.wq_state);
         }
         Ok(())
@@ -105,7 +104,7 @@ pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_
 
 pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
     let destroyed = end_shared(wq, |wq| {
-        let read = lock(&wq.queue).destroy(WorkQueue::destroy_reporting)?;
+        let read = wq.queue.lock().destroy(WorkQueue::destroy_reporting)?;
         wq.events.wait_for(read);
         Ok(())
     });
@@ -114,7 +113,7 @@ pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
 
 extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = lock(&wq.queue);
+        let mut queue = wq.queue.lock();
         let put = |queue: &mut &mut WorkQueue, wr: &RecvWr| {
             Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
         };
@@ -146,7 +145,7 @@ fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -
         let mut each = queues.clone();
         each.sort_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
         each.dedup_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
-        let locked: Vec<_> = each.iter().map(|queue| lock(&queue.queue)).collect();
+        let locked: Vec<_> = each.iter().map(|queue| queue.queue.lock()).collect();
         let place = |queue: &Wq| each.iter().position(|one| std::ptr::eq(*one, queue));
         let queues =
             queues.iter().map(|queue| place(queue).and_then(|at| locked.get(at)).ok_or(EINVAL)?.get());

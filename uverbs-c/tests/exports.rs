@@ -14,12 +14,12 @@ fn built() -> PathBuf {
     // target/PROFILE/deps/TEST
     let target = test.ancestors().nth(3).expect("a target directory");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "uverbs-c", "--target-dir"])
+        .args(["build", "--quiet", "--profile", "dropin", "--package", "uverbs-c", "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.expect("cargo").success());
-    target.join("debug")
+    target.join("dropin")
 }
 
 /// The shared library.

@@ -187,6 +187,7 @@ impl Completions {
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
     /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
+    #[inline(never)]
     pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
         let first = self.shared.next.load(Ordering::Relaxed);
         let (mut position, mut count) = (first, 0);

@@ -58,6 +58,7 @@ impl Receives {
     }
 
     /// Fills the next place; false when the pieces do not fit into it.
+    #[inline(never)]
     #[must_use]
     pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
         let size = size_of::<WqeDataSeg>();

@@ -102,6 +102,7 @@ impl Sends {
 
     /// Fills the next place with a frame, or with a large send. A frame's head is left out of its data, where it stands
     /// too. False when it does not fit.
+    #[inline(never)]
     #[must_use]
     pub(crate) fn put(
         &mut self,

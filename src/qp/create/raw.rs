@@ -247,10 +247,10 @@ impl SendQueue {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
     /// pieces than it was made for, or when the queue pair is not ready to send.
-    #[inline]
+    #[inline(always)]
     pub fn put(
         &mut self,
-        wr: SendWr,
+        wr: &SendWr,
         iova: u64,
         header: &[u8],
         pieces: impl ExactSizeIterator<Item = Sge> + Clone,
@@ -266,7 +266,7 @@ impl SendQueue {
     pub fn put_large(
         &mut self,
         qp: &QueuePair,
-        wr: SendWr,
+        wr: &SendWr,
         header: &[u8],
         mss: u16,
         pieces: impl ExactSizeIterator<Item = Sge> + Clone,
@@ -274,21 +274,21 @@ impl SendQueue {
         let least = self.inline_header();
         let room = post::LargeRoom { object: qp.shared.object(), least, most: self.large_header };
         room.check(SEND, header, mss, bytes(pieces.clone()))?;
-        let wr = SendWr { opcode: wr_opcode::SEND, ..wr };
-        self.put_pieces(wr, 0, Head { bytes: header, mss }, pieces)
+        let wr = SendWr { opcode: wr_opcode::SEND, ..*wr };
+        self.put_pieces(&wr, 0, Head { bytes: header, mss }, pieces)
     }
 
     #[inline]
     fn put_pieces(
         &mut self,
-        wr: SendWr,
+        wr: &SendWr,
         iova: u64,
         head: Head<'_>,
         pieces: impl ExactSizeIterator<Item = Sge> + Clone,
     ) -> Result<()> {
         let fits = pieces.len() <= self.segments as usize;
         // A sum of 4 GiB or more is not posted.
-        let counted = self.bound.is_some().then(|| counting::posted(&wr, bytes(pieces.clone()) as u32));
+        let counted = self.bound.is_some().then(|| counting::posted(wr, bytes(pieces.clone()) as u32));
         self.fill(wr, iova, head, fits, Data::Pieces(pieces))?;
         self.stage(counted);
         Ok(())
@@ -298,12 +298,12 @@ impl SendQueue {
     ///
     /// # Errors
     /// As [`SendQueue::put`].
-    #[inline]
-    pub fn put_inline(&mut self, wr: SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
+    #[inline(always)]
+    pub fn put_inline(&mut self, wr: &SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
         let header = bytes.get(..self.inline_header()).unwrap_or_default();
         let head = Head { bytes: header, mss: 0 };
         let fits = bytes.len() <= self.inline as usize;
-        let counted = self.bound.is_some().then(|| counting::posted(&wr, bytes.len() as u32));
+        let counted = self.bound.is_some().then(|| counting::posted(wr, bytes.len() as u32));
         self.fill(wr, iova, head, fits, Data::<std::iter::Empty<_>>::Inline(bytes))?;
         self.stage(counted);
         Ok(())
@@ -316,10 +316,10 @@ impl SendQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn fill<P: Iterator<Item = Sge>>(
         &mut self,
-        wr: SendWr,
+        wr: &SendWr,
         iova: u64,
         head: Head<'_>,
         fits: bool,
@@ -379,7 +379,7 @@ impl ReceiveQueue {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
     /// pieces than it was made for, [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
         let op = "qp.post_receive";
         self.origin.check(op)?;

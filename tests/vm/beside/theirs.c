@@ -4,16 +4,11 @@
 //     theirs instructions DEVICE N    instructions of each operation: the least of N batches
 //     theirs calls DEVICE             each operation once between two marks, to be seen by strace
 
-#include <infiniband/verbs.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "device.h"
+
 #include <unistd.h>
 
-enum { BATCH = 10, MANY = 16, DEPTH = 256, INLINE = 32, PORT = 1, GID_INDEX = 1, PAGE = 4096, ROWS = 64 };
+enum { BATCH = 10, MANY = 16, DEPTH = 256, INLINE = 32, PAGE = 4096, ROWS = 64 };
 
 static struct row {
     const char *name;
@@ -23,21 +18,6 @@ static struct row {
 static int marking; // marks for strace instead of instructions
 static int marked;  // the operations are warm: now they are marked
 static int batch = BATCH;
-
-static void check(int ok, const char *what)
-{
-    if (!ok) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static int64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
 
 static void mark(const char *side, const char *name)
 {
@@ -93,19 +73,6 @@ static struct ibv_ah *ahs[BATCH];
 static struct ibv_srq *srqs[BATCH];
 static struct ibv_mw *mws[BATCH];
 
-static struct ibv_context *open_device(const char *name)
-{
-    struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
-    check(list != NULL, "ibv_get_device_list");
-    while (*device && strcmp(ibv_get_device_name(*device), name))
-        device++;
-    check(*device != NULL, "the device");
-    struct ibv_context *context = ibv_open_device(*device);
-    check(context != NULL, "ibv_open_device");
-    ibv_free_device_list(list);
-    return context;
-}
-
 // Not a constant, so that the memory is cleared by the C library, as ours is.
 static volatile size_t page = PAGE;
 
@@ -140,47 +107,6 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, enum ibv_qp_type type, struct
     struct ibv_qp *qp = ibv_create_qp(pd, &attr);
     check(qp != NULL, "ibv_create_qp");
     return qp;
-}
-
-static struct ibv_ah_attr route(const union ibv_gid *gid)
-{
-    return (struct ibv_ah_attr){
-        .is_global = 1,
-        .port_num = PORT,
-        .grh = {.dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 64},
-    };
-}
-
-// Connects a queue pair to itself.
-static void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
-    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "to INIT");
-    attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = qp->qp_num,
-        .rq_psn = 1,
-        .max_dest_rd_atomic = 1,
-        .min_rnr_timer = 12,
-        .ah_attr = route(gid),
-    };
-    check(!ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-          "to RTR");
-    attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS,
-        .sq_psn = 1,
-        .timeout = 14,
-        .retry_cnt = 7,
-        .rnr_retry = 7,
-        .max_rd_atomic = 1,
-    };
-    check(!ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                             IBV_QP_MAX_QP_RD_ATOMIC),
-          "to RTS");
 }
 
 static void control(const char *device)

@@ -20,7 +20,11 @@ fn main() -> ExitCode {
         },
         ["calls", device] => measure(Meter::new(true), device, 2).map_err(|error| error.to_string()),
         ["table", directory] => table::print(directory.as_ref()),
-        _ => Err("usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY".to_owned()),
+        ["path", directory] => table::print_path(directory.as_ref()),
+        _ => {
+            Err("usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY | path DIRECTORY"
+                .to_owned())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,326 @@
+// What posting and polling cost in user space, through whichever libibverbs the loader finds: see README.md.
+//
+//     path data DEVICE       instructions, system calls and calls of the allocator, of each operation
+//     path start DEVICE N    nanoseconds until a new process has the device open: the least of N processes
+//     path open DEVICE       opens the device and prints the time by the clock; for `start`, and to be seen by strace
+
+// For the names of the registers.
+#define _GNU_SOURCE
+
+#include "device.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+enum { TURNS = 3, MANY = 16, DEPTH = 256, SIZE = 32, ROWS = 32 };
+
+// What was done between `begin` and `end`.
+struct cost {
+    long instructions, calls, allocations;
+};
+
+static volatile struct cost spent;
+
+static int is_allocator(uintptr_t at)
+{
+    return at == (uintptr_t)malloc || at == (uintptr_t)calloc || at == (uintptr_t)realloc || at == (uintptr_t)free ||
+           at == (uintptr_t)aligned_alloc || at == (uintptr_t)posix_memalign;
+}
+
+// The processor traps behind every instruction: the next one is counted.
+static void on_step(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)info;
+    uintptr_t at = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    const unsigned char *code = (const unsigned char *)at;
+    spent.instructions++;
+    spent.calls += code[0] == 0x0f && code[1] == 0x05;
+    spent.allocations += is_allocator(at);
+}
+
+static const unsigned long long TRAP = 0x100;
+
+static void begin(void)
+{
+    spent = (struct cost){0};
+    __writeeflags(__readeflags() | TRAP);
+}
+
+static void end(struct cost *least)
+{
+    __writeeflags(__readeflags() & ~TRAP);
+    if (!least->instructions || spent.instructions < least->instructions)
+        *least = spent;
+}
+
+static struct row {
+    const char *name;
+    struct cost least;
+} rows[ROWS];
+
+static struct cost *row(const char *name)
+{
+    struct row *row = rows;
+    while (row->name && strcmp(row->name, name))
+        row++;
+    check(row < rows + ROWS - 1, "rows");
+    row->name = name;
+    return &row->least;
+}
+
+// One operation.
+#define COUNTED(name, operation)                                                                                       \
+    do {                                                                                                               \
+        struct cost *least = row(name);                                                                                \
+        begin();                                                                                                       \
+        operation;                                                                                                     \
+        end(least);                                                                                                    \
+    } while (0)
+
+// A queue pair connected to itself, and requests for it. It receives from its own queue; the shared one is only posted to.
+static struct ibv_cq_ex *sent, *received;
+static struct ibv_qp *qp;
+static struct ibv_qp_ex *extended;
+static struct ibv_srq *shared;
+static struct ibv_sge room, bytes;
+static struct ibv_recv_wr receives[MANY];
+static struct ibv_send_wr sends[MANY];
+static struct ibv_wc completions[MANY];
+static char message[SIZE];
+
+static struct ibv_cq_ex *create_cq(struct ibv_context *context)
+{
+    struct ibv_cq_init_attr_ex attr = {.cqe = DEPTH, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+    struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
+    check(cq != NULL, "ibv_create_cq_ex");
+    return cq;
+}
+
+static void make(const char *device)
+{
+    struct ibv_context *context = open_device(device);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    check(pd != NULL, "ibv_alloc_pd");
+    void *memory = aligned_alloc(4096, 4096);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+    check(mr != NULL, "ibv_reg_mr");
+    sent = create_cq(context);
+    received = create_cq(context);
+    struct ibv_qp_init_attr_ex attr = {
+        .send_cq = ibv_cq_ex_to_cq(sent),
+        .recv_cq = ibv_cq_ex_to_cq(received),
+        .cap = {DEPTH, DEPTH, 1, 1, SIZE},
+        .qp_type = IBV_QPT_RC,
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = pd,
+        .send_ops_flags = IBV_QP_EX_WITH_SEND,
+    };
+    qp = ibv_create_qp_ex(context, &attr);
+    check(qp != NULL, "ibv_create_qp_ex");
+    extended = ibv_qp_to_qp_ex(qp);
+    check(extended != NULL, "ibv_qp_to_qp_ex");
+    union ibv_gid gid;
+    check(!ibv_query_gid(context, PORT, GID_INDEX, &gid), "ibv_query_gid");
+    to_ready(qp, &gid);
+    struct ibv_srq_init_attr shared_attr = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+    shared = ibv_create_srq(pd, &shared_attr);
+    check(shared != NULL, "ibv_create_srq");
+    room = (struct ibv_sge){(uintptr_t)memory, SIZE, mr->lkey};
+    bytes = (struct ibv_sge){(uintptr_t)message, SIZE, 0};
+}
+
+// Requests in a list of `count`.
+static void prepare(int count, struct ibv_sge *data, unsigned flags)
+{
+    for (int i = 0; i < count; i++) {
+        int is_last = i + 1 == count;
+        receives[i] = (struct ibv_recv_wr){i, is_last ? NULL : &receives[i + 1], &room, 1};
+        sends[i] = (struct ibv_send_wr){
+            .wr_id = i,
+            .next = is_last ? NULL : &sends[i + 1],
+            .sg_list = data,
+            .num_sge = 1,
+            .opcode = IBV_WR_SEND,
+            .send_flags = IBV_SEND_SIGNALED | flags,
+        };
+    }
+}
+
+static void post_receives(void)
+{
+    struct ibv_recv_wr *bad;
+    check(!ibv_post_recv(qp, receives, &bad), "ibv_post_recv");
+}
+
+static void post_sends(void)
+{
+    struct ibv_send_wr *bad;
+    check(!ibv_post_send(qp, sends, &bad), "ibv_post_send");
+}
+
+static void post_shared(void)
+{
+    struct ibv_recv_wr *bad;
+    check(!ibv_post_srq_recv(shared, receives, &bad), "ibv_post_srq_recv");
+}
+
+static void wr_sends(int count, int is_inline)
+{
+    ibv_wr_start(extended);
+    for (int i = 0; i < count; i++) {
+        extended->wr_id = i;
+        // librxe does not set the second flag by itself.
+        extended->wr_flags = IBV_SEND_SIGNALED | (is_inline ? IBV_SEND_INLINE : 0);
+        ibv_wr_send(extended);
+        if (is_inline)
+            ibv_wr_set_inline_data(extended, message, SIZE);
+        else
+            ibv_wr_set_sge(extended, room.lkey, room.addr, SIZE);
+    }
+    check(!ibv_wr_complete(extended), "ibv_wr_complete");
+}
+
+static void poll(int count)
+{
+    check(ibv_poll_cq(ibv_cq_ex_to_cq(received), count, completions) == count, "ibv_poll_cq");
+}
+
+static void poll_extended(int count)
+{
+    struct ibv_poll_cq_attr attr = {0};
+    check(!ibv_start_poll(received, &attr), "ibv_start_poll");
+    for (int i = 0; i < count; i++) {
+        check(!i || !ibv_next_poll(received), "ibv_next_poll");
+        check(received->status == IBV_WC_SUCCESS && ibv_wc_read_byte_len(received) == SIZE, "a receive");
+    }
+    ibv_end_poll(received);
+}
+
+static void poll_nothing(void)
+{
+    check(!ibv_poll_cq(ibv_cq_ex_to_cq(received), 1, completions), "ibv_poll_cq");
+}
+
+static void poll_nothing_extended(void)
+{
+    struct ibv_poll_cq_attr attr = {0};
+    check(ibv_start_poll(received, &attr) == ENOENT, "ibv_start_poll");
+}
+
+// Waits until everything sent is acknowledged, so that everything is received too.
+static void settle(int count)
+{
+    while (count > 0) {
+        int taken = ibv_poll_cq(ibv_cq_ex_to_cq(sent), MANY, completions);
+        check(taken >= 0, "ibv_poll_cq");
+        for (int i = 0; i < taken; i++)
+            check(completions[i].status == IBV_WC_SUCCESS, ibv_wc_status_str(completions[i].status));
+        count -= taken;
+        if (!taken)
+            sched_yield();
+    }
+}
+
+static void turn(void)
+{
+    COUNTED("nothing", (void)0);
+    prepare(1, &bytes, IBV_SEND_INLINE);
+    COUNTED("post receive", post_receives());
+    COUNTED("post send, inline", post_sends());
+    settle(1);
+    COUNTED("poll", poll(1));
+    prepare(1, &room, 0);
+    COUNTED("post receive", post_receives());
+    COUNTED("post send", post_sends());
+    settle(1);
+    COUNTED("poll, extended", poll_extended(1));
+    prepare(MANY, &bytes, IBV_SEND_INLINE);
+    COUNTED("post receive 16", post_receives());
+    COUNTED("post send 16, inline", post_sends());
+    settle(MANY);
+    COUNTED("poll 16", poll(MANY));
+    prepare(MANY, &room, 0);
+    COUNTED("post receive 16", post_receives());
+    COUNTED("post send 16", post_sends());
+    settle(MANY);
+    COUNTED("poll 16, extended", poll_extended(MANY));
+    for (int is_inline = 0; is_inline <= 1; is_inline++) {
+        prepare(1, &bytes, 0);
+        COUNTED("post receive", post_receives());
+        COUNTED(is_inline ? "wr_send, inline" : "wr_send", wr_sends(1, is_inline));
+        settle(1);
+        COUNTED("poll", poll(1));
+        prepare(MANY, &bytes, 0);
+        COUNTED("post receive 16", post_receives());
+        COUNTED(is_inline ? "wr_send 16, inline" : "wr_send 16", wr_sends(MANY, is_inline));
+        settle(MANY);
+        COUNTED("poll 16", poll(MANY));
+    }
+    COUNTED("poll empty", poll_nothing());
+    COUNTED("poll empty, extended", poll_nothing_extended());
+    prepare(1, &bytes, 0);
+    COUNTED("post shared receive", post_shared());
+}
+
+static void data(const char *device)
+{
+    make(device);
+    struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+    check(!sigaction(SIGTRAP, &action, NULL), "sigaction");
+    for (int i = 0; i < TURNS; i++)
+        turn();
+    long nothing = rows[0].least.instructions;
+    for (struct row *row = rows + 1; row->name; row++)
+        printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
+               row->least.allocations);
+}
+
+static int64_t until_open(char *program, char *device)
+{
+    int ends[2], status;
+    int64_t opened;
+    check(!pipe(ends), "pipe");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    char *arguments[] = {program, "open", device, NULL};
+    extern char **environ;
+    pid_t child;
+    int64_t begun = now();
+    check(!posix_spawn(&child, program, &actions, NULL, arguments, environ), "posix_spawn");
+    check(waitpid(child, &status, 0) == child && !status, "waitpid");
+    char text[32] = "";
+    check(read(ends[0], text, sizeof text - 1) > 0 && sscanf(text, "%" SCNd64, &opened) == 1, "its time");
+    close(ends[0]);
+    close(ends[1]);
+    posix_spawn_file_actions_destroy(&actions);
+    return opened - begun;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "data")) {
+        data(argv[2]);
+    } else if (argc == 3 && !strcmp(argv[1], "open")) {
+        open_device(argv[2]);
+        printf("%" PRId64 "\n", now());
+    } else if (argc == 4 && !strcmp(argv[1], "start")) {
+        int64_t least = INT64_MAX;
+        for (int i = 0; i < atoi(argv[3]); i++) {
+            int64_t spent = until_open(argv[0], argv[2]);
+            least = spent < least ? spent : least;
+        }
+        printf("start: %" PRId64 "\n", least);
+    } else {
+        fprintf(stderr, "usage: path data DEVICE | start DEVICE N | open DEVICE\n");
+        return 2;
+    }
+    return 0;
+}
