@@ -26,6 +26,20 @@ fn an_open_device_answers_queries() {
 }
 
 #[test]
+fn a_port_tells_its_speed_where_kernel_and_driver_can() {
+    on_every_device(|target| {
+        let context = target.open();
+        match context.port_speed(1) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => skip(target, "no speed of ports"),
+            speed => {
+                speed.unwrap();
+                context.port_speed(9).unwrap_err();
+            }
+        }
+    });
+}
+
+#[test]
 fn a_port_that_is_not_there_is_refused() {
     on_every_device(|target| {
         let context = target.open();

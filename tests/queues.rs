@@ -110,3 +110,18 @@ fn a_queue_is_not_resized_below_what_waits_in_it() {
         two.cq.resize(7).unwrap();
     });
 }
+
+#[test]
+fn announcements_are_moderated_where_the_driver_can() {
+    on_every_device(|target| {
+        let context = target.open();
+        let cq = context.create_cq(16).unwrap();
+        let most = context.query_device().unwrap().cq_moderation_caps;
+        if most.max_cq_moderation_count == 0 {
+            return refuses(cq.moderate(4, 100), ErrorKind::Unsupported, EOPNOTSUPP, "");
+        }
+        cq.moderate(4, 100).unwrap();
+        cq.moderate(most.max_cq_moderation_count, most.max_cq_moderation_period).unwrap();
+        cq.moderate(0, 0).unwrap();
+    });
+}
