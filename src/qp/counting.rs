@@ -79,7 +79,7 @@ impl<T: QpType> QueuePair<T> {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for what software cannot see: remote reads of this side's
     /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
-    /// already, and for a queue pair beyond [`QpState::Init`]: bind first, then connect. Of a counter of the device's
+    /// already, and for a queue pair beyond [`QpState::Init`](crate::QpState::Init): bind first, then connect. Of a counter of the device's
     /// (feature `comp-cntr-uapi`) those of the kernel.
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
