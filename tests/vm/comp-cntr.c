@@ -8,21 +8,12 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what, strerror(errno)); \
-			exit(1); \
-		} \
-	} while (0)
+#include "check.h"
+
 #define SAME(got, wanted) \
 	do { \
 		uint64_t got_ = (got), wanted_ = (wanted); \
