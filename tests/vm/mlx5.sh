@@ -25,6 +25,11 @@ list_devices() {
     fi
 }
 
+peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed, or one this kernel does not have
+    env "$@" timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
+    grep -qx 'pass all' "$OUT/$name.out"
+}
+
 run_tests() { # run_tests BINARY [SUFFIX [PATTERN]]
     tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
     step "$tests" device_tests "$device" "$1" "${3:-}"
