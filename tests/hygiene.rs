@@ -255,3 +255,48 @@ fn the_abi_crate_uses_nothing_but_its_two_helpers() {
     let names: Vec<_> = names.filter_map(|line| Some(line.split_once(['.', ' '])?.0)).collect();
     assert_eq!(names, ["bitflags", "zerocopy"]);
 }
+
+/// Where packages come from is for the machine's own configuration to say: it may have a mirror.
+#[test]
+fn no_registry_is_named() {
+    // In pieces, so that this file passes too.
+    let hosts = [
+        concat!("debian", ".org"),
+        concat!("ubuntu", ".com"),
+        concat!("//crates", ".io"),
+        concat!("index.crates", ".io"),
+        concat!("pypi", ".org"),
+        concat!("pythonhosted", ".org"),
+        concat!("npmjs", ".org"),
+    ];
+    let mut found = Vec::new();
+    for path in all_files() {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(root()).expect("below the root").display();
+        // What the lock file names is cargo's, whatever mirror it is given.
+        if !name.to_string().ends_with("Cargo.lock") {
+            let named = |line: &str| hosts.iter().any(|host| line.contains(host));
+            let lines = text.lines().enumerate().filter(|(_, line)| named(line));
+            found.extend(lines.map(|(i, line)| format!("{name}:{}: {}", i + 1, line.trim())));
+        }
+    }
+    assert_none("hosts of registries", &found);
+}
+
+/// Every file of the project: what no `.gitignore` names and git does not keep for itself.
+fn all_files() -> Vec<PathBuf> {
+    let (mut open, mut files) = (vec![root().to_path_buf()], Vec::new());
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            match path.is_dir() {
+                true if [".git", "target", "__pycache__", "corpus", "artifacts"].contains(&name) => {}
+                true => open.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    assert!(files.len() > 400, "only {} files", files.len());
+    files
+}

@@ -4,38 +4,76 @@
 
 mod common;
 
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::*;
 use uverbs::soft::Profile;
-use uverbs::transport::Fault;
+use uverbs::transport::{Fault, Trace};
 use uverbs::{
     AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping,
     Result, SendRequest, WindowType,
 };
+
+/// Counts what is traced, without looking at it.
+struct Calls(Arc<AtomicU64>);
+
+impl Write for Calls {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn write_fmt(&mut self, _line: fmt::Arguments<'_>) -> io::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `scenario` once with the `nth` command failing: what came of it, or none if there were not as many commands.
+fn once(
+    target: &Target,
+    (nth, errno): (u64, i32),
+    scenario: impl Fn(&Context) -> Result<()>,
+) -> Option<Result<()>> {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Calls(calls.clone());
+    let open = target
+        .device
+        .open_with(|inner| Box::new(Trace::new(Box::new(Fault::new(inner, nth, errno)), counted)));
+    let result = open.and_then(|context| scenario(&context));
+    if let Err(error) = &result {
+        assert_ne!(error.op(), "", "{error}");
+    }
+    // All is closed now, so no more come.
+    let met = calls.load(Ordering::Relaxed) >= nth;
+    assert!(met || result.is_ok(), "no command has failed, and yet: {result:?}");
+    met.then_some(result)
+}
 
 /// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
     // Miri looks at memory, for which it does not matter which errno it is.
     let errnos = if cfg!(miri) { &[EINVAL][..] } else { &[EINVAL, ENOMEM, EIO, EBUSY] };
     for &errno in errnos {
-        let mut nth = 0;
-        loop {
-            nth += 1;
-            assert!(nth < 200, "the scenario never ends");
+        for nth in 1.. {
             let target = Target::soft(Profile::default());
-            let open = target.device.open_with(|inner| Box::new(Fault::new(inner, nth, errno)));
-            let result = open.and_then(|context| {
-                let result = scenario(&context, &target);
-                let left = target.soft.as_ref().unwrap().resources();
+            let resources = || target.soft.as_ref().unwrap().resources();
+            let result = once(&target, (nth, errno), |context| {
+                let result = scenario(context, &target);
                 // A destroy that failed in a `drop` leaves its object to the close, with its parents.
-                assert!(result.is_ok() || left.contexts == 1, "{left:?}");
+                assert!(result.is_ok() || resources().contexts == 1, "{:?}", resources());
                 result
             });
-            let left = target.soft.as_ref().unwrap().resources();
-            assert!(left.is_empty(), "command {nth} failing with {errno} left {left:?}");
-            match result {
-                Err(error) => assert_ne!(error.op(), "", "{error}"),
-                Ok(()) if nth > 40 => break,
-                Ok(()) => {}
+            assert!(resources().is_empty(), "command {nth} failing with {errno} left {:?}", resources());
+            if result.is_none() {
+                println!("{} commands have failed with {errno}", nth - 1);
+                break;
             }
         }
     }
@@ -48,14 +86,9 @@ fn sweep_real(scenario: impl Fn(&Context, &Target) -> Result<()>) {
             return;
         }
         for errno in [EINVAL, ENOMEM, EIO, EBUSY] {
-            for nth in 1.. {
-                let open = target.device.open_with(|inner| Box::new(Fault::new(inner, nth, errno)));
-                match open.and_then(|context| scenario(&context, target)) {
-                    Err(error) => assert_ne!(error.op(), "", "{error}"),
-                    Ok(()) if nth > 40 => break,
-                    Ok(()) => {}
-                }
-            }
+            let failing = |nth| once(target, (nth, errno), |context| scenario(context, target));
+            let commands = (1..).take_while(|&nth| failing(nth).is_some()).count();
+            println!("{commands} commands have failed with {errno}");
         }
     });
 }

@@ -18,8 +18,7 @@ from pathlib import Path
 CONTROL = "/dev/ttyS1"
 
 # Where QEMU is new enough, and what of it is wanted.
-QEMU_SUITES = ["debian trixie", "debian trixie-backports"]
-QEMU_TARGET = "trixie-backports"
+QEMU_SUITES = ["trixie", "trixie-backports"]
 QEMU_PACKAGE = "qemu-system-x86"
 
 MEMORY = "1G"
@@ -43,7 +42,7 @@ def prepare_qemu(runner):
     # Without a list of installed packages everything it needs is named, down to the C library.
     (runner.CACHE / "apt/qemu/status").touch()
     apt.options.append(f"-oDir::State::Status={runner.CACHE / 'apt/qemu/status'}")
-    wanted = ["--no-install-recommends", "-t", QEMU_TARGET, "install", QEMU_PACKAGE]
+    wanted = ["--no-install-recommends", "install", QEMU_PACKAGE]
     try:
         apt.get("update")
         lines = apt.get("--print-uris", "-y", *wanted).splitlines()
