@@ -1,6 +1,7 @@
-//! Every struct of the crate against a table of sizes and offsets, in both directions.
+//! Every struct of the crate against a table of sizes and offsets, and every number against a table of numbers, in both
+//! directions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uverbs_abi::layout;
 
 /// By C name: of a struct its size, of a field its offset and size.
@@ -53,6 +54,21 @@ fn layouts_are_those_of_the_golden_table() {
     wrong.extend(missing.map(|name| format!("{}: not in the crate", name.0)));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(ours.len() > 1000, "only {} entries", ours.len());
+}
+
+#[test]
+fn numbers_are_those_of_the_golden_table() {
+    let text = include_str!("golden/numbers.txt");
+    let golden: BTreeSet<_> = text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+    let numbers = layout::numbers().filter(|number| !number.c_name.is_empty());
+    let ours: BTreeSet<_> = numbers.map(|number| format!("{} {:#x}", number.c_name, number.value)).collect();
+    let missing: Vec<_> = golden.difference(&ours).collect();
+    let unknown: Vec<_> = ours.difference(&golden).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "not in the crate: {missing:#?}, not in the table: {unknown:#?}"
+    );
+    assert!(ours.len() > 900, "only {} numbers", ours.len());
 }
 
 #[test]
