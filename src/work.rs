@@ -9,10 +9,8 @@ use nix::errno::Errno;
 
 use crate::ah::AddressHandle;
 use crate::error::{Error, Result};
-use crate::mapping::Mapping;
 use crate::mr::{MemoryRegion, Segment};
 use crate::provider::queues::Receives;
-use crate::provider::rxe;
 
 /// Room for a message or frame to be received: it fills `segments`, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -132,11 +130,6 @@ impl ReceiveQueue {
         Self { ring, held, segments }
     }
 
-    /// On a ring that the kernel made.
-    pub(crate) fn open(op: &'static str, map: Mapping, segments: u32) -> Result<Self> {
-        Ok(Self::new(Receives::Rings(rxe::Receives::open(op, map)?), segments))
-    }
-
     /// How many requests the ring can hold.
     pub(crate) fn capacity(&mut self) -> u32 {
         self.ring.capacity()
@@ -179,8 +172,8 @@ impl ReceiveQueue {
     }
 
     /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
-    pub(crate) fn move_to(&mut self, op: &'static str, map: Mapping) -> Result<()> {
-        let mut new = Self::open(op, map, self.segments)?;
+    pub(crate) fn move_to(&mut self, ring: Receives) {
+        let mut new = Self::new(ring, self.segments);
         let moved = new.ring.next_slot() as usize;
         // From the oldest request to the newest; the newest ones have moved.
         self.held.resize_with(self.ring.slots(), Held::default);
@@ -197,7 +190,6 @@ impl ReceiveQueue {
             }
         }
         *self = new;
-        Ok(())
     }
 
     /// The queue pair has come to a state.

@@ -55,6 +55,21 @@ fn everything_posted_is_flushed_in_order_and_nothing_comes_later() {
 }
 
 #[test]
+fn a_receive_that_is_posted_after_the_error_is_flushed() {
+    on_every_connecting_device(|target| {
+        let (mut one, _two) = rc_pair(target);
+        one.qp.to_error().unwrap();
+        one.receive(1, 0..8);
+        if target.device.driver() == "rxe" {
+            // Nothing tells it of receives. It looks when the queue pair goes to the error state again.
+            one.qp.to_error().unwrap();
+        }
+        let flushed = one.completion();
+        assert_eq!((flushed.wr_id, flushed.status), (1, Status::Flushed));
+    });
+}
+
+#[test]
 fn receives_for_frames_are_drained_and_what_has_arrived_is_not_lost() {
     on_every_wire(|_, wire, mut raw| {
         let _flow = raw.qp.create_flow(&FlowRule::normal(1).eth(Eth::any().dst(MAC))).unwrap();

@@ -1,8 +1,8 @@
 //! What the layer for bindings has more than the safe interface.
 
-use uverbs::abi::rxe::Sge;
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state, qp_type};
-use uverbs::abi::write::{ModifyQp, Wc};
+use uverbs::abi::rxe::{SendWr, Sge};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_status, wr_opcode};
+use uverbs::abi::write::{ModifyQp, QpDest, Wc};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};
 use uverbs::{Capacity, SoftDevice};
 use zerocopy::FromZeros;
@@ -45,4 +45,74 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
     assert_eq!([0, 1].map(|at| completions[at].wr_id), [1, 3]);
     assert_eq!([0, 1].map(|at| completions[at].qp_num), [qps[1].0.number(); 2]);
     assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 0);
+}
+
+#[test]
+fn a_message_that_was_posted_first_finds_its_receive() {
+    let context = SoftDevice::default().open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
+    let mut srq = pd.create_srq(4).unwrap();
+    for shared in [false, true] {
+        let capacity = Capacity { sends: 1, receives: 4, receive_segments: 1, ..Capacity::default() };
+        let flags = QpCreateFlags::empty();
+        let init = || QueuePairInit {
+            type_: qp_type::RC,
+            send_cq: &cq,
+            receive_cq: &cq,
+            srq: shared.then_some(&srq),
+            capacity,
+            cookie: 0,
+            flags,
+        };
+        // It talks to itself.
+        let (qp, mut sends, mut receives) = pd.create_parts(&init()).unwrap();
+        let dest = QpDest {
+            dgid: context.gid(1, 0).unwrap().raw,
+            is_global: 1,
+            port_num: 1,
+            ..QpDest::new_zeroed()
+        };
+        type A = QpAttrMask;
+        let steps = [
+            (qp_state::INIT, A::PORT | A::PKEY_INDEX | A::ACCESS_FLAGS),
+            (
+                qp_state::RTR,
+                A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
+            ),
+            (qp_state::RTS, A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
+        ];
+        for (qp_state, mask) in steps {
+            let request = ModifyQp {
+                attr_mask: (A::STATE | mask).bits(),
+                qp_state,
+                port_num: 1,
+                dest,
+                dest_qp_num: qp.number(),
+                path_mtu: 3,
+                rnr_retry: 7,
+                ..ModifyQp::new_zeroed()
+            };
+            qp.modify(&request, &mut sends, receives.as_mut()).unwrap();
+        }
+        let wr = SendWr { wr_id: 1, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
+        let wr = SendWr { opcode: wr_opcode::SEND, ..wr };
+        sends.put(&wr, 0, &[], std::iter::empty()).unwrap();
+        sends.publish(&qp).unwrap();
+        let mut completions = [Wc::default(); 4];
+        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 0);
+        match &mut receives {
+            Some(receives) => {
+                receives.put(2, std::iter::empty()).unwrap();
+                receives.publish();
+            }
+            None => {
+                srq.put(2, std::iter::empty()).unwrap();
+                srq.publish();
+            }
+        }
+        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 2, "shared: {shared}");
+        let mut wr_ids = [0, 1].map(|at| (completions[at].wr_id, completions[at].status));
+        wr_ids.sort_unstable();
+        assert_eq!(wr_ids, [(1, wc_status::SUCCESS), (2, wc_status::SUCCESS)]);
+    }
 }

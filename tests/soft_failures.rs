@@ -114,6 +114,19 @@ fn nobody_there_is_out_of_retries() {
     }
 }
 
+#[test]
+fn a_sender_that_waits_ends_when_the_other_file_is_closed() {
+    let Pair { a, b, qa, .. } = {
+        let pair = Pair::new(RC);
+        pair.send(&[Post::new(1, wr_opcode::SEND, &[])]);
+        assert_eq!(ends(&pair.a.take()), []);
+        pair
+    };
+    drop(b);
+    assert_eq!(ends(&a.take()), [(1, wc_status::RETRY_EXC_ERR)]);
+    drop(qa);
+}
+
 /// Connects the second queue pair anew, with one change.
 fn again(pair: &Pair, wrong: fn(&mut ModifyQp)) {
     for state in [qp_state::RESET, qp_state::INIT, qp_state::RTR, qp_state::RTS] {

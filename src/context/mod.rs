@@ -30,6 +30,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event as event_file;
 use crate::provider::Provider;
 use crate::provider::mlx5::Limits;
+use crate::provider::queues::Receives;
+use crate::provider::rxe;
 use crate::transport::{Mapping, Transport};
 
 /// An open device: the parent of every object, and the place of its events.
@@ -147,6 +149,15 @@ impl Context {
         let len =
             usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
         self.map(op, info.offset, len)
+    }
+
+    /// Maps a ring of receives: of the queue pair of this number, or of a shared queue.
+    pub(crate) fn map_receives(&self, op: &'static str, info: Mminfo, qp: Option<u32>) -> Result<Receives> {
+        let ring = rxe::Receives::open(op, self.map_ring(op, info)?)?;
+        Ok(match self.0.device.watcher(qp) {
+            Some(watcher) => Receives::Watched(ring, watcher),
+            None => Receives::Rings(ring),
+        })
     }
 
     /// Maps memory of the device at an offset that the kernel or its driver knows.

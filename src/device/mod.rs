@@ -12,6 +12,7 @@ use uverbs_abi::types::driver_id;
 
 use crate::error::{Error, Result};
 use crate::provider::Provider;
+use crate::provider::ring::Watcher;
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
 
@@ -141,6 +142,16 @@ impl Device {
             Node::File(_) => Provider::of(self.driver_id),
             #[cfg(feature = "soft")]
             Node::Soft(_) => Provider::Soft,
+        }
+    }
+
+    /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
+    #[cfg_attr(not(feature = "soft"), expect(unused_variables))]
+    pub(crate) fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>> {
+        match &self.node {
+            Node::File(_) => None,
+            #[cfg(feature = "soft")]
+            Node::Soft(device) => Some(Box::new(device.watcher(qp))),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::qp_state;
 
+use super::ring::Watcher;
 use super::{mlx5, rxe};
 use crate::completion::Completion;
 #[cfg(feature = "raw")]
@@ -222,6 +223,9 @@ impl Sends {
 #[derive(Debug)]
 pub(crate) enum Receives {
     Rings(rxe::Receives),
+    /// The soft device's: it is told what was posted, and has it before the call returns.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    Watched(rxe::Receives, Box<dyn Watcher>),
     Mlx5(mlx5::Receives),
 }
 
@@ -229,7 +233,7 @@ impl Receives {
     /// Number of slots.
     pub(crate) fn slots(&mut self) -> usize {
         match self {
-            Self::Rings(receives) => receives.ring().geometry().slots(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
         }
     }
@@ -237,7 +241,7 @@ impl Receives {
     /// How many requests it can hold.
     pub(crate) fn capacity(&mut self) -> u32 {
         match self {
-            Self::Rings(receives) => receives.ring().geometry().capacity(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().geometry().capacity(),
             Self::Mlx5(receives) => receives.slots() as u32,
         }
     }
@@ -246,7 +250,7 @@ impl Receives {
     #[inline]
     pub(crate) fn free(&mut self) -> u32 {
         match self {
-            Self::Rings(receives) => receives.ring().free(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().free(),
             Self::Mlx5(receives) => receives.free(),
         }
     }
@@ -255,7 +259,7 @@ impl Receives {
     #[inline]
     pub(crate) fn next_slot(&mut self) -> u32 {
         match self {
-            Self::Rings(receives) => receives.ring().next_slot(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().next_slot(),
             Self::Mlx5(receives) => receives.next_slot(),
         }
     }
@@ -265,7 +269,7 @@ impl Receives {
     #[must_use]
     pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
         match self {
-            Self::Rings(receives) => receives.put(wr_id, pieces),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.put(wr_id, pieces),
             Self::Mlx5(receives) => receives.put(wr_id, pieces),
         }
     }
@@ -273,7 +277,7 @@ impl Receives {
     /// Goes back to what the device has seen: slots filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
         match self {
-            Self::Rings(receives) => receives.ring().rewind(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
         }
     }
@@ -283,6 +287,10 @@ impl Receives {
     pub(crate) fn publish(&mut self) {
         match self {
             Self::Rings(receives) => receives.ring().publish(),
+            Self::Watched(receives, watcher) => {
+                receives.ring().publish();
+                watcher.look();
+            }
             Self::Mlx5(receives) => receives.publish(),
         }
     }

@@ -9,6 +9,7 @@
 //! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
 //! Linux 6.1.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "soft", test))]
@@ -78,6 +79,13 @@ impl Geometry {
     fn place(self, index: u32, offset: usize) -> usize {
         SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
     }
+}
+
+/// A device that sees by itself neither rings nor what is put into them. Kernels do.
+#[cfg_attr(not(feature = "soft"), expect(dead_code))]
+pub(crate) trait Watcher: Debug + Send + Sync {
+    /// The producer has published.
+    fn look(&self);
 }
 
 /// A slot that is being filled.

@@ -255,9 +255,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
                 let sends = rxe::Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
                 let receives = match srq {
                     Some(_) => None,
-                    None => Some(rxe::Receives::open(op, context.map_ring(op, driver.rq_mi)?)?),
+                    None => Some(context.map_receives(op, driver.rq_mi, Some(number))?),
                 };
-                (Sends::Rings(sends), receives.map(Receives::Rings))
+                (Sends::Rings(sends), receives)
             }
         };
         let receives = receives.map(|receives| ReceiveQueue::new(receives, real.max_recv_sge));

@@ -123,8 +123,7 @@ impl State {
         }
     }
 
-    /// Flushes what was posted to a broken queue pair since: receives have no doorbell, so the device looks
-    /// when it is called for another reason.
+    /// Flushes what was posted to a broken queue pair since.
     pub(super) fn flush_if_broken(&mut self, number: u32) {
         if self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR) {
             self.flush(number);
@@ -156,7 +155,9 @@ impl State {
                     ring.release();
                 }
             }
-            qp_state::RTS => self.drain(number),
+            qp_state::RTS => {
+                self.drain(number);
+            }
             qp_state::SQD if from != state => self.hold(number),
             qp_state::ERR => {
                 qp.state = from;

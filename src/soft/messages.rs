@@ -4,8 +4,8 @@
 //! whole: nothing is lost, repeated or out of order, and what rxe's timers would do is done right away:
 //! - nobody there, or nobody who is ready, connected back, and at the same sequence number: RC is out of
 //!   retries (RETRY_EXC_ERR) whatever their number is; UC does not notice;
-//! - no receive posted: RC with an RNR retry count of 7 waits, and the request is tried again after every
-//!   command that the device gets; with a smaller count it is out of retries (RNR_RETRY_EXC_ERR).
+//! - no receive posted: RC with an RNR retry count of 7 waits, and the request is tried again when a receive is
+//!   posted, and after every command; with a smaller count it is out of retries (RNR_RETRY_EXC_ERR).
 //!
 //! Statuses are those of rxe (rxe_req.c, rxe_comp.c, Linux 6.1), but for local keys that do not exist or belong
 //! to another protection domain: LOC_PROT_ERR as on cards, where rxe has LOC_QP_OP_ERR. What rxe would wait

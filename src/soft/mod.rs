@@ -9,9 +9,9 @@
 //! - its port is looped back: what is sent comes in again, except to the sender itself;
 //! - its queues are rxe's rings but take raw packets, which rxe does not;
 //! - messages and datagrams do not become frames: no flow and no capture sees them; nothing of them gets lost on
-//!   the way, and nothing is timed: a message that its receiver is not ready for waits, if the sender's RNR retry
-//!   count is 7, until the next command that the device gets, and fails at once with a smaller count; so does
-//!   one to a queue pair that is not there;
+//!   the way, and nothing is timed: a message for which no receive is posted waits until there is one, if the sender's
+//!   RNR retry count is 7, and fails at once with a smaller count; so does one to a queue pair that is not there,
+//!   whatever the retry count. Posting a receive tells the device, so all that follows has happened when it returns;
 //! - a flow tag is in the completion's immediate data;
 //! - events that were written stay readable after their object is destroyed, and none is reported as read.
 
@@ -72,6 +72,7 @@ use self::state::State;
 use self::steering::Origin;
 pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::command::Command;
+use crate::provider::ring::Watcher;
 use crate::transport::{AnyShape, Mapping, Transport};
 pub use crate::transport::{RawAttr, RawCommand, RawConnection};
 
@@ -93,6 +94,7 @@ pub struct SoftDevice {
     hardware: Arc<Hardware>,
 }
 
+#[derive(Debug)]
 struct Hardware {
     profile: Profile,
     state: Mutex<State>,
@@ -147,6 +149,7 @@ impl SoftDevice {
         let mut state = self.hardware.lock();
         if !state.gone {
             state.arrive(frame, Origin::Wire { port: PORTS });
+            state.retry_waiting();
         }
     }
 
@@ -157,6 +160,11 @@ impl SoftDevice {
     /// stays until the last file is closed.
     pub fn unplug(&self) {
         self.hardware.lock().unplug();
+    }
+
+    /// To be told of receives of this queue pair, or of a shared queue.
+    pub(crate) fn watcher(&self, qp: Option<u32>) -> impl Watcher + use<> {
+        Receives { hardware: self.hardware.clone(), qp }
     }
 
     /// Opens a file on it.
@@ -210,7 +218,26 @@ impl Transport for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.hardware.lock().close(self.file);
+        let mut state = self.hardware.lock();
+        state.close(self.file);
+        state.retry_waiting();
+    }
+}
+
+/// Somebody posts receives.
+#[derive(Debug)]
+struct Receives {
+    hardware: Arc<Hardware>,
+    qp: Option<u32>,
+}
+
+impl Watcher for Receives {
+    fn look(&self) {
+        let mut state = self.hardware.lock();
+        if let Some(qp) = self.qp {
+            state.flush_if_broken(qp);
+        }
+        state.retry_waiting();
     }
 }
 

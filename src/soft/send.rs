@@ -55,19 +55,22 @@ pub(super) fn post_send(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Carries out what waits in the send ring now. What is posted meanwhile waits for the next doorbell, and
-    /// so does what comes after a request that waits for its receiver.
-    pub(super) fn drain(&mut self, number: u32) {
+    /// Carries out what waits in the send ring now, and says whether anything ended. What is posted meanwhile waits
+    /// for the next doorbell, and so does what comes after a request that waits for its receiver.
+    pub(super) fn drain(&mut self, number: u32) -> bool {
         self.waiting.remove(&number);
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
-        for _ in 0..waiting {
-            let Some(qp) = self.qps.get(&number) else { return };
+        for done in 0..waiting {
+            let Some(qp) = self.qps.get(&number) else { return true };
             match qp.state {
                 qp_state::RTS => {}
                 qp_state::SQD if qp.draining => {}
                 // An earlier request, or its own frame coming back, broke the queue pair.
-                qp_state::ERR => return self.flush(number),
-                _ => return,
+                qp_state::ERR => {
+                    self.flush(number);
+                    return true;
+                }
+                _ => return done > 0,
             }
             let ended = match qp.kind {
                 qp_type::RAW_PACKET => self.send_frame(number),
@@ -76,7 +79,7 @@ impl State {
             };
             if !ended {
                 self.waiting.insert(number);
-                return;
+                return done > 0;
             }
             if let Some(qp) = self.qps.get_mut(&number).filter(|qp| qp.draining) {
                 qp.draining = false;
@@ -84,6 +87,7 @@ impl State {
             }
         }
         self.flush_if_broken(number);
+        waiting > 0
     }
 
     /// No more sends from here on (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). One that has begun comes to its end.
@@ -97,11 +101,16 @@ impl State {
         }
     }
 
-    /// Tries again whatever waits for a receiver. Posting a receive is nothing that a device is told of, and
-    /// there is no clock in here; so this happens after every command, of whomever.
+    /// Tries again whatever waits for a receiver. There is no clock in here; so this happens whenever that may have
+    /// become ready, or have gone: a receive was posted, a frame came in, or anybody's command was carried out.
     pub(super) fn retry_waiting(&mut self) {
-        for number in std::mem::take(&mut self.waiting) {
-            self.drain(number);
+        let mut again = true;
+        while again {
+            again = false;
+            // What ends may break a queue pair, and that is what another one waits for.
+            for number in std::mem::take(&mut self.waiting) {
+                again |= self.drain(number);
+            }
         }
     }
 
