@@ -80,7 +80,7 @@ impl CompletionQueue {
         let channel = self.channel().cloned();
         let file = Arc::new(event_file(op)?);
         // Others may change the counter while this thread sleeps on the channel.
-        let wait = counter.tell_file(&file, threshold, counter.read_err());
+        let mut wait = counter.tell_file(file.clone(), threshold);
         loop {
             let found = self.progress();
             if let Some(outcome) = wait.outcome() {

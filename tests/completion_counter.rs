@@ -316,6 +316,57 @@ fn threads_that_add_set_and_wait_come_to_an_end() {
 }
 
 #[test]
+fn a_wait_goes_on_when_the_value_is_set_back() {
+    for object in waiting_objects() {
+        let counter = counter(object);
+        let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for threshold in [5, 10] {
+                let (counter, begun, ended) = (&counter, &begun, &ended);
+                scope.spawn(move || {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    counter.wait(threshold, LONG).unwrap();
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            until(&begun, 2);
+            thread::sleep(SHORT.unwrap());
+            // Below each threshold, or no longer than it takes to set it back.
+            counter.set(4).unwrap();
+            for value in [10, 0, 5, 3, 10, 4] {
+                counter.set(value).unwrap();
+            }
+            counter.set(10).unwrap();
+            until(&ended, 2);
+        });
+    }
+}
+
+#[test]
+fn a_value_that_begins_again_ends_no_wait() {
+    for object in waiting_objects() {
+        let counter = counter(object);
+        counter.set(u64::MAX - 1).unwrap();
+        // From below the threshold to behind it, by way of zero.
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| counter.wait(u64::MAX, SHORT));
+            counter.add(3).unwrap();
+            ends_with(waiter.join().unwrap(), ErrorKind::TimedOut);
+        });
+        assert_eq!(counter.read(), 1);
+    }
+}
+
+#[test]
+fn a_counter_tells_what_its_owner_has_given_it() {
+    for cookie in [0, 7, u64::MAX] {
+        let counter = CompletionCounter::builder().cookie(cookie).create().unwrap();
+        assert_eq!((counter.cookie(), values(&counter)), (cookie, (0, 0)));
+    }
+    assert_eq!(counter(WaitObject::None).cookie(), 0);
+}
+
+#[test]
 fn operation_flags_are_kept() {
     let counter = counter(WaitObject::None);
     assert_eq!(counter.operation_flags(), 0);

@@ -156,6 +156,22 @@ fn yield_waits_by_looking_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no poll")]
+fn a_signal_stays_when_the_value_is_set_back() {
+    let counter = counter(WaitObject::FileDescriptor);
+    counter.arm(10).unwrap();
+    counter.set(10).unwrap();
+    counter.set(0).unwrap();
+    assert!(is_readable(fd(&counter)), "it was reached");
+    // Whoever sleeps looks, and sleeps again.
+    assert!(!counter.arm(10).unwrap());
+    assert!(!is_readable(fd(&counter)));
+    counter.add_err(1).unwrap();
+    counter.set_err(0).unwrap();
+    assert!(is_readable(fd(&counter)));
+}
+
+#[test]
 fn a_set_waits_for_many_counters() {
     let set = WaitSet::new();
     let counters = [(); 5].map(|()| counter(WaitObject::Set(set.clone())));
@@ -240,6 +256,44 @@ mod tasks {
         }
         let none = counter(WaitObject::None);
         ends_with(block_on(none.wait_async(0)), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_wait_ends_at_a_failure_that_is_taken_back() {
+        for object in waiting_objects() {
+            let counter = counter(object);
+            counter.set_err(3).unwrap();
+            for changes in [[4, 3], [0, 3]] {
+                let wait = counter.wait_async(1);
+                changes.into_iter().for_each(|errors| counter.set_err(errors).unwrap());
+                ends_with(block_on(wait), ErrorKind::OperationFailed);
+            }
+            let mut wait = pin!(counter.wait_async(1));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            counter.add_err(1).unwrap();
+            counter.set_err(3).unwrap();
+            ends_with(block_on(wait), ErrorKind::OperationFailed);
+            // The next one has nothing to do with it.
+            counter.add(1).unwrap();
+            block_on(counter.wait_async(1)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wait_does_not_end_at_a_value_that_is_taken_back() {
+        for object in waiting_objects() {
+            let counter = counter(object);
+            let mut wait = pin!(counter.wait_async(10));
+            let mut look = || wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            for value in [9, 10, 11] {
+                assert!(look().is_pending());
+                counter.set(value).unwrap();
+                counter.set(0).unwrap();
+                assert!(look().is_pending());
+            }
+            counter.set(10).unwrap();
+            assert!(matches!(look(), Poll::Ready(Ok(()))));
+        }
     }
 
     #[test]

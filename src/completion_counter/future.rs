@@ -15,14 +15,15 @@ use crate::error::Result;
 pub struct Wait<'a> {
     state: &'a State,
     threshold: u64,
-    /// The error value at the time of the call.
-    errors: u64,
+    /// How often the error value had changed at the time of the call.
+    failures: u64,
     waiter: Option<Arc<Waiter>>,
 }
 
 impl<'a> Wait<'a> {
     pub(super) fn new(state: &'a State, threshold: u64) -> Self {
-        Self { state, threshold, errors: state.read_err(), waiter: None }
+        let failures = state.failures(None).unwrap_or_default();
+        Self { state, threshold, failures, waiter: None }
     }
 }
 
@@ -32,22 +33,27 @@ impl Future for Wait<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.state.allow_waiting()?;
         self.state.allow_sleeping()?;
-        let outcome = match &self.waiter {
-            Some(waiter) => {
-                waiter.watch(context.waker());
-                waiter.outcome()
+        loop {
+            let outcome = match &self.waiter {
+                Some(waiter) => {
+                    waiter.watch(context.waker());
+                    waiter.outcome()
+                }
+                None => {
+                    let waiter = Waiter::task(self.threshold);
+                    waiter.watch(context.waker());
+                    let outcome = self.state.register(&waiter, self.failures);
+                    self.waiter = Some(waiter);
+                    outcome
+                }
+            };
+            match outcome {
+                None => return Poll::Pending,
+                Some(outcome) if self.state.stands(outcome, self.threshold) => {
+                    return Poll::Ready(told(OP_WAIT, Some(outcome)));
+                }
+                Some(_) => self.waiter = None,
             }
-            None => {
-                let waiter = Waiter::task(self.threshold);
-                waiter.watch(context.waker());
-                let outcome = self.state.register(&waiter, self.errors);
-                self.waiter = Some(waiter);
-                outcome
-            }
-        };
-        match outcome {
-            Some(outcome) => Poll::Ready(told(OP_WAIT, Some(outcome))),
-            None => Poll::Pending,
         }
     }
 }

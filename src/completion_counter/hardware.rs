@@ -114,7 +114,7 @@ impl CompletionCounterBuilder {
         command.new_handle(create::HANDLE);
         context.invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, NONE_HERE))?;
         let object = Object::new(context, Kind::CompletionCounter, command.new_handle_of(create::HANDLE)?);
-        Ok(CompletionCounter { state: Arc::new(State::new(signal, false).on(Hardware(object))) })
+        Ok(CompletionCounter { state: Arc::new(State::new(signal, false, self.cookie).on(Hardware(object))) })
     }
 }
 

@@ -93,6 +93,7 @@ pub struct CompletionCounterBuilder {
     events: CounterEvents,
     wait_object: WaitObject,
     flags: u64,
+    cookie: u64,
 }
 
 impl CompletionCounterBuilder {
@@ -114,6 +115,13 @@ impl CompletionCounterBuilder {
         self
     }
 
+    /// A number of the owner's, which [`CompletionCounter::cookie`] tells; 0 if not given.
+    #[doc(alias = "context")]
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
     /// Makes the counter; both values are zero.
     ///
     /// # Errors
@@ -123,7 +131,8 @@ impl CompletionCounterBuilder {
         let op = "completion_counter.create";
         self.check_flags(op)?;
         let signal = Signal::new(op, self.wait_object)?;
-        Ok(CompletionCounter { state: Arc::new(State::new(signal, self.events == CounterEvents::Bytes)) })
+        let bytes = self.events == CounterEvents::Bytes;
+        Ok(CompletionCounter { state: Arc::new(State::new(signal, bytes, self.cookie)) })
     }
 
     fn check_flags(&self, op: &'static str) -> Result<()> {
@@ -153,6 +162,11 @@ impl CompletionCounter {
     /// What it counts.
     pub fn events(&self) -> CounterEvents {
         if self.state.counts_bytes() { CounterEvents::Bytes } else { CounterEvents::Completions }
+    }
+
+    /// The number that the owner has given it: what libfabric calls its context.
+    pub fn cookie(&self) -> u64 {
+        self.state.cookie
     }
 
     /// The value: operations that have succeeded, or their bytes, and what was added by hand.
@@ -196,7 +210,7 @@ impl CompletionCounter {
     pub fn add_err(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
-            return hardware.add_err(value);
+            return self.state.seen(hardware, |hardware| hardware.add_err(value));
         }
         self.state.add_err(value);
         Ok(())
@@ -227,7 +241,7 @@ impl CompletionCounter {
     pub fn set_err(&self, value: u64) -> Result<()> {
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
-            return hardware.set_err(value);
+            return self.state.seen(hardware, |hardware| hardware.set_err(value));
         }
         self.state.set_err(value);
         Ok(())
@@ -236,12 +250,16 @@ impl CompletionCounter {
     /// Waits until the value is `threshold` or more; for ever if no `timeout` is given. Any number of threads may wait,
     /// each for a threshold of its own.
     ///
+    /// Success means that this thread has seen the value there, at the end of the wait: one that reaches the threshold and is set
+    /// back before the thread has woken up does not end the wait.
+    ///
     /// Somebody must make the completions come in meanwhile: another thread that polls,
     /// [`Progress`](crate::Progress), or, in place of this call,
     /// [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until).
     ///
     /// # Errors
-    /// [`OperationFailed`](crate::ErrorKind::OperationFailed) when the error value changes after the call has begun;
+    /// [`OperationFailed`](crate::ErrorKind::OperationFailed) when the error value changes after the call has begun, even if
+    /// it changes back at once;
     /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: nothing is changed then;
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the wait object is [`WaitObject::None`] or
     /// [`WaitObject::Set`].
@@ -257,7 +275,7 @@ impl CompletionCounter {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_since(&self, threshold: u64, errors: u64, timeout: Option<Duration>) -> Result<()> {
-        self.state.wait_since(threshold, errors, timeout)
+        self.state.wait_since(threshold, Some(errors), timeout)
     }
 
     /// The same as [`wait`](Self::wait) for tasks, of any runtime. Nothing is lost when the future is dropped.
@@ -357,10 +375,12 @@ impl CompletionCounter {
     }
 
     /// Makes `file` readable when a wait for the threshold has ended, unless it has already.
-    pub(crate) fn tell_file(&self, file: &Arc<EventFd>, threshold: u64, errors: u64) -> FileWait<'_> {
+    pub(crate) fn tell_file(&self, file: Arc<EventFd>, threshold: u64) -> FileWait<'_> {
+        let state = &*self.state;
+        let failures = state.failures(None).unwrap_or_default();
         let waiter = Waiter::file(threshold, file.clone());
-        let outcome = self.state.register(&waiter, errors);
-        FileWait { state: &self.state, waiter, outcome }
+        let outcome = state.register(&waiter, failures);
+        FileWait { state, file, threshold, failures, waiter, outcome }
     }
 }
 
@@ -368,14 +388,27 @@ impl CompletionCounter {
 #[derive(Debug)]
 pub(crate) struct FileWait<'a> {
     state: &'a State,
+    file: Arc<EventFd>,
+    threshold: u64,
+    /// How often the error value had changed when the wait began.
+    failures: u64,
     waiter: Arc<Waiter>,
     outcome: Option<Outcome>,
 }
 
 impl FileWait<'_> {
     /// How the wait ended, if it has.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.outcome.or_else(|| self.waiter.outcome())
+    pub(crate) fn outcome(&mut self) -> Option<Outcome> {
+        loop {
+            let outcome = self.outcome.or_else(|| self.waiter.outcome())?;
+            if self.state.stands(outcome, self.threshold) {
+                return Some(outcome);
+            }
+            // Nothing to read is fine.
+            let _ = self.file.read();
+            self.waiter = Waiter::file(self.threshold, self.file.clone());
+            self.outcome = self.state.register(&self.waiter, self.failures);
+        }
     }
 }
 

@@ -11,7 +11,11 @@
 //! Both orders are tried by loom in `tests.rs`.
 //!
 //! `lowest` is written under the lock only, and so is the error value, whose every change ends every wait: a waiter that
-//! is in the list when it changes is told, and one that comes later compares it with what it has seen.
+//! is in the list when it changes is told. Who is not in the list compares how many changes there were, not the value, which
+//! may be what it was before.
+//!
+//! A waiter that was told of the value looks at it again before its wait ends: it may have been set back. Then it
+//! stands in the list again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -35,6 +39,10 @@ pub(crate) struct State {
     successes: AtomicU64,
     lowest: AtomicU64,
     errors: AtomicU64,
+    /// How often the error value has changed. Written under the lock only.
+    failures: AtomicU64,
+    /// The owner's.
+    pub(super) cookie: u64,
     /// Whether [`State::wait`] is allowed.
     can_wait: bool,
     bytes: bool,
@@ -70,7 +78,7 @@ impl Waiting {
 }
 
 impl State {
-    pub(super) fn new(signal: Signal, bytes: bool) -> Self {
+    pub(super) fn new(signal: Signal, bytes: bool, cookie: u64) -> Self {
         // Until it is armed for something else, the wait object tells of the first change.
         let armed = signal.is_signalled().then_some(1);
         let waiting = Waiting { list: Vec::new(), armed };
@@ -78,6 +86,8 @@ impl State {
             successes: AtomicU64::new(0),
             lowest: AtomicU64::new(waiting.lowest()),
             errors: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            cookie,
             can_wait: !matches!(signal, Signal::None | Signal::Set(_)),
             bytes,
             bound: AtomicU32::new(0),
@@ -111,7 +121,22 @@ impl State {
     fn ask(&self, hardware: &Hardware) -> Result<()> {
         use uverbs_abi::types::comp_cntr_entry::{COMP, ERR};
         self.successes.store(hardware.read(COMP)?, Ordering::Release);
-        self.errors.store(hardware.read(ERR)?, Ordering::Release);
+        let errors = hardware.read(ERR)?;
+        self.change_errors(|_| errors);
+        Ok(())
+    }
+
+    /// Changes the device's error value in a way that nobody who waits misses, even if it is changed back at once.
+    #[cfg(feature = "comp-cntr-uapi")]
+    pub(super) fn seen(
+        &self,
+        hardware: &Hardware,
+        change: impl FnOnce(&Hardware) -> Result<()>,
+    ) -> Result<()> {
+        self.ask(hardware)?;
+        change(hardware)?;
+        // It is changed: whoever waits will find out.
+        let _ = self.ask(hardware);
         Ok(())
     }
 
@@ -190,10 +215,23 @@ impl State {
         let waiting = self.lock();
         let old = self.errors.load(Ordering::Relaxed);
         let new = change(old);
-        self.errors.store(new, Ordering::Release);
         if new != old {
+            self.errors.store(new, Ordering::Release);
+            self.failures.fetch_add(1, Ordering::Release);
             self.tell(waiting, Outcome::Failed, |_| true);
         }
+    }
+
+    /// How often the error value has changed by now; none if it is not `errors`, when given.
+    pub(super) fn failures(&self, errors: Option<u64>) -> Option<u64> {
+        let _waiting = self.lock();
+        let is_known = errors.is_none_or(|errors| self.errors.load(Ordering::Relaxed) == errors);
+        is_known.then(|| self.failures.load(Ordering::Relaxed))
+    }
+
+    /// Whether this outcome of a wait is true now.
+    pub(super) fn stands(&self, outcome: Outcome, threshold: u64) -> bool {
+        outcome == Outcome::Failed || self.successes.load(Ordering::Acquire) >= threshold
     }
 
     /// Ends the waits that are meant, and wakes those who wait.
@@ -221,15 +259,15 @@ impl State {
         self.successes.fetch_add(0, Ordering::AcqRel)
     }
 
-    /// Puts a waiter into the list, unless there is nothing to wait for: the threshold is reached, or the error value is
-    /// not `errors` any more.
-    pub(super) fn register(&self, waiter: &Arc<Waiter>, errors: u64) -> Option<Outcome> {
+    /// Puts a waiter into the list, unless there is nothing to wait for: the threshold is reached, or the error value has
+    /// changed since there were so many `failures`.
+    pub(super) fn register(&self, waiter: &Arc<Waiter>, failures: u64) -> Option<Outcome> {
         let mut waiting = self.lock();
         waiting.list.push(waiter.clone());
         self.lowest.store(waiting.lowest(), Ordering::Relaxed);
         let outcome = if self.meet_adders() >= waiter.threshold {
             Outcome::Reached
-        } else if self.errors.load(Ordering::Relaxed) != errors {
+        } else if self.failures.load(Ordering::Relaxed) != failures {
             Outcome::Failed
         } else {
             return None;
@@ -268,18 +306,29 @@ impl State {
         if self.can_wait && self.read() >= threshold {
             return Ok(());
         }
-        self.wait_since(threshold, self.read_err(), timeout)
+        self.wait_since(threshold, None, timeout)
     }
 
+    /// Waits; an error value other than `errors`, when given, ends it at once.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait_since(&self, threshold: u64, errors: u64, timeout: Option<Duration>) -> Result<()> {
+    pub(super) fn wait_since(
+        &self,
+        threshold: u64,
+        errors: Option<u64>,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
         self.allow_waiting()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.refresh()?;
+        let Some(failures) = self.failures(errors) else {
+            let reached = self.stands(Outcome::Reached, threshold);
+            return told(OP_WAIT, Some(if reached { Outcome::Reached } else { Outcome::Failed }));
+        };
         let outcome = if matches!(self.signal, Signal::Yield) {
-            self.spin(threshold, errors, deadline)?
+            self.spin(threshold, failures, deadline)?
         } else {
-            self.sleep(threshold, errors, deadline)
+            self.sleep(threshold, failures, deadline)
         };
         told(OP_WAIT, outcome)
     }
@@ -306,18 +355,31 @@ impl State {
         Ok(())
     }
 
-    fn sleep(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Option<Outcome> {
-        let waiter = Waiter::thread(threshold);
-        self.register(&waiter, errors).or_else(|| waiter.sleep(deadline)).or_else(|| self.withdraw(&waiter))
+    fn sleep(&self, threshold: u64, failures: u64, deadline: Option<Instant>) -> Option<Outcome> {
+        loop {
+            let waiter = Waiter::thread(threshold);
+            if let Some(outcome) = self.register(&waiter, failures) {
+                return Some(outcome);
+            }
+            let outcome = waiter.sleep(deadline).or_else(|| self.withdraw(&waiter))?;
+            if self.stands(outcome, threshold) {
+                return Some(outcome);
+            }
+        }
     }
 
-    fn spin(&self, threshold: u64, errors: u64, deadline: Option<Instant>) -> Result<Option<Outcome>> {
+    pub(super) fn spin(
+        &self,
+        threshold: u64,
+        failures: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Outcome>> {
         loop {
             self.refresh()?;
-            if self.successes.load(Ordering::Acquire) >= threshold {
+            if self.stands(Outcome::Reached, threshold) {
                 return Ok(Some(Outcome::Reached));
             }
-            if self.errors.load(Ordering::Acquire) != errors {
+            if self.failures.load(Ordering::Acquire) != failures {
                 return Ok(Some(Outcome::Failed));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

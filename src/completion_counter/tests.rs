@@ -65,6 +65,47 @@ mod loom {
     }
 
     #[test]
+    fn a_waiter_that_comes_too_late_for_one_value_is_woken_by_the_next() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let setter = spawn(move || [1, 0, 1].map(|value| other.set(value).unwrap()));
+            counter.wait(1, None).unwrap();
+            setter.join().unwrap();
+            assert_eq!(counter.read(), 1);
+        });
+    }
+
+    #[test]
+    fn a_waiter_that_comes_too_late_for_a_value_is_woken_by_a_failure() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let setter = spawn(move || {
+                other.set(1).unwrap();
+                other.set(0).unwrap();
+                other.add_err(1).unwrap();
+            });
+            if let Err(error) = counter.wait_since(1, 0, None) {
+                assert_eq!((error.kind(), counter.read_err()), (ErrorKind::OperationFailed, 1));
+            }
+            setter.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_task_that_comes_too_late_for_one_value_is_woken_by_the_next() {
+        in_any_order(2, || {
+            let counter = counter();
+            let other = counter.clone();
+            let setter = spawn(move || [1, 0, 1].map(|value| other.set(value).unwrap()));
+            ::loom::future::block_on(async { counter.wait_async(1).await }).unwrap();
+            setter.join().unwrap();
+            assert_eq!(counter.read(), 1);
+        });
+    }
+
+    #[test]
     fn a_waiter_sees_a_failure_or_is_woken_by_it() {
         in_any_order(2, || {
             let counter = counter();
@@ -142,10 +183,11 @@ mod loom {
 
 #[cfg(not(uverbs_loom))]
 mod threads {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use super::super::{CompletionCounter, WaitObject};
+    use super::super::{CompletionCounter, Outcome, WaitObject, event_file};
 
     /// Miri is slow.
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
@@ -187,5 +229,36 @@ mod threads {
         });
         assert_eq!((counter.read(), counter.read_err()), (ROUNDS, 0));
         assert_eq!(counter.state().waiters(), 0);
+    }
+
+    #[test]
+    fn a_spinning_wait_misses_no_failure_between_two_looks() {
+        let counter = CompletionCounter::new(WaitObject::Yield).unwrap();
+        let look = |failures| counter.state().spin(1, failures, Some(Instant::now())).unwrap();
+        let failures = counter.state().failures(None).unwrap();
+        assert_eq!(look(failures), None);
+        counter.add_err(1).unwrap();
+        counter.set_err(0).unwrap();
+        assert_eq!(look(failures), Some(Outcome::Failed));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no eventfd that is read before it is written")]
+    fn a_wait_on_a_file_goes_on_when_the_value_is_set_back() {
+        let counter = CompletionCounter::new(WaitObject::None).unwrap();
+        let file = Arc::new(event_file("test").unwrap());
+        let mut wait = counter.tell_file(file.clone(), 10);
+        for _ in 0..3 {
+            counter.set(10).unwrap();
+            counter.set(0).unwrap();
+            assert_eq!(wait.outcome(), None);
+            assert!(file.read().is_err(), "whoever sleeps on the file goes on sleeping");
+        }
+        counter.set(11).unwrap();
+        assert_eq!((wait.outcome(), file.read()), (Some(Outcome::Reached), Ok(1)));
+        let mut wait = counter.tell_file(file, 20);
+        counter.add_err(1).unwrap();
+        counter.set_err(0).unwrap();
+        assert_eq!(wait.outcome(), Some(Outcome::Failed));
     }
 }
