@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::command::Command;
 use crate::context::{Gid, GidKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::object::{Kind, Object};
+use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
 
 /// The way from a port of this device to another.
@@ -134,12 +134,11 @@ fn checksum_is_good(header: &[u8]) -> bool {
 /// Cheap to clone; destroyed when the last clone and the last posted request with it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_ah")]
-#[doc(alias = "ibv_destroy_ah")]
 pub struct AddressHandle(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    _object: Object,
+    object: Object,
     number: u32,
     _pd: ProtectionDomain,
 }
@@ -171,7 +170,7 @@ impl ProtectionDomain {
             error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
-        let inner = Inner { _object: object, number: driver.ah_num, _pd: self.clone() };
+        let inner = Inner { object, number: driver.ah_num, _pd: self.clone() };
         Ok(AddressHandle(Arc::new(inner)))
     }
 }
@@ -180,6 +179,20 @@ impl AddressHandle {
     /// The driver's number for it, which datagrams carry.
     pub(crate) fn number(&self) -> u32 {
         self.0.number
+    }
+
+    /// Destroys the address handle and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while there is a clone, or a posted request with it whose slot has not been used again.
+    #[doc(alias = "ibv_destroy_ah")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::get_mut(&mut self.0) else {
+            let error =
+                object::shared("ah.destroy", "a clone or a posted request still has the address handle");
+            return Err((self, error));
+        };
+        inner.object.release().map_err(|error| (self, error))
     }
 }
 

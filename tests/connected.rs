@@ -282,6 +282,11 @@ fn an_address_handle_outlives_its_handle_while_it_is_posted() {
         let gid = context.gid(1, options(&context).gid_index.into()).unwrap().raw;
         let route = Route::new(1, options(&context).gid_index, gid);
         drop(pd.create_ah(&route).unwrap());
+        let address = pd.create_ah(&route).unwrap();
+        let (clone, error) = address.clone().destroy().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        drop(clone);
+        address.destroy().map_err(|(_, error)| error).unwrap();
         let wrong = Route { port: 9, ..route };
         assert_eq!(pd.create_ah(&wrong).unwrap_err().errno(), Some(EINVAL));
         pd.destroy().unwrap();

@@ -117,7 +117,8 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 
 /// Both parts of the table: with counterpart and without.
 fn parts(table: &str) -> (&str, &str) {
-    table.split_once("## Without counterpart").expect("the part without counterpart")
+    let (calls, _) = table.split_once("## Fields and flags").expect("the part of fields and flags");
+    calls.split_once("## Without counterpart").expect("the part without counterpart")
 }
 
 #[test]
@@ -171,6 +172,30 @@ fn no_name_of_libibverbs_is_missing() {
         |name: &&String| [&with, &without].iter().any(|set| set.contains(name.trim_start_matches('_')));
     let missing: Vec<_> = names.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "not in {TABLE}: {missing:?}");
+}
+
+#[test]
+fn every_name_of_the_manual_pages_has_a_row() {
+    let list = read("tests/golden/manual-names.txt");
+    let named = list.lines().filter(|line| !line.starts_with('#'));
+    let named: Vec<_> = named.map(|line| line.split_once(' ').expect("a page and a name")).collect();
+    let pages: BTreeSet<_> = named.iter().map(|(page, _)| *page).collect();
+    assert_eq!((pages.len(), named.len() > 100), (5, true), "the list is read");
+    let answered = |page: &str| {
+        let text = read(page);
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        let mut names = BTreeSet::new();
+        for columns in rows.map(|row| row.split('|').skip(1).collect::<Vec<_>>()) {
+            if columns[1..].iter().any(|column| !column.trim().is_empty()) {
+                names.extend(spans(columns[0]).map(|name| name.trim_start_matches('-').to_owned()));
+            }
+        }
+        names
+    };
+    let (verbs, fabric) = (answered(TABLE), answered("docs/completion-counters.md"));
+    let has_row = |page: &str, name: &str| if page == "fi_cntr" { &fabric } else { &verbs }.contains(name);
+    let missing: Vec<_> = named.iter().filter(|(page, name)| !has_row(page, name)).collect();
+    assert!(missing.is_empty(), "without a row: {missing:?}");
 }
 
 /// Whether a line defines a method, field or variant of that name.

@@ -1,12 +1,9 @@
 //! Address handles for bindings: from the kernel's own attributes.
 
-use std::sync::Arc;
-
 use uverbs_abi::write::AhAttr;
 
 use super::AddressHandle;
-use crate::error::{Error, Result};
-use crate::object;
+use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
 impl ProtectionDomain {
@@ -22,22 +19,11 @@ impl ProtectionDomain {
 impl AddressHandle {
     /// The kernel's handle.
     pub fn handle(&self) -> u32 {
-        self.0._object.id()
+        self.0.object.id()
     }
 
     /// The driver's number for it, which datagrams carry ([`UdWr::ah_num`](uverbs_abi::rxe::UdWr::ah_num)).
     pub fn driver_number(&self) -> u32 {
         self.number()
-    }
-
-    /// Destroys it and says how that went.
-    ///
-    /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone is around; those of the kernel.
-    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        let Some(inner) = Arc::get_mut(&mut self.0) else {
-            return Err((self, object::shared("ah.destroy", "a clone of the address handle is around")));
-        };
-        inner._object.release().map_err(|error| (self, error))
     }
 }

@@ -164,6 +164,7 @@ impl Context {
     /// # Kernel
     /// `UVERBS_METHOD_COUNTERS_CREATE` (uverbs_std_types_counters.c, Linux 6.1).
     #[doc(alias = "ibv_create_counters")]
+    #[doc(alias = "ibv_counters_init_attr")]
     pub fn create_counters(&self) -> Result<Counters> {
         let kernel = Kernel { object: create(self)?, slots: None };
         let inner = Inner { context: self.clone(), binding: Mutex::default(), kernel: RwLock::new(kernel) };
@@ -209,6 +210,7 @@ impl Counters {
     /// gone. [`InvalidInput`](ErrorKind::InvalidInput) for an index above 8190, the last that a read can
     /// return (mlx5 writes outside its memory for some of those), and for more than 8191 points.
     #[doc(alias = "ibv_attach_counters_point_flow")]
+    #[doc(alias = "ibv_counter_attach_attr")]
     pub fn attach(&self, point: Point, index: u32) -> Result<()> {
         let op = "counters.attach";
         if index as usize >= MAX_VALUES {
@@ -249,6 +251,7 @@ impl Counters {
     /// # Errors
     /// As [`Counters::read`].
     #[doc(alias = "ibv_read_counters")]
+    #[doc(alias = "ibv_read_counters_flags")]
     pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
         let op = "counters.read";
         let kernel = self.kernel();

@@ -72,6 +72,9 @@ const SPECS_SIZE: usize = MAX_SPECS * MAX_SPEC_SIZE;
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_flow_attr")]
+#[doc(alias = "ibv_flow_attr_type")]
+#[doc(alias = "ibv_flow_flags")]
+#[doc(alias = "ibv_flow_spec_type")]
 pub struct FlowRule<K: RuleType = Normal> {
     attr: FlowAttr,
     specs: [u8; SPECS_SIZE],

@@ -127,6 +127,7 @@ specs! {
     #[doc(alias = "ibv_flow_spec_eth")]
     Eth: FlowEthFilter in FlowSpecEth = SPEC_ETH, Link, InnerSpec;
     /// An IPv4 header.
+    #[doc(alias = "ibv_flow_spec_ipv4")]
     #[doc(alias = "ibv_flow_spec_ipv4_ext")]
     Ipv4: FlowIpv4Filter in FlowSpecIpv4 = SPEC_IPV4, Ipv4, InnerSpec;
     /// An IPv6 header.
