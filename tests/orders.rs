@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use uverbs::{
-    Attributes, CompletionQueue, Context, Eth, EventKind, FlowRule, ProtectionDomain, QpState, Rc,
-    ReceiveRequest, SoftDevice, Status, Subject, Uc, Ud,
+    Attributes, CompletionQueue, ConnectionOptions, Context, Eth, EventKind, FlowRule, ProtectionDomain,
+    QpState, Rc, ReceiveRequest, SoftDevice, Status, Subject, Uc, Ud,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ const STEPS: [Step; 4] = [Step::Receive(0), Step::Send(0), Step::Receive(1), Ste
 /// Who polls after each of the four steps, two bits for each. A real device takes its time: what it has done by then
 /// differs anyway.
 fn polls(target: &Target) -> Vec<usize> {
-    if target.soft.is_some() { (0..256).collect() } else { vec![0, 0x55, 0xaa, 0xff] }
+    if target.soft.is_some() { (0..256).collect() } else { vec![0, 0xff] }
 }
 
 /// Takes the steps of an order, with polls in between.
@@ -164,7 +164,7 @@ fn a_ping_pong_ends_whoever_comes_first() {
     with_each_queue(|target, shared| {
         let mut parties = parties::<Rc>(&target.open(), shared);
         // Whose turn it is, eight times; then they take turns.
-        let length = if target.soft.is_some() { 8 } else { 5 };
+        let length = if target.soft.is_some() { 8 } else { 3 };
         for (asks, schedule) in ASKS.iter().flat_map(|asks| (0..1 << length).map(move |bits| (asks, bits))) {
             let mut turns = [*asks, ANSWERS[0]];
             let mut rounds = 0;
@@ -187,7 +187,7 @@ fn a_ping_pong_ends_whoever_comes_first() {
 fn a_ping_pong_between_two_threads_ends() {
     with_each_queue(|target, shared| {
         let [mut one, mut two] = parties::<Rc>(&target.open(), shared);
-        let rounds = if cfg!(miri) { 2 } else { 100 };
+        let rounds = if target.soft.is_some() { 100 } else { 20 };
         let play = |party: &mut Party<Rc>, turns: &[&[Turn]]| {
             for round in 0..rounds {
                 let (start, mut turns) = (Instant::now(), turns[round % turns.len()]);
@@ -233,7 +233,8 @@ fn a_sender_of_little_patience_fails_unless_the_receive_is_there() {
         for retries in [0, 1, 6] {
             let context = target.open();
             let [mut one, mut two] = [(); 2].map(|()| party::<Rc>(&context, shared));
-            connect_patient(&context, &mut one.side.qp, &mut two.side.qp, retries);
+            let options = ConnectionOptions { rnr_retries: retries, ..options(&context) };
+            connect_parties(&mut one, &mut two, options);
             two.receive(RECEIVE);
             one.send(SEND);
             one.until(target, SEND, &retries);
@@ -285,6 +286,13 @@ fn who_sleeps_on_a_channel_is_woken_by_the_receive_that_was_missing() {
 #[test]
 fn a_send_queue_is_drained_when_the_receive_comes_that_it_waits_for() {
     with_each_queue(|target, shared| {
+        if target.soft.is_none() {
+            // req_retry and rxe_requester, rxe_req.c, Linux 6.1.
+            return skip(
+                target,
+                "to rxe a request that is to be tried again has not begun: it waits until it is ready to send",
+            );
+        }
         let context = target.open();
         let [mut one, mut two] = parties::<Rc>(&context, shared);
         let subject = Subject::QueuePair(0);
@@ -310,7 +318,13 @@ fn a_sender_that_waits_ends_when_either_side_breaks() {
         two.poll();
         assert_eq!(two.take(), [], "nothing comes of it any more");
 
-        let [mut one, mut two] = parties::<Rc>(&context, shared);
+        // Seven retries are for ever on rxe (COMPST_ERROR_RETRY, rxe_comp.c, Linux 6.1).
+        let [mut one, mut two] = [(); 2].map(|()| party::<Rc>(&context, shared));
+        connect_parties(
+            &mut one,
+            &mut two,
+            ConnectionOptions { retries: 1, timeout: 17, ..options(&context) },
+        );
         one.send(SEND);
         two.side.qp.to_error().unwrap();
         one.until(target, SEND, &shared);

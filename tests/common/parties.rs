@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::{
-    AddressHandle, Completion, CompletionQueue, Context, Datagram, Operation, ProtectionDomain, QpType,
-    QueuePair, QueuePairBuilder, Rc, ReceiveRequest, Route, SendRequest, SharedReceiveQueue, Status, Uc,
-    UcOperation, Ud,
+    AddressHandle, Completion, CompletionQueue, ConnectionOptions, Context, Datagram, Operation,
+    ProtectionDomain, QpType, QueuePair, QueuePairBuilder, Rc, ReceiveRequest, Route, SendRequest,
+    SharedReceiveQueue, Status, Uc, UcOperation, Ud,
 };
 
 use super::{ALL, Side, Target, on_every_connecting_device, options};
@@ -37,7 +37,7 @@ impl Carrier for Rc {
     }
 
     fn connect(context: &Context, one: &mut Party<Self>, two: &mut Party<Self>) {
-        connect_patient(context, &mut one.side.qp, &mut two.side.qp, 7);
+        connect_parties(one, two, options(context));
     }
 
     fn send(qp: &mut QueuePair<Self>, wr_id: u64, _: Option<&To>) -> uverbs::Result<()> {
@@ -138,10 +138,10 @@ impl<T: Carrier> Party<T> {
     }
 }
 
-/// Connects two queue pairs that try as often as this when the other one has no receive posted, 7 being for ever.
-pub fn connect_patient(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>, retries: u8) {
-    let mut options = options(context);
-    (options.rnr_retries, options.rnr_timer) = (retries, 1);
+/// Connects two queue pairs; a sender soon asks again whether a receive is posted.
+pub fn connect_parties(one: &mut Party<Rc>, two: &mut Party<Rc>, options: ConnectionOptions) {
+    let options = ConnectionOptions { rnr_timer: 1, ..options };
+    let (one, two) = (&mut one.side.qp, &mut two.side.qp);
     let (here, there) = (one.endpoint(&options, 5).unwrap(), two.endpoint(&options, 6).unwrap());
     one.connect(&options, &here, &there).unwrap();
     two.connect(&options, &there, &here).unwrap();
