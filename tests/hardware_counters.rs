@@ -1,4 +1,4 @@
-//! Completion counters of the hardware, which no released kernel has: on a soft device that has them, with the same calls
+//! Completion counters of the hardware, which came with Linux 7.3 for one driver: on a soft device that has them, with the same calls
 //! as those of software.
 
 mod common;

@@ -1,4 +1,4 @@
-//! Hardware completion counters: an object that no released kernel has, so its numbers are provisional.
+//! Hardware completion counters: an object that came with Linux 7.3 (uverbs_std_types_comp_cntr.c).
 //!
 //! The shape of the object is that of libibverbs' headers of 2026. What a kernel would check is checked in its order:
 //! constants, then masks, then what is in use.

@@ -15,7 +15,7 @@ object! {
         QUERY_GID_TABLE = 5, "Reads all GIDs of the device.";
         QUERY_GID_ENTRY = 6, "Reads one GID.";
         QUERY_PORT_SPEED = 7, "Reads the speed of a port (Linux 7.2).";
-        QUERY_COMP_CNTR_CAPS = 8, "Reads what completion counters can do (provisional: in no released kernel).";
+        QUERY_COMP_CNTR_CAPS = 8, "Reads what completion counters can do (Linux 7.3).";
     }
     invoke_write: "UVERBS_ATTR_" {
         CORE_IN = 0, "Request, without the headers of a write.";
@@ -113,7 +113,7 @@ object! {
     method: "UVERBS_METHOD_QP_" {
         CREATE = 0, "Makes a queue pair.";
         DESTROY = 1, "Destroys it.";
-        ATTACH_COMP_CNTR = 2, "Attaches a completion counter (provisional: in no released kernel).";
+        ATTACH_COMP_CNTR = 2, "Attaches a completion counter (Linux 7.3).";
     }
     create: "UVERBS_ATTR_CREATE_QP_" {
         HANDLE = 0, "Out: the new queue pair.";
@@ -424,7 +424,7 @@ object! {
 }
 
 object! {
-    /// Completion counters (provisional: published by rdma-core, in no released kernel).
+    /// Completion counters (Linux 7.3).
     comp_cntr ("UVERBS_OBJECT_COMP_CNTR") = 19;
     method: "UVERBS_METHOD_COMP_CNTR_" {
         CREATE = 0, "Makes a completion counter (provisional).";

@@ -9,7 +9,7 @@
 //! [`layout`] lists all of them, and all numbers, as data; tests compare those lists with the C headers.
 //! [`Default`] gives all zero bytes, which is what reserved fields must hold.
 //!
-//! Layouts are those of a 64-bit little-endian host, as of Linux 7.2; a field or number that older kernels
+//! Layouts are those of a 64-bit little-endian host, as of Linux 7.3; a field or number that older kernels
 //! lack says so.
 //!
 //! ```

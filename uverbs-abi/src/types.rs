@@ -214,13 +214,13 @@ values! {
         PREFETCH_NO_FAULT = 2, "Map what is there.";
     }
 
-    /// Which value of a completion counter (provisional: in no released kernel).
+    /// Which value of a completion counter (Linux 7.3).
     comp_cntr_entry: u64 "IB_UVERBS_COMP_CNTR_ENTRY_" {
         COMP = 0, "Completions (provisional).";
         ERR = 1, "Errors (provisional).";
     }
 
-    /// How a completion counter changes (provisional: in no released kernel).
+    /// How a completion counter changes (Linux 7.3).
     comp_cntr_op: u64 "IB_UVERBS_COMP_CNTR_MODIFY_OP_" {
         SET = 0, "To a value (provisional).";
         INC = 1, "By a value (provisional).";
@@ -360,7 +360,7 @@ flags! {
         FLUSH = 1 << 0, "Return when it is done.";
     }
 
-    /// Operations that a completion counter counts (provisional: in no released kernel).
+    /// Operations that a completion counter counts (Linux 7.3).
     struct CompCntrOps: u32 "IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_" {
         SEND = 1 << 0, "Sends.";
         RECV = 1 << 1, "Receives.";
