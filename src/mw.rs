@@ -3,7 +3,7 @@
 #[cfg(feature = "raw")]
 pub(crate) mod raw;
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::MemoryRegion;
+use crate::mr::{MemoryRegion, meant};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
 use crate::qp::{self, QpType, QueuePair, Rc, Remote, Uc};
@@ -112,7 +112,8 @@ pub struct Bind<'a> {
 
 impl<'a> Bind<'a> {
     /// This part of a region, which must have been registered with [`AccessFlags::MW_BIND`]. `wr_id` comes back in the completion.
-    pub fn new(wr_id: u64, region: &'a MemoryRegion, range: Range<usize>) -> Self {
+    pub fn new(wr_id: u64, region: &'a MemoryRegion, range: impl RangeBounds<usize>) -> Self {
+        let range = meant(range, region.len());
         Self { wr_id, region, range, access: AccessFlags::empty(), flags: SendFlags::empty() }
     }
 

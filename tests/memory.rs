@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs::File;
+use std::ops::Bound;
 use std::os::fd::AsFd;
 
 use common::*;
@@ -304,5 +305,43 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
         refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "same offset");
         refuses(dmabuf(5..5, 5), ErrorKind::InvalidInput, EINVAL, "");
         pd.destroy().map_err(|(_, error)| error).unwrap();
+    });
+}
+
+#[test]
+fn a_part_of_memory_is_said_as_of_a_slice() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(vec![0; 4096].into_boxed_slice());
+        let all = pd.memory(&memory).range(..).register().unwrap();
+        assert_eq!((all.len(), pd.memory(&memory).range(96..).register().unwrap().len()), (4096, 4000));
+        for (from, to, length) in [
+            (Bound::Unbounded, Bound::Unbounded, 4096),
+            (Bound::Unbounded, Bound::Excluded(8), 8),
+            (Bound::Unbounded, Bound::Included(8), 9),
+            (Bound::Included(4088), Bound::Unbounded, 8),
+            (Bound::Excluded(4088), Bound::Unbounded, 7),
+            (Bound::Included(4096), Bound::Unbounded, 0),
+            (Bound::Included(1), Bound::Included(4095), 4095),
+        ] {
+            let segment = all.segment((from, to)).unwrap();
+            assert!(
+                format!("{segment:?}").ends_with(&format!("length: {length} }}")),
+                "{from:?}, {to:?}: {segment:?}"
+            );
+        }
+        for (from, to) in [
+            (Bound::Unbounded, Bound::Included(4096)),
+            (Bound::Unbounded, Bound::Included(usize::MAX)),
+            (Bound::Unbounded, Bound::Excluded(usize::MAX)),
+            (Bound::Excluded(4096), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Included(usize::MAX)),
+            (Bound::Included(9), Bound::Excluded(8)),
+        ] {
+            refuses(all.segment((from, to)), ErrorKind::InvalidInput, EINVAL, "outside");
+            let made = pd.memory(&memory).range((from, to)).register();
+            refuses(made, ErrorKind::InvalidInput, EINVAL, "");
+        }
     });
 }

@@ -3,7 +3,7 @@
 //! The kernel takes several changes in one command; the crate sends one at a time, since a driver that refuses the
 //! second may have carried out the first (rxe_rereg_user_mr, rxe_verbs.c, Linux 6.12).
 
-use std::ops::Range;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
@@ -11,7 +11,7 @@ use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{ReregMr, ReregMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Inner, MemoryRegion, Place};
+use super::{Inner, MemoryRegion, Place, meant};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
@@ -88,10 +88,15 @@ impl MemoryRegion {
     /// # Errors
     /// Those of [`register`](super::MemoryRegionBuilder::register), and those of every change.
     #[doc(alias = "ibv_rereg_mr")]
-    pub fn change_memory(&mut self, memory: &Mapping, range: Range<usize>, iova: Option<u64>) -> Result<()> {
+    pub fn change_memory(
+        &mut self,
+        memory: &Mapping,
+        range: impl RangeBounds<usize>,
+        iova: Option<u64>,
+    ) -> Result<()> {
         let op = "mr.change_memory";
         let inner = self.alone(op)?;
-        let place = Place::new(op, memory, range, iova)?;
+        let place = Place::new(op, memory, meant(range, memory.len()), iova)?;
         let request = ReregMr {
             flags: TRANSLATION,
             start: place.start(),

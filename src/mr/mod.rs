@@ -5,7 +5,7 @@ mod change;
 pub(crate) mod raw;
 mod register;
 
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -139,12 +139,13 @@ impl MemoryRegion {
         if memory.write(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
     }
 
-    /// The part of the region that a request names.
+    /// The part of the region that a request names: bytes as of a slice, `64..128`, `..64` or `..`.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when `range` leaves the region.
-    pub fn segment(&self, range: Range<usize>) -> Result<Segment<'_>> {
+    pub fn segment(&self, range: impl RangeBounds<usize>) -> Result<Segment<'_>> {
         let op = "mr.segment";
+        let range = meant(range, self.len());
         let len = range.end.checked_sub(range.start).ok_or_else(|| outside(op))?;
         self.inside(op, range.start, len)?;
         let length = u32::try_from(len).map_err(|_| outside(op))?;
@@ -182,6 +183,21 @@ impl MemoryRegion {
         let released = inner.object.release_for_sure();
         released.map_err(|error| (self, error.hinted_if(ErrorKind::InvalidInput, hint)))
     }
+}
+
+/// The bytes that a range means of memory of `len` bytes. What lies outside stays outside.
+pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    start..end
 }
 
 fn outside(op: &'static str) -> Error {

@@ -1,6 +1,6 @@
 //! Making memory regions.
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{RegMr, RegMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Inner, MemoryRegion, Place, outside};
+use super::{Inner, MemoryRegion, Place, meant, outside};
 use crate::command::Command;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mapping::Mapping;
@@ -124,9 +124,9 @@ impl ProtectionDomain {
 const OP: &str = "mr.register";
 
 impl MemoryRegionBuilder<'_> {
-    /// Only this part of the memory, in bytes.
-    pub fn range(mut self, range: Range<usize>) -> Self {
-        self.range = Some(range);
+    /// Only this part of the memory, in bytes: `64..128`, `..64`.
+    pub fn range(mut self, range: impl RangeBounds<usize>) -> Self {
+        self.range = Some(meant(range, self.memory.len()));
         self
     }
 

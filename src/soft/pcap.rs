@@ -102,7 +102,8 @@ impl Capture {
         Self::from_reader(File::open(path)?)
     }
 
-    /// Reads from any source. A source that delivers slowly is waited for, 64 KiB at a time.
+    /// Reads from any source. One that delivers slowly, such as a pipe, is waited for: for the file's header here, then for
+    /// each frame, which comes when the source has given all of it.
     ///
     /// # Errors
     ///

@@ -8,11 +8,12 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as MissingS
 use uverbs::RuleError;
 
 use crate::Outcome;
+use crate::output::Output;
 
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done; also when ended by ctrl-C, and when the reader of the output went away
+  0  done; also when ended by ctrl-C with a result, and when the reader of the output went away
   1  failed
   2  wrong usage: an option, a rule, a value
   3  no such device or file
@@ -78,6 +79,23 @@ impl Failure {
     }
 }
 
+/// The exit code of the program, and one line if it failed.
+pub(crate) fn ended(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Says something that is no failure on standard error, in one line.
+pub(crate) fn remark(text: impl fmt::Display) {
+    // Where this cannot be written nothing can.
+    let _ = writeln!(io::stderr(), "uverbs: {text}");
+}
+
 /// The first failure of several steps that were all tried; the others are reported here.
 pub(crate) fn first(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
@@ -91,8 +109,12 @@ pub(crate) fn first(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
 
 /// Answers a command line that cannot be understood, or that asks for help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || error.kind() == MissingSubcommand {
-        // Help and version. If nobody reads them that is fine.
+    if !error.use_stderr() {
+        // Help and version: output like any other.
+        return ended(Output::new().text(error.render()));
+    }
+    if error.kind() == MissingSubcommand {
+        // Where this cannot be written nothing can.
         let _ = error.print();
     } else {
         // What is wrong and a hint, without the usage that follows: one line.

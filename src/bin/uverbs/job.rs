@@ -26,7 +26,7 @@ pub(crate) struct Job {
     cq: CompletionQueue,
     pd: ProtectionDomain,
     /// The device file, closed last.
-    _context: Context,
+    context: Context,
     completions: [Completion; 64],
     /// Frames that were received.
     pub(crate) received: u64,
@@ -51,19 +51,7 @@ impl Job {
         let reader = flow.reader()?;
         let completions = Completion::batch();
         let (received, broken) = (0, None);
-        Ok(Self {
-            reader,
-            flow,
-            counters,
-            qp,
-            memory,
-            cq,
-            pd,
-            _context: context,
-            completions,
-            received,
-            broken,
-        })
+        Ok(Self { reader, flow, counters, qp, memory, cq, pd, context, completions, received, broken })
     }
 
     /// Takes the frames that have come in, and makes room for as many.
@@ -89,6 +77,11 @@ impl Job {
         let values = self.reader.read()?;
         let value = |index: u32| values.get(index as usize).copied().unwrap_or(0);
         Ok((value(PACKETS), value(BYTES)))
+    }
+
+    /// The state of a port, as InfiniBand numbers them.
+    pub(crate) fn port_state(&self, port: u8) -> Outcome<u8> {
+        Ok(self.context.query_port(port)?.legacy_resp.state)
     }
 
     /// Releases everything, children before parents. All is tried; the first error is told.

@@ -62,13 +62,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(args, cli.trace),
         Command::Bench(command) => bench::run(command, cli.trace),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.report();
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    failure::ended(result)
 }
 
 /// What every subcommand returns.

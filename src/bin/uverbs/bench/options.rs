@@ -1,5 +1,8 @@
 //! Options of all measurements: how much, where, and where the results go.
 
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +12,7 @@ use super::tally::Tally;
 use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::output::Output;
+use crate::stop::Stop;
 use crate::units;
 
 /// Samples if nothing is said.
@@ -60,7 +64,21 @@ pub(super) struct Results {
     hgrm: Option<PathBuf>,
 }
 
+/// There is no result.
+pub(super) fn nothing(stop: &Stop) -> Failure {
+    let why = if stop.is_set() { ": ended before the first sample" } else { "" };
+    Failure::Other(format!("nothing was measured{why}"))
+}
+
 impl Results {
+    /// Tries the files before anything is measured for them.
+    pub(super) fn check(&self) -> Outcome {
+        let json = self.json.as_ref().filter(|path| path.as_os_str() != "-");
+        json.into_iter().chain(&self.plot).chain(&self.hgrm).try_for_each(|path| {
+            try_file(path).map_err(|error| Failure::File(path.display().to_string(), error))
+        })
+    }
+
     /// Writes what was measured wherever it is wanted. All is tried.
     pub(super) fn write(
         &self,
@@ -86,6 +104,21 @@ impl Results {
             })
         });
         failure::first([told, drawn, listed])
+    }
+}
+
+/// Whether a file can be written: what is in it is kept, and it does not come to be. A pipe is left to whoever reads it.
+fn try_file(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true);
+    match fs::metadata(path) {
+        Ok(file) if file.file_type().is_fifo() => Ok(()),
+        Ok(_) => options.open(path).map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            drop(options.create_new(true).open(path)?);
+            fs::remove_file(path)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -8,7 +8,7 @@ use super::bulk::Bulk;
 use super::clock::{self, Floor};
 use super::kind::Kind;
 use super::mode::Mode;
-use super::options::{Amount, Results, kernel};
+use super::options::{Amount, Results, kernel, nothing};
 use super::panels;
 use super::progress::Progress;
 use super::report::{self, About, Row};
@@ -81,6 +81,7 @@ impl Args {
 
 pub(super) fn run(args: &Args, trace: bool) -> Outcome {
     let target = Target::find(&args.device, trace)?;
+    args.results.check()?;
     let stop = Stop::on_signals()?;
     let mut rig = Rig::new(&target, args.port)?;
     let measured = measure(&mut rig, &target, args, &stop);
@@ -132,7 +133,7 @@ fn measure(rig: &mut Rig, target: &Target, args: &Args, stop: &Stop) -> Outcome<
                 run::run(reads, &setting, stop, &mut progress)
             }) {
                 Err(Failure::Uverbs(error)) if lenient && error.kind() == ErrorKind::Unsupported => {
-                    eprintln!("uverbs: {} left out: {error}", mode.name());
+                    failure::remark(format_args!("{} left out: {error}", mode.name()));
                     missing.push(*mode);
                     continue;
                 }
@@ -145,7 +146,7 @@ fn measure(rig: &mut Rig, target: &Target, args: &Args, stop: &Stop) -> Outcome<
     progress.clear();
     // Of one that ended before its first sample there is nothing to tell.
     rows.retain(|row| row.result.measured.latency.count() > 0);
-    Ok((about, rows))
+    if rows.is_empty() { Err(nothing(stop)) } else { Ok((about, rows)) }
 }
 
 /// Has one mode measured with so many counters.

@@ -22,7 +22,7 @@ pub(super) fn atomics(number: u32) -> &'static str {
     }
 }
 
-pub(super) fn state(number: u8) -> &'static str {
+pub(crate) fn state(number: u8) -> &'static str {
     match number {
         port_state::DOWN => "PORT_DOWN",
         port_state::INIT => "PORT_INIT",

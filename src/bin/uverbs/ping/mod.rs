@@ -112,8 +112,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let printed = played.and_then(|report| match report {
         Some(report) if args.json => output.json(&report),
         Some(report) => output.text(&report),
-        // A signal came before the two sides had met.
-        None => Ok(()),
+        None => Err(Failure::Other("ended before the two sides had met".to_owned())),
     });
     failure::first([printed, released])
 }

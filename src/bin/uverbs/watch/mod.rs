@@ -15,6 +15,7 @@ use self::source::{Running, Source};
 use self::spec::Spec;
 use crate::Outcome;
 use crate::failure::{self, Failure};
+use crate::info::words;
 use crate::job::Job;
 use crate::output::Output;
 use crate::stop::Stop;
@@ -23,6 +24,9 @@ use crate::units;
 
 /// Longest time between two looks at the receive queue and at signals.
 const NAP: Duration = Duration::from_millis(2);
+
+/// How long nothing may come before that is worth a remark.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// Options of `uverbs watch`.
 #[derive(Debug, clap::Args)]
@@ -61,21 +65,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let target = Target::find(&args.device, trace)?;
     let rule = args.rule(&target)?;
-    let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
     let stop = Stop::on_signals()?;
+    let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
     let mut job = Job::start(&target, args.port, rule)?;
     let running = match (source, target.soft) {
         (Some(source), Some(soft)) => Some(source.start(soft)?),
         _ => None,
     };
     let mut output = Output::new();
-    let mut watch = Watch { args, stop, job: &mut job, running, previous: Reading::default() };
+    let begun = Instant::now();
+    let mut watch =
+        Watch { args, stop, job: &mut job, running, previous: Reading::default(), begun, told: false };
     let watched = watch.readings(&mut output);
     // After an error the traffic has not been stopped yet.
     let stopped = watch.running.take().map_or(Ok(()), |running| running.stop().1);
     let ended = output.end_progress();
     if let Some(status) = job.broken {
-        eprintln!("uverbs: receiving ended early, counting did not: {status}");
+        failure::remark(format_args!("receiving ended early, counting did not: {status}"));
     }
     let released = job.release().map_err(Failure::from);
     failure::first([watched, stopped, ended, released])
@@ -127,16 +133,19 @@ struct Watch<'a> {
     job: &'a mut Job,
     running: Option<Running>,
     previous: Reading,
+    begun: Instant,
+    /// It has been said that nothing comes, or something came.
+    told: bool,
 }
 
 impl Watch<'_> {
     fn readings(&mut self, output: &mut Output) -> Outcome {
-        let start = Instant::now();
+        let start = self.begun;
         let mut due = start;
         for number in 1.. {
             // One that was missed (the process was stopped) is not made up for.
             due = (due + self.args.interval).max(Instant::now());
-            let ended = self.wait(due)?;
+            let ended = self.wait(due, output)?;
             let last = ended || self.args.count == Some(number);
             let mut told = Ok(());
             let mut offered = self.running.as_ref().map(Running::frames);
@@ -168,9 +177,12 @@ impl Watch<'_> {
     }
 
     /// Receives until a reading is due; true if it is to be the last one for another reason than its number.
-    fn wait(&mut self, due: Instant) -> Outcome<bool> {
+    fn wait(&mut self, due: Instant, output: &mut Output) -> Outcome<bool> {
         loop {
             self.job.drain()?;
+            if !self.told && self.begun.elapsed() >= QUIET {
+                self.tell_of_nothing(output)?;
+            }
             let over = self.args.count.is_none()
                 && self.args.pcap.is_some()
                 && self.running.as_ref().is_none_or(Running::is_done);
@@ -183,5 +195,30 @@ impl Watch<'_> {
             }
             thread::sleep(left.min(NAP));
         }
+    }
+    /// Says once what to look at when no packet has come.
+    fn tell_of_nothing(&mut self, output: &mut Output) -> Outcome {
+        let offered = self.running.as_ref().map(Running::frames);
+        // Without frames there is nothing to be said of the rule.
+        self.told = offered != Some(0);
+        if !self.told || self.job.read()?.0 > 0 {
+            return Ok(());
+        }
+        output.end_progress()?;
+        let time = QUIET.as_secs();
+        if let Some(frames) = offered {
+            let text = "the rule takes none; look at its ethertype, VLAN tag and addresses";
+            let made = if self.args.pcap.is_none() { " (what is made up is UDP over IPv4)" } else { "" };
+            failure::remark(format_args!("no packet in {time} s: of {frames} frames {text}{made}"));
+            return Ok(());
+        }
+        let port = self.args.port;
+        let number = self.job.port_state(port)?;
+        let state = words::state(number);
+        failure::remark(format_args!(
+            "no packet in {time} s: port {port} is {state} ({number}); look whether packets have the rule's ethertype and \
+             VLAN tag, and whether they are for this port's address or its interface is promiscuous"
+        ));
+        Ok(())
     }
 }

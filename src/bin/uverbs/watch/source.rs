@@ -1,6 +1,8 @@
 //! Where the packets of a soft device come from: a capture, or a generator, in a thread of its own.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -25,12 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) enum Source {
     /// A file, and its name for errors.
     Capture(Capture, String),
+    /// A pipe or a terminal: opening it waits for whoever writes, so the thread does.
+    Pipe(PathBuf),
     Generator(Traffic),
 }
 
 impl Source {
     pub(super) fn capture(path: &Path) -> Outcome<Self> {
         let name = path.display().to_string();
+        let kind = fs::metadata(path).map_err(|error| failure(&name, error.into()))?.file_type();
+        if kind.is_fifo() || kind.is_char_device() {
+            return Ok(Self::Pipe(path.to_path_buf()));
+        }
         let capture = Capture::open(path).map_err(|error| failure(&name, error))?;
         Ok(Self::Capture(capture, name))
     }
@@ -38,11 +46,14 @@ impl Source {
     /// Lets the frames go.
     pub(super) fn start(self, device: SoftDevice) -> Outcome<Running> {
         let shared = Arc::new(Shared::default());
-        let ends = matches!(self, Self::Capture(..));
+        let ends = !matches!(self, Self::Generator(_));
         let ours = shared.clone();
         let run = move || {
             let result = match self {
                 Self::Capture(capture, name) => play(capture, &device, &ours).map_err(|e| failure(&name, e)),
+                Self::Pipe(path) => Capture::open(&path)
+                    .and_then(|capture| play(capture, &device, &ours))
+                    .map_err(|e| failure(&path.display().to_string(), e)),
                 Self::Generator(traffic) => {
                     generate(traffic, &device, &ours);
                     Ok(())

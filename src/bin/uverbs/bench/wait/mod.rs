@@ -8,7 +8,7 @@ use self::object::Object;
 use self::report::{About, Row};
 use self::turns::Setting;
 use super::clock::{self, Floor};
-use super::options::{Amount, Results, kernel};
+use super::options::{Amount, Results, kernel, nothing};
 use super::pace::Limit;
 use super::progress::Progress;
 use super::run::pin;
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 
 /// Measures every wait object, until a signal, and tells.
 pub(super) fn run(args: &Args) -> Outcome {
+    args.results.check()?;
     let stop = Stop::on_signals()?;
     let limit = args.amount.limit();
     let warm_up = args.amount.warmup.map_or_else(|| limit.warm_up(), Limit::Samples);
@@ -59,6 +60,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     progress.clear();
+    if rows.is_empty() {
+        return Err(nothing(&stop));
+    }
     let tallies: Vec<_> =
         rows.iter().map(|row| (row.object.name().to_owned(), &row.measured.latency)).collect();
     let lines = report::lines(&about, &rows)?;
