@@ -197,6 +197,18 @@ fn nothing_is_left_to_do() {
     assert_none("left to do", &found);
 }
 
+/// What a test prints by a macro is shown only when it fails: skips go through `tests/common/skips.rs`.
+#[test]
+fn what_is_skipped_is_said() {
+    let said = concat!("println!(", "\"skip");
+    let mut found = Vec::new();
+    for (name, text) in sources(&["src", "uverbs-abi", "uverbs-c", "tests"]) {
+        let lines = code(&text).filter(|(_, line)| line.contains(said));
+        found.extend(lines.map(|(i, line)| format!("{name}:{i}: {}", line.trim())));
+    }
+    assert_none("skipped where nobody sees it", &found);
+}
+
 /// The path of the module in a file: `src/soft/call.rs` is `[soft, call]`.
 fn module(name: &str) -> Vec<&str> {
     let path = name.trim_start_matches("src/").trim_end_matches(".rs");

@@ -1,6 +1,7 @@
 //! An open device.
 
 mod event;
+mod identify;
 mod mlx5;
 mod open;
 mod origin;

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
-use super::Context;
+use super::{Context, identify};
 use crate::device::{Device, Node};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::Provider;
@@ -67,21 +67,26 @@ impl OpenOptions {
         device: &Device,
         wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
     ) -> Result<Context> {
+        let transport = device.connect()?;
+        let mut device = device.clone();
+        if device.driver_id == driver_id::UNKNOWN && device.node().is_some() {
+            device.driver_id = identify::driver(&*transport).unwrap_or(driver_id::UNKNOWN);
+        }
         if self.devx && device.provider() != Provider::Mlx5 {
             let hint = format!("the driver {} has no DEVX; mlx5 has", device.driver());
             return Err(Error::refused("context.create", Errno::EOPNOTSUPP, hint));
         }
-        let transport = device.connect()?;
-        Context::establish(device.clone(), wrap(transport), self.devx).map_err(|error| {
+        let is_unknown = device.driver_id == driver_id::UNKNOWN && device.node().is_some();
+        Context::establish(device, wrap(transport), self.devx).map_err(|error| {
             if self.devx && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
                 // EINVAL is all that the kernel says, and without DEVX the same request is good.
                 let hint = "this device, or this function of it, has no DEVX (its log_max_uctx is zero)";
                 return Error::refused(error.op(), Errno::EOPNOTSUPP, hint);
             }
-            if device.driver_id == driver_id::UNKNOWN && device.sysfs.is_some() {
+            if is_unknown {
                 return error.hinted_if(
                     ErrorKind::InvalidInput,
-                    "the driver could not be identified without RDMA netlink, and commands must name it",
+                    "the driver could not be identified, by RDMA netlink, sysfs or the device, and commands must name it",
                 );
             }
             error

@@ -2,6 +2,8 @@
 
 mod netlink;
 mod sysfs;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Deref;
@@ -158,7 +160,11 @@ impl Device {
     /// Reads a partition key.
     pub(crate) fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         match &self.sysfs {
-            Some(root) => sysfs::pkey(root, port, index),
+            Some(root) => sysfs::pkey(root, port, index).or_else(|error| {
+                // Without sysfs there is nobody to ask, but a RoCE port has one key.
+                let is_default = index == 0 && (1..=self.ports).contains(&port.into()) && !root.exists();
+                if is_default && self.protocol() == Some("roce") { Ok(0xffff) } else { Err(error) }
+            }),
             // A RoCE port has one key, the default one.
             None if port == 1 && index == 0 => Ok(0xffff),
             None => Err(Error::kernel("pkey.query", Errno::ENOENT)),
@@ -278,8 +284,9 @@ impl IntoIterator for Devices {
 
 /// Every RDMA device that can be opened, in the kernel's order.
 ///
-/// The kernel is asked by RDMA netlink; where that is not possible (no module, a sandbox), sysfs is read,
-/// below `SYSFS_PATH` if that is set, as libibverbs does, else below `/sys`.
+/// The kernel is asked by RDMA netlink; where that is not possible or does not tell all (no module, a sandbox, an older
+/// kernel), sysfs is read, below `SYSFS_PATH` if that is set, as libibverbs does, else below `/sys`. Where netlink
+/// answers, sysfs may be missing.
 ///
 /// # Errors
 /// Those of reading; a machine without RDMA has no devices, which is no error.
@@ -293,9 +300,14 @@ impl IntoIterator for Devices {
 #[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<Devices> {
     let root = std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
-    match netlink::devices(&root) {
+    found(netlink::Socket::open(), &root)
+}
+
+/// The devices that netlink and the sysfs tree below `root` tell of, of which either may be missing.
+fn found(link: Result<impl netlink::Link>, root: &Path) -> Result<Devices> {
+    match link.and_then(|link| netlink::devices(link, root)) {
         Ok(devices) => Ok(Devices(devices)),
-        Err(_) => devices_in(&root),
+        Err(_) => devices_in(root),
     }
 }
 
@@ -312,6 +324,11 @@ struct Driver {
     id: u32,
     name: &'static str,
     module: &'static str,
+}
+
+/// The numbers of all drivers that have a name here, those with most devices first.
+pub(crate) fn driver_ids() -> impl Iterator<Item = u32> {
+    DRIVERS.iter().map(|driver| driver.id)
 }
 
 /// `enum rdma_driver_id`, include/uapi/rdma/ib_user_ioctl_verbs.h, Linux 7.2; modules: the drivers' own.

@@ -1,4 +1,5 @@
-//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1).
+//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not tell of a
+//! device is looked for in sysfs.
 
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
@@ -9,9 +10,10 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
+use uverbs_abi::types::driver_id;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Device, Interface, Node};
+use super::{Device, Interface, Node, sysfs};
 use crate::error::{Error, Result};
 
 const OP: &str = "device.list";
@@ -21,29 +23,49 @@ const OP: &str = "device.list";
 const BATCH: usize = 8 * 1024;
 
 /// Every device that has a uverbs node.
-pub(super) fn devices(sysfs: &Path) -> Result<Vec<Device>> {
-    let mut socket = Socket::open()?;
+pub(super) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
+    let mut link = Conversation { link, sequence: 0, batch: vec![0; BATCH] };
     let mut found = Vec::new();
-    socket.request(op::GET, nl::FLAG_DUMP, &[], |message| found.push(device(message)))?;
+    link.request(op::GET, nl::FLAG_DUMP, &[], |message| found.push(device(message)))?;
     let mut devices = Vec::new();
-    for (index, mut device) in found.into_iter().filter_map(|(index, device)| Some((index?, device))) {
+    for (index, mut device) in found {
+        // The name becomes a part of a path.
+        let (Some(index), true) = (index, is_name(&device.name)) else {
+            return Err(Error::malformed(OP, "a device without index or name"));
+        };
         let mut chardev = None;
         let mut query = attribute(attr::DEV_INDEX, &index.to_ne_bytes());
         query.extend(attribute(attr::CHARDEV_TYPE, b"uverbs\0"));
+        let asked = link.request(op::GET_CHARDEV, 0, &query, |message| chardev = node(message));
         // A device without a uverbs node (module not loaded, other namespace) cannot be opened: no entry.
-        let asked = socket.request(op::GET_CHARDEV, 0, &query, |message| chardev = Some(node(message)));
-        let (Ok(()), Some((Some(name), abi, driver))) = (asked, chardev) else { continue };
-        device.node = Node::File(Path::new("/dev/infiniband").join(name));
+        let Some((node, abi, driver)) =
+            chardev.filter(|_| asked.is_ok()).or_else(|| sysfs::node(root, &device.name))
+        else {
+            continue;
+        };
+        let path = root.join("class/infiniband").join(&device.name);
+        device.driver_id = match driver {
+            driver_id::UNKNOWN => sysfs::driver(root, &device.name, &node),
+            known => known,
+        };
+        device.node = Node::File(Path::new("/dev/infiniband").join(node));
         device.abi_version = abi;
-        device.driver_id = driver;
-        device.sysfs = Some(sysfs.join("class/infiniband").join(&device.name));
         let query = attribute(attr::DEV_INDEX, &index.to_ne_bytes());
-        let _ = socket.request(op::PORT_GET, nl::FLAG_DUMP, &query, |message| {
+        let asked = link.request(op::PORT_GET, nl::FLAG_DUMP, &query, |message| {
             device.interfaces.extend(interface(message));
         });
+        if asked.is_err() {
+            device.interfaces = sysfs::interfaces(&path);
+        }
+        device.sysfs = Some(path);
         devices.push(device);
     }
     Ok(devices)
+}
+
+/// Whether it may be a part of a path.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains('/')
 }
 
 /// A device out of an answer to `GET`.
@@ -79,19 +101,18 @@ fn device(message: &[u8]) -> (Option<u32>, Device) {
     (device.index, device)
 }
 
-/// Name, ABI version and driver out of an answer to `GET_CHARDEV`.
-fn node(message: &[u8]) -> (Option<String>, u32, u32) {
-    let (mut name, mut abi, mut driver) = (None, 0, 0);
+/// Name, ABI version and driver out of an answer to `GET_CHARDEV`. Kernels before 5.1 do not tell the driver.
+fn node(message: &[u8]) -> Option<(String, u32, u32)> {
+    let (mut name, mut abi, mut driver) = (None, None, driver_id::UNKNOWN);
     for (kind, value) in Attributes(message) {
         match kind {
             attr::CHARDEV_NAME => name = Some(text(value)),
-            attr::CHARDEV_ABI => abi = wide(value).and_then(|abi| u32::try_from(abi).ok()).unwrap_or(0),
-            attr::UVERBS_DRIVER_ID => driver = number(value).unwrap_or(0),
+            attr::CHARDEV_ABI => abi = wide(value).and_then(|abi| u32::try_from(abi).ok()),
+            attr::UVERBS_DRIVER_ID => driver = number(value).unwrap_or(driver_id::UNKNOWN),
             _ => {}
         }
     }
-    // The name becomes a part of a path.
-    (name.filter(|name| !name.is_empty() && !name.contains('/')), abi, driver)
+    Some((name.filter(|name| is_name(name))?, abi?, driver))
 }
 
 /// Port and network interface out of an answer to `PORT_GET`.
@@ -107,44 +128,78 @@ fn interface(message: &[u8]) -> Option<Interface> {
     Some(Interface { port: port?, name: name? })
 }
 
+/// What answers requests: the kernel, or a test in its place.
+pub(super) trait Link {
+    /// Sends one request.
+    fn send(&mut self, message: &[u8]) -> Result<(), Errno>;
+
+    /// Takes one batch of answers, and tells how long it is, which may be more than there is room for.
+    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno>;
+}
+
 /// A socket of the RDMA family.
-struct Socket {
-    fd: OwnedFd,
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(super) fn open() -> Result<Self> {
+        let fd =
+            socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
+        fd.map(Self).map_err(error)
+    }
+}
+
+impl Link for Socket {
+    fn send(&mut self, message: &[u8]) -> Result<(), Errno> {
+        let kernel = NetlinkAddr::new(0, 0);
+        sendto(self.0.as_raw_fd(), message, &kernel, MsgFlags::empty()).map(drop)
+    }
+
+    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno> {
+        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), so nothing has to be
+        // waited for, and a sandbox that takes a request and never answers keeps nobody waiting.
+        recv(self.0.as_raw_fd(), batch, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC)
+    }
+}
+
+/// Requests and their answers.
+struct Conversation<L> {
+    link: L,
+    /// The number of the last request.
+    sequence: u32,
     batch: Vec<u8>,
 }
 
-impl Socket {
-    fn open() -> Result<Self> {
-        let fd =
-            socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
-        Ok(Self { fd: fd.map_err(error)?, batch: vec![0; BATCH] })
-    }
-
+impl<L: Link> Conversation<L> {
     /// Sends one request and hands every answer's attributes to `take`.
     fn request(&mut self, op: u16, flags: u16, attributes: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
+        self.sequence += 1;
         let header = NlMsgHdr {
             nlmsg_len: (size_of::<NlMsgHdr>() + attributes.len()) as u32,
             nlmsg_type: nl::nldev(op),
             nlmsg_flags: nl::FLAG_REQUEST | nl::FLAG_ACK | flags,
-            nlmsg_seq: 1,
+            nlmsg_seq: self.sequence,
             nlmsg_pid: 0,
         };
         let mut message = header.as_bytes().to_vec();
         message.extend_from_slice(attributes);
-        let kernel = NetlinkAddr::new(0, 0);
-        sendto(self.fd.as_raw_fd(), &message, &kernel, MsgFlags::empty()).map_err(error)?;
+        self.link.send(&message).map_err(error)?;
         loop {
-            let len = recv(self.fd.as_raw_fd(), &mut self.batch, MsgFlags::empty()).map_err(error)?;
-            for (kind, body) in Messages(&self.batch[..len]) {
-                match kind {
+            let len = self.link.receive(&mut self.batch).map_err(error)?;
+            let cut = || Error::malformed(OP, "an answer that is cut short");
+            let mut messages =
+                Messages(self.batch.get(..len).filter(|batch| !batch.is_empty()).ok_or_else(cut)?);
+            for (header, body) in &mut messages {
+                match header.nlmsg_type {
+                    // Of an earlier request, whose answers were given up.
+                    _ if header.nlmsg_seq != self.sequence => {}
                     nl::MSG_DONE => return Ok(()),
                     nl::MSG_ERROR => return acknowledged(body),
                     nl::MSG_NOOP => {}
                     _ => take(body),
                 }
             }
-            if len == 0 {
-                return Err(Error::malformed(OP, "the answer ends too early"));
+            if !messages.0.is_empty() {
+                return Err(cut());
             }
         }
     }
@@ -163,18 +218,18 @@ fn acknowledged(body: &[u8]) -> Result<()> {
     }
 }
 
-/// The messages of a batch: type and body.
+/// The messages of a batch: header and body. What is cut short is left over.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
-    type Item = (u16, &'a [u8]);
+    type Item = (NlMsgHdr, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (header, _) = NlMsgHdr::read_from_prefix(self.0).ok()?;
         let len = usize::try_from(header.nlmsg_len).ok()?;
         let body = self.0.get(size_of::<NlMsgHdr>()..len)?;
         self.0 = self.0.get(len.next_multiple_of(nl::ALIGN)..).unwrap_or_default();
-        Some((header.nlmsg_type, body))
+        Some((header, body))
     }
 }
 
@@ -235,12 +290,17 @@ mod tests {
 
     #[test]
     fn cut_answers_end_quietly_and_names_never_leave_the_directory() {
-        let body = attribute(attr::CHARDEV_NAME, b"uverbs0\0");
+        let mut body = attribute(attr::CHARDEV_NAME, b"uverbs0\0");
+        body.extend(attribute(attr::CHARDEV_ABI, &6_u64.to_ne_bytes()));
         for len in 0..body.len() {
-            assert_eq!(node(&body[..len]).0, None, "{len}");
+            assert_eq!(node(&body[..len]), None, "{len}");
         }
-        assert_eq!(node(&body).0.as_deref(), Some("uverbs0"));
-        assert_eq!(node(&attribute(attr::CHARDEV_NAME, b"../sda\0")).0, None);
+        assert_eq!(node(&body), Some(("uverbs0".to_owned(), 6, 0)));
+        for name in [&b"../sda\0"[..], b"..\0", b"\0"] {
+            let mut body = attribute(attr::CHARDEV_NAME, name);
+            body.extend(attribute(attr::CHARDEV_ABI, &6_u64.to_ne_bytes()));
+            assert_eq!(node(&body), None);
+        }
         assert_eq!(Messages(&[0xff; 64]).count(), 0);
         assert_eq!(Attributes(&[0, 0, 0, 0]).count(), 0);
     }

@@ -31,6 +31,22 @@ pub(super) fn devices(root: &Path) -> Result<Vec<Device>> {
     Ok(numbered.iter().filter_map(|(number, path)| device(root, *number, path)).collect())
 }
 
+/// Node, ABI version and driver of the device called `name`; the driver is told apart.
+pub(super) fn node(root: &Path, name: &str) -> Option<(String, u32, u32)> {
+    let nodes = fs::read_dir(root.join("class/infiniband_verbs")).ok()?;
+    let verbs = nodes
+        .flatten()
+        .map(|node| node.path())
+        .find(|verbs| line(&verbs.join("ibdev")).as_deref() == Some(name))?;
+    let node = verbs.file_name()?.to_str().filter(|node| node.starts_with("uverbs"))?;
+    Some((node.to_owned(), line(&verbs.join("abi_version"))?.parse().ok()?, driver_id::UNKNOWN))
+}
+
+/// The driver of the device called `name`, whose node is `node`.
+pub(super) fn driver(root: &Path, name: &str, node: &str) -> u32 {
+    driver_of(&root.join("class/infiniband").join(name), &root.join("class/infiniband_verbs").join(node))
+}
+
 fn device(root: &Path, number: u32, verbs: &Path) -> Option<Device> {
     let name = line(&verbs.join("ibdev")).filter(|name| !name.is_empty() && !name.contains('/'))?;
     let path = root.join("class/infiniband").join(&name);
@@ -38,7 +54,7 @@ fn device(root: &Path, number: u32, verbs: &Path) -> Option<Device> {
     Some(Device {
         index: None,
         node: Node::File(format!("/dev/infiniband/uverbs{number}").into()),
-        driver_id: driver(&path, verbs),
+        driver_id: driver_of(&path, verbs),
         abi_version: line(&verbs.join("abi_version"))?.parse().ok()?,
         node_guid: guid(&path.join("node_guid")),
         sys_image_guid: guid(&path.join("sys_image_guid")),
@@ -52,22 +68,35 @@ fn device(root: &Path, number: u32, verbs: &Path) -> Option<Device> {
     })
 }
 
-/// The driver, as far as sysfs tells: by the driver of the PCI function, or by rxe's own `parent` file.
-fn driver(device: &Path, verbs: &Path) -> u32 {
+/// The driver, as far as sysfs tells: by the driver of the function, by what the function is, or by rxe's own `parent` file.
+fn driver_of(device: &Path, verbs: &Path) -> u32 {
     let module = fs::read_link(verbs.join("device/driver")).ok();
     let module = module.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-    match module {
-        Some(module) => DRIVERS
-            .iter()
-            .find(|driver| driver.module == module)
-            .map_or(driver_id::UNKNOWN, |driver| driver.id),
-        None if device.join("parent").exists() => driver_id::RXE,
-        None => driver_id::UNKNOWN,
-    }
+    // That of a part of a function has the part behind a dot: `mlx5_core.sf`.
+    let module = module.and_then(|name| name.split('.').next());
+    let named = DRIVERS.iter().find(|driver| Some(driver.module) == module).map(|driver| driver.id);
+    let modalias = || line(&verbs.join("device/modalias")).and_then(|text| of_function(&text));
+    named.or_else(modalias).unwrap_or_else(|| match device.join("parent").exists() {
+        true => driver_id::RXE,
+        false => driver_id::UNKNOWN,
+    })
+}
+
+/// The driver of a PCI function, by the modalias that names its vendor and device: `pci:v000015B3d00001017...`.
+fn of_function(modalias: &str) -> Option<u32> {
+    let (vendor, rest) = modalias.strip_prefix("pci:v")?.split_at_checked(8)?;
+    let device = u32::from_str_radix(rest.strip_prefix('d')?.get(..8)?, 16).ok()?;
+    Some(match u32::from_str_radix(vendor, 16).ok()? {
+        // mlx5_core_pci_table (main.c, Linux 7.3), and room for what follows; the numbers between are of older cards.
+        0x15b3 if matches!(device, 0x1011..=0x2fff | 0xa2d2..=0xa2ff) => driver_id::MLX5,
+        // efa_pci_tbl (efa_main.c, Linux 7.3).
+        0x1d0f if matches!(device, 0xefa0..=0xefaf) => driver_id::EFA,
+        _ => return None,
+    })
 }
 
 /// The interfaces that the ports' GIDs belong to.
-fn interfaces(device: &Path) -> Vec<Interface> {
+pub(super) fn interfaces(device: &Path) -> Vec<Interface> {
     let mut found = Vec::new();
     for port in 1..=u32::from(u8::MAX) {
         let path = device.join(format!("ports/{port}"));

@@ -13,12 +13,13 @@ mod packet;
 mod parties;
 mod raw;
 mod sides;
+mod skips;
 mod switch;
 mod wire;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use uverbs::abi::types::port_state;
 use uverbs::soft::Profile;
@@ -33,6 +34,7 @@ pub use footprint::{Footprint, resident};
 pub use packet::packet;
 pub use parties::*;
 pub use sides::*;
+pub use skips::skipped;
 pub use switch::Switch;
 pub use wire::*;
 
@@ -79,6 +81,9 @@ impl Target {
     }
 }
 
+/// That there is no other device is said once.
+static ALONE: Once = Once::new();
+
 /// One behaviour at a time: some take the device away, and all are looked at for what they leave behind.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -94,14 +99,15 @@ pub fn on_every_device_and(profile: Profile, behaviour: impl Fn(&Target)) {
     behaviour(&soft);
     let left = soft.soft.as_ref().expect("soft").resources();
     assert!(left.is_empty(), "left behind: {left:?}");
-    if let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") {
-        let before = Footprint::of_devices();
-        let device = named(&name).expect("it exists");
-        let target = Target { device, soft: None, control: Control::open() };
-        behaviour(&target);
-        target.control.iter().for_each(Control::heal);
-        assert_eq!(Footprint::of_devices(), before, "left behind");
-    }
+    let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") else {
+        return ALONE.call_once(|| skipped("every device but the soft one: UVERBS_TEST_DEVICE names none"));
+    };
+    let before = Footprint::of_devices();
+    let device = named(&name).expect("it exists");
+    let target = Target { device, soft: None, control: Control::open() };
+    behaviour(&target);
+    target.control.iter().for_each(Control::heal);
+    assert_eq!(Footprint::of_devices(), before, "left behind");
 }
 
 fn named(name: &str) -> Option<Device> {
@@ -122,7 +128,7 @@ pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
 /// Says on standard error, where test runners show it, that a test did not run somewhere.
 #[track_caller]
 pub fn skip(target: &Target, why: &str) {
-    eprintln!("skipped on {}: {why} ({})", target.device.name(), Location::caller());
+    skipped(format_args!("on {}: {why} ({})", target.device.name(), Location::caller()));
 }
 
 /// A raw packet queue pair with everything that belongs to it.

@@ -144,6 +144,7 @@ fi
 step library library_is_ours /usr/bin/ibv_devinfo
 step devices same_output ibv_devices
 step devinfo same_output ibv_devinfo -v
+step without-netlink same_output "$here/without-netlink" EPERM ibv_devinfo -v
 for transport in rc uc ud srq; do
     step "pingpong-$transport" pingpong "$transport"
     step "pingpong-$transport-events" pingpong "$transport" -e

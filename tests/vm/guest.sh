@@ -79,14 +79,14 @@ device_tests() { # device_tests DEVICE BINARY [PATTERN]: the tests that run on a
 without_privilege() { # without_privilege BINARY: the limit of locked memory, which root is exempt from
     (ulimit -l 256 && UVERBS_TEST_DEVICE=$device setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all \
         "$1" --show-output memory_beyond_the_limit_is_exhausted) || return
-    if grep -q "^skipped on $device" "$OUT/$name.out"; then
+    if grep -q "^skipped.* on $device:" "$OUT/$name.out" "$OUT/$name.err"; then
         echo "the test did not run" >&2
         return 1
     fi
 }
 
 record_skips() { # record_skips NAME: each test that was ignored or printed why it did not run
-    sed -n -e 's/^test \(.* \.\.\. ignored.*\)$/\1/p' -e '/^skip/p' "$OUT/$1.out" | while IFS= read -r line; do
+    sed -n -e 's/^test \(.* \.\.\. ignored.*\)$/\1/p' -e '/^skip/p' "$OUT/$1.out" "$OUT/$1.err" | while IFS= read -r line; do
         record "$1" skip "$line"
     done
 }

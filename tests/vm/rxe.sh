@@ -61,6 +61,47 @@ ping_loopback() {
     done
 }
 
+ping_interrupted() { # a server that is ended before anybody came has no result, and says so
+    "$UVERBS_BIN" ping --device "$device" 2>"$OUT/$name.server" &
+    server=$!
+    until_true 10 listening || { cat "$OUT/$name.server" >&2; return 1; }
+    kill -INT "$server"
+    status=0
+    wait "$server" || status=$?
+    cat "$OUT/$name.server"
+    test "$status" -eq 1 && grep -q '^uverbs: ended before the two sides had met$' "$OUT/$name.server"
+}
+
+# Half of what discovery has may be missing: in a container, or in a sandbox. The program must work all the same.
+
+works() { # works DEVICE DRIVER COMMAND...: with COMMAND in front the device is listed, described and, if it is rxe, used
+    of=$1 driver=$2
+    shift 2
+    "$@" "$UVERBS_BIN" devices | tee "$OUT/$name.devices" && grep -qw "$of" "$OUT/$name.devices" &&
+        "$@" "$UVERBS_BIN" info "$of" >"$OUT/$name.info" && grep -w "driver:.*$driver" "$OUT/$name.info" || return
+    if [ "$driver" = rxe ]; then
+        "$@" "$UVERBS_BIN" ping --device "$of" --loopback --iters 10
+    fi
+}
+
+without_sysfs() {
+    works "$device" rxe unshare --mount sh -c 'mount -t tmpfs none /sys && exec "$@"' sh || return
+    # All but what the kernel tells by netlink alone is the same.
+    unshare --mount sh -c 'mount -t tmpfs none /sys && exec "$@"' sh "$UVERBS_BIN" info "$device" | diff "$OUT/info.out" -
+}
+
+without_netlink() {
+    for errno in EPERM EAFNOSUPPORT EPROTONOSUPPORT; do
+        works "$device" rxe "$here/without-netlink" "$errno" || return
+    done
+    # Where sysfs does not tell the driver either, the device itself is asked.
+    verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
+    tree=/tmp/tree/class/infiniband_verbs/$(basename "${verbs%/ibdev}")
+    mkdir -p "$tree" && cp "$verbs" "${verbs%/ibdev}/abi_version" "$tree" || return
+    works "$device" rxe env SYSFS_PATH=/tmp/tree "$here/without-netlink" EPERM || return
+    grep "^$device  *unknown " "$OUT/$name.devices"
+}
+
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -81,6 +122,9 @@ for transport in rc ud; do
     step "ping-$transport-both" ping_pair "$transport" ours ours
 done
 step ping-loopback ping_loopback
+step ping-interrupted ping_interrupted
+step without-sysfs without_sysfs
+step without-netlink without_netlink
 step kill-rc-client kill_in_traffic rc client
 step kill-rc-server kill_in_traffic rc server
 step kill-ud-client kill_in_traffic ud client

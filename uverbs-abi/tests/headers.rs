@@ -8,10 +8,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uverbs_abi::layout::{self, StructInfo};
+
+#[path = "../../tests/common/skips.rs"]
+mod skips;
+use skips::skipped;
 
 const KERNEL: &[&str] = &[
     "linux/in.h",
@@ -31,12 +34,6 @@ const KERNEL: &[&str] = &[
 
 /// What the device itself reads, and values that the kernel shares with libibverbs without a uapi name.
 const LIBRARY: &[&str] = &["infiniband/verbs.h", "infiniband/mlx5dv.h"];
-
-/// Says something on standard error, past the harness, which shows the output of failed tests only.
-fn say(text: &str) {
-    // Where this cannot be written nothing can.
-    let _ = writeln!(std::io::stderr(), "skipped: {text}");
-}
 
 fn include_dirs() -> Vec<PathBuf> {
     let preferred = std::env::var_os("UVERBS_ABI_INCLUDE").map(PathBuf::from);
@@ -241,11 +238,11 @@ fn structs_and_numbers_are_those_of_the_c_headers() {
     }
     absent.dedup();
     for reason in absent {
-        say(&format!("layouts against C headers: {reason}"));
+        skipped(format_args!("layouts against C headers: {reason}"));
     }
     if !sets.is_empty() && !lacking.is_empty() {
         println!("these headers lack: {}", lacking.join(" "));
-        say(&format!(
+        skipped(format_args!(
             "{} names that the C headers of this machine lack (--nocapture names them)",
             lacking.len()
         ));

@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
+#[path = "../../tests/common/skips.rs"]
+mod skips;
+
+use skips::skipped;
+
 use object::elf::{FileHeader64, SHN_UNDEF, VER_NDX_GLOBAL};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, LittleEndian};
@@ -70,7 +75,7 @@ fn compiler() -> Option<Command> {
     if version.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"GNU ld")) {
         return Some(cc);
     }
-    println!("skipped: there is no C compiler with GNU ld (packages gcc, binutils)");
+    skipped("linking the archive: there is no C compiler with GNU ld (packages gcc, binutils)");
     None
 }
 
@@ -114,7 +119,9 @@ fn gnu_ld_makes_the_same_library_from_the_archive() {
 fn programs_can_be_linked_with_the_archive() {
     let header = "/usr/include/infiniband/verbs.h";
     if !std::path::Path::new(header).exists() {
-        println!("skipped: there is no {header} (package libibverbs-dev)");
+        skipped(format_args!(
+            "linking programs with the archive: there is no {header} (package libibverbs-dev)"
+        ));
         return;
     }
     let archive = built().join("libibverbs.a");

@@ -5,6 +5,10 @@ use std::process::Command;
 
 use super::{attr, objects, requests};
 
+#[path = "../../../tests/common/skips.rs"]
+mod skips;
+use skips::skipped;
+
 /// Structures that rdma-core has had since a version that Debian 12 does not have.
 const NEWER: [&str; 5] = [
     "ibv_mr_init_attr",
@@ -19,7 +23,7 @@ fn layouts_are_those_of_the_installed_header() {
     let directory = std::env::var("UVERBS_C_HEADERS").unwrap_or_else(|_| "/usr/include".into());
     let header = format!("{directory}/infiniband/verbs.h");
     let Ok(known) = std::fs::read_to_string(&header) else {
-        println!("skipped: there is no {header} (package libibverbs-dev)");
+        skipped(format_args!("layouts: there is no {header} (package libibverbs-dev)"));
         return;
     };
     let mut source = String::from(
@@ -29,7 +33,7 @@ fn layouts_are_those_of_the_installed_header() {
     for layout in [attr::LAYOUTS, objects::LAYOUTS, requests::LAYOUTS].concat() {
         let name = layout.name;
         if NEWER.contains(&name) && !known.contains(&format!("struct {name} {{")) {
-            println!("skipped: {header} is older than {name}");
+            skipped(format_args!("layout of {name}: {header} is older"));
             continue;
         }
         if name != "ibv_qp_ex" && name != "ibv_port_attr" {

@@ -6,7 +6,7 @@
 mod caps;
 mod port;
 mod section;
-mod words;
+pub(crate) mod words;
 
 use serde_json::{Value, json};
 use uverbs::abi::types::driver_id;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let context = target.open()?;
     let answer = context.query_device()?;
     let (_, transport) = words::transport(target.device.node_type());
-    let mut device = device(&context, &target.device, &answer)?;
+    let mut device = device(&context, context.device(), &answer)?;
     let gids = context.gid_table()?;
     let mut ports = Vec::new();
     for number in 1..=answer.base.phys_port_cnt {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
         ports.push(Value::Object(port.json));
     }
     device.json.insert("ports".to_owned(), ports.into());
-    device.nest("uverbs", own(&context, &target.device));
+    device.nest("uverbs", own(&context, context.device()));
     let mut output = Output::new();
     if args.json { output.json(&device.json) } else { output.text(device.text) }
 }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use super::tables;
 
+#[path = "../../../common/skips.rs"]
+mod skips;
+
 const GOLDEN: &str = include_str!("../../golden/mlx5_ifc.txt");
 const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
 
@@ -43,7 +46,9 @@ fn the_tables_are_those_of_the_kernels_header() {
         std::env::var("UVERBS_LINUX_SOURCE").into_iter().chain(["/usr/src/linux-source-6.1".to_owned()]);
     let headers = roots.map(|root| PathBuf::from(root).join(HEADER));
     let Some(text) = headers.filter_map(|path| std::fs::read_to_string(path).ok()).next() else {
-        eprintln!("skip: no {HEADER} in UVERBS_LINUX_SOURCE or /usr/src/linux-source-6.1");
+        skips::skipped(format_args!(
+            "the kernel's header: no {HEADER} in UVERBS_LINUX_SOURCE or /usr/src/linux-source-6.1"
+        ));
         return;
     };
     let header = Header::parse(&text);

@@ -1,0 +1,265 @@
+//! Discovery where netlink or sysfs is missing, or tells half: requests are answered here, and the tree is the test's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
+use uverbs_abi::types::driver_id;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::netlink::Link;
+use super::{Device, found};
+use crate::error::{Error, Result};
+
+/// How the kernel in these tests fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Nothing,
+    /// There is no socket.
+    Socket(Errno),
+    /// It cannot be sent to.
+    Send(Errno),
+    /// Nobody answers.
+    Silence,
+    /// An empty answer.
+    Empty,
+    /// The request is refused.
+    Refused(u16, Errno),
+    /// The answer ends after so many bytes.
+    Cut(u16, usize),
+    /// The answer is longer than the room for it.
+    TooLong(u16),
+    /// The answer lacks this attribute.
+    Lacks(u16, u16),
+}
+
+/// The kernel's part.
+struct Kernel {
+    fault: Fault,
+    batches: Vec<Vec<u8>>,
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let header = NlAttr { nla_len: (size_of::<NlAttr>() + value.len()) as u16, nla_type: kind };
+    let mut bytes = [header.as_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(nl::ALIGN), 0);
+    bytes
+}
+
+fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let header = NlMsgHdr {
+        nlmsg_len: (size_of::<NlMsgHdr>() + body.len()) as u32,
+        nlmsg_type: kind,
+        nlmsg_flags: 0,
+        nlmsg_seq: sequence,
+        nlmsg_pid: 0,
+    };
+    [header.as_bytes(), body].concat()
+}
+
+impl Link for Kernel {
+    fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
+        let (header, _) = NlMsgHdr::read_from_prefix(request).expect("a header");
+        let (sequence, op) = (header.nlmsg_seq, header.nlmsg_type & 0xff);
+        let told = |attributes: &[(u16, &[u8])]| -> Vec<u8> {
+            let is_told = |kind: u16| self.fault != Fault::Lacks(op, kind);
+            attributes
+                .iter()
+                .filter(|(kind, _)| is_told(*kind))
+                .flat_map(|(kind, value)| attribute(*kind, value))
+                .collect()
+        };
+        let body = match op {
+            op::GET => told(&[
+                (attr::DEV_INDEX, &0_u32.to_ne_bytes()),
+                (attr::DEV_NAME, b"rxe0\0"),
+                (attr::PORT_INDEX, &1_u32.to_ne_bytes()),
+                (attr::NODE_GUID, &1_u64.to_ne_bytes()),
+                (attr::DEV_PROTOCOL, b"roce\0"),
+            ]),
+            op::GET_CHARDEV => told(&[
+                (attr::CHARDEV_NAME, b"uverbs7\0"),
+                (attr::CHARDEV_ABI, &2_u64.to_ne_bytes()),
+                (attr::UVERBS_DRIVER_ID, &driver_id::RXE.to_ne_bytes()),
+            ]),
+            _ => told(&[(attr::PORT_INDEX, &1_u32.to_ne_bytes()), (attr::NDEV_NAME, b"dummy0\0")]),
+        };
+        let mut answer = message(nl::nldev(op), sequence, &body);
+        let mut end = message(nl::MSG_ERROR, sequence, &0_i32.to_ne_bytes());
+        match self.fault {
+            Fault::Send(errno) => return Err(errno),
+            Fault::Silence => return Ok(()),
+            Fault::Empty => {
+                answer.clear();
+                end.clear();
+                self.batches.push(Vec::new());
+            }
+            Fault::Refused(refused, errno) if refused == op => {
+                answer.clear();
+                end = message(nl::MSG_ERROR, sequence, &(-(errno as i32)).to_ne_bytes());
+            }
+            Fault::Cut(cut, len) if cut == op => {
+                answer.truncate(len);
+                end.clear();
+            }
+            Fault::TooLong(long) if long == op => answer.resize(1 << 20, 0),
+            _ => {}
+        }
+        self.batches.extend([answer, end].into_iter().filter(|batch| !batch.is_empty()));
+        Ok(())
+    }
+
+    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno> {
+        if self.batches.is_empty() {
+            return Err(Errno::EAGAIN);
+        }
+        let answer = self.batches.remove(0);
+        let len = answer.len().min(batch.len());
+        batch[..len].copy_from_slice(&answer[..len]);
+        Ok(answer.len())
+    }
+}
+
+/// A sysfs tree of our own, removed at the end.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("uverbs-device-{name}-{}", std::process::id())))
+    }
+
+    fn file(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("it is ours");
+        fs::write(path, text).expect("it is ours");
+    }
+
+    /// What Linux 6.1 shows for an rxe device.
+    fn rxe(name: &str) -> Self {
+        let tree = Self::new(name);
+        tree.file("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n");
+        tree.file("class/infiniband_verbs/uverbs7/abi_version", "2\n");
+        tree.file("class/infiniband_verbs/abi_version", "6\n");
+        tree.file("class/infiniband/rxe0/node_guid", "0000:0000:0000:0001\n");
+        tree.file("class/infiniband/rxe0/parent", "dummy0\n");
+        tree.file("class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0", "dummy0\n");
+        tree
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn found_with(fault: Fault, root: &Path) -> Vec<Device> {
+    let link: Result<Kernel> = match fault {
+        Fault::Socket(errno) => Err(Error::kernel("device.list", errno)),
+        fault => Ok(Kernel { fault, batches: Vec::new() }),
+    };
+    found(link, root).expect("what is missing is no error").into_iter().collect()
+}
+
+/// What opening takes, and what tells which device it is.
+fn is_whole(device: &Device) -> bool {
+    device.node() == Some(Path::new("/dev/infiniband/uverbs7"))
+        && (device.name(), device.abi_version(), device.driver(), device.ports()) == ("rxe0", 2, "rxe", 1)
+        && (device.node_guid().0, device.interfaces().len()) == (1, 1)
+}
+
+/// Netlink tells nothing.
+const NO_NETLINK: &[Fault] = &[
+    Fault::Socket(Errno::EPERM),
+    Fault::Socket(Errno::EAFNOSUPPORT),
+    Fault::Socket(Errno::EPROTONOSUPPORT),
+    Fault::Socket(Errno::EMFILE),
+    Fault::Send(Errno::EPERM),
+    Fault::Send(Errno::ECONNREFUSED),
+    Fault::Silence,
+    Fault::Empty,
+    Fault::Refused(op::GET, Errno::EPERM),
+    Fault::Refused(op::GET, Errno::EOPNOTSUPP),
+    Fault::TooLong(op::GET),
+    Fault::Lacks(op::GET, attr::DEV_INDEX),
+    Fault::Lacks(op::GET, attr::DEV_NAME),
+];
+/// It tells of the device, and not of its node.
+const NO_NODE: &[Fault] = &[
+    Fault::Refused(op::GET_CHARDEV, Errno::ENOENT),
+    Fault::Refused(op::GET_CHARDEV, Errno::EPERM),
+    Fault::Refused(op::GET_CHARDEV, Errno::EINVAL),
+    Fault::TooLong(op::GET_CHARDEV),
+    Fault::Lacks(op::GET_CHARDEV, attr::CHARDEV_NAME),
+    Fault::Lacks(op::GET_CHARDEV, attr::CHARDEV_ABI),
+];
+
+#[test]
+fn a_device_is_whole_whatever_netlink_does_not_tell() {
+    let tree = Tree::rxe("whole");
+    let cuts = [op::GET, op::GET_CHARDEV, op::PORT_GET]
+        .into_iter()
+        .flat_map(|op| (1..60).map(move |len| Fault::Cut(op, len)));
+    let more = [
+        Fault::Nothing,
+        Fault::Lacks(op::GET_CHARDEV, attr::UVERBS_DRIVER_ID),
+        Fault::Refused(op::PORT_GET, Errno::EPERM),
+    ];
+    for fault in NO_NETLINK.iter().chain(NO_NODE).chain(&more).copied().chain(cuts) {
+        let devices = found_with(fault, &tree.0);
+        assert_eq!(devices.len(), 1, "{fault:?}");
+        assert!(is_whole(&devices[0]), "{fault:?}: {:?}", devices[0]);
+        let told = !NO_NETLINK.contains(&fault) && !matches!(fault, Fault::Cut(op::GET, _));
+        assert_eq!(devices[0].index(), told.then_some(0), "{fault:?}");
+    }
+}
+
+#[test]
+fn without_sysfs_netlink_is_enough() {
+    let tree = Tree::new("none");
+    let devices = found_with(Fault::Nothing, &tree.0);
+    assert!(is_whole(&devices[0]), "{:?}", devices[0]);
+    assert_eq!(devices[0].pkey(1, 0).expect("the only key of RoCE"), 0xffff);
+    assert!(
+        devices[0].pkey(1, 1).is_err() && devices[0].pkey(2, 0).is_err() && devices[0].pkey(0, 0).is_err()
+    );
+    // Nobody knows the driver: opening finds out.
+    let devices = found_with(Fault::Lacks(op::GET_CHARDEV, attr::UVERBS_DRIVER_ID), &tree.0);
+    assert_eq!((devices[0].driver_id(), devices[0].abi_version()), (driver_id::UNKNOWN, 2));
+    for fault in NO_NETLINK.iter().chain(NO_NODE) {
+        assert!(found_with(*fault, &tree.0).is_empty(), "{fault:?}");
+    }
+}
+
+#[test]
+fn the_driver_is_known_by_its_module_or_by_the_function() {
+    for (module, modalias, wanted) in [
+        (Some("mlx5_core"), None, driver_id::MLX5),
+        (Some("mlx5_core.sf"), None, driver_id::MLX5),
+        (Some("efa"), Some("pci:v000015B3d00001017sv"), driver_id::EFA),
+        (None, Some("pci:v000015B3d00001017sv000015B3sd00000008bc02sc00i00\n"), driver_id::MLX5),
+        (Some("vfio-pci"), Some("pci:v000015B3d0000A2DCsv"), driver_id::MLX5),
+        (None, Some("pci:v00001D0Fd0000EFA2sv"), driver_id::EFA),
+        // A ConnectX-3, and what is cut short.
+        (None, Some("pci:v000015B3d00001003sv"), driver_id::UNKNOWN),
+        (None, Some("pci:v000015B3d0000"), driver_id::UNKNOWN),
+        (None, Some("pci:v15"), driver_id::UNKNOWN),
+        (None, Some("acpi:PNP0A08"), driver_id::UNKNOWN),
+        (Some("other"), None, driver_id::UNKNOWN),
+    ] {
+        let tree = Tree::rxe("driver");
+        fs::remove_file(tree.0.join("class/infiniband/rxe0/parent")).expect("it is ours");
+        let function = "class/infiniband_verbs/uverbs7/device";
+        tree.file(&format!("{function}/modalias"), modalias.unwrap_or("\n"));
+        if let Some(module) = module {
+            let driver = tree.0.join(function).join("driver");
+            std::os::unix::fs::symlink(format!("../../bus/pci/drivers/{module}"), driver)
+                .expect("it is ours");
+        }
+        let devices = found_with(Fault::Socket(Errno::EPERM), &tree.0);
+        assert_eq!(devices[0].driver_id(), wanted, "{module:?}, {modalias:?}");
+        let devices = found_with(Fault::Lacks(op::GET_CHARDEV, attr::UVERBS_DRIVER_ID), &tree.0);
+        assert_eq!(devices[0].driver_id(), wanted, "{module:?}, {modalias:?}, with netlink");
+    }
+}
