@@ -66,10 +66,10 @@ ping_interrupted() { # a server that is ended before anybody came has no result,
     server=$!
     until_true 10 listening || { cat "$OUT/$name.server" >&2; return 1; }
     kill -INT "$server"
-    status=0
-    wait "$server" || status=$?
+    code=0
+    wait "$server" || code=$?
     cat "$OUT/$name.server"
-    test "$status" -eq 1 && grep -q '^uverbs: ended before the two sides had met$' "$OUT/$name.server"
+    test "$code" -eq 1 && grep -q '^uverbs: ended before the two sides had met$' "$OUT/$name.server"
 }
 
 # Half of what discovery has may be missing: in a container, or in a sandbox. The program must work all the same.
