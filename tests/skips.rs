@@ -32,7 +32,7 @@ fn what_does_not_run_is_said_and_counted_though_the_test_passes() {
     let stderr = String::from_utf8(output.stderr).expect("UTF-8");
     let lines: Vec<_> = stderr.lines().collect();
     assert_eq!(lines.len(), 3, "{stderr}");
-    assert!(lines[0].starts_with("skipped 1: every device but the soft one"), "{stderr}");
-    assert!(lines[1].starts_with("skipped 2: on soft0: it is a test (tests/skips.rs:"), "{stderr}");
+    assert!(lines[0].starts_with("skipped 1: on soft0: it is a test (tests/skips.rs:"), "{stderr}");
+    assert!(lines[1].starts_with("skipped 2: every device but the soft one"), "{stderr}");
     assert_eq!(lines[2], "skipped 3: the whole test");
 }
