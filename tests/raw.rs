@@ -1,10 +1,11 @@
 //! What the layer for bindings has more than the safe interface.
 
+use uverbs::abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FlowAttr};
 use uverbs::abi::rxe::{SendWr, Sge};
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_status, wr_opcode};
 use uverbs::abi::write::{ModifyQp, QpDest, Wc};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};
-use uverbs::{Capacity, SoftDevice};
+use uverbs::{Capacity, Counters, ErrorKind, FlowRule, Point, SoftDevice};
 use zerocopy::FromZeros;
 
 #[test]
@@ -115,4 +116,49 @@ fn a_message_that_was_posted_first_finds_its_receive() {
         wr_ids.sort_unstable();
         assert_eq!(wr_ids, [(1, wc_status::SUCCESS), (2, wc_status::SUCCESS)]);
     }
+}
+
+#[test]
+fn a_rule_in_the_kernels_layout_counts_only_where_the_kernel_survives_it() {
+    let context = SoftDevice::default().open().unwrap();
+    let (counters, other) = (context.create_counters().unwrap(), context.create_counters().unwrap());
+    counters.attach(Point::Packets, 0).unwrap();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+    let qp = pd.raw_packet(&cq).connect(1).unwrap();
+    let ethernet = FlowRule::normal(1).eth(uverbs::Eth::any()).specs().to_vec();
+    let count = FlowRule::normal(1).count(&other).specs().to_vec();
+    let rule = |type_, parts: &[&[u8]], counters: Option<(&Counters, usize)>| {
+        let attr = FlowAttr { type_, port: 1, num_of_specs: parts.len() as u8, ..FlowAttr::new_zeroed() };
+        FlowRule::from_kernel(attr, &parts.concat(), counters)
+    };
+    let at = ethernet.len();
+    let refused = |rule: uverbs::Result<FlowRule>, hint: &str| {
+        let error = rule.unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, Some(22)), "{error}");
+        assert!(error.hint().unwrap().contains(hint), "{error}");
+    };
+    for type_ in [ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_SNIFFER, 9] {
+        refused(rule(type_, &[&count], Some((&counters, 0))), "normal rule");
+        refused(rule(type_, &[&ethernet, &count], Some((&counters, at))), "normal rule");
+        rule(type_, &[], None).unwrap();
+    }
+    // One that names an object by its handle alone would get past the guard between reads and binds.
+    refused(rule(ATTR_NORMAL, &[&count], None), "needs counters");
+    refused(rule(ATTR_ALL_DEFAULT, &[&count], None), "needs counters");
+    refused(rule(ATTR_NORMAL, &[&count, &count], Some((&counters, 0))), "one counters object");
+    refused(rule(ATTR_NORMAL, &[&count, &count], Some((&counters, 16))), "one counters object");
+    refused(rule(ATTR_NORMAL, &[&ethernet], Some((&counters, 0))), "no count action");
+    refused(rule(ATTR_NORMAL, &[&ethernet, &count], Some((&counters, at + 8))), "no count action");
+    // A spec that the kernel would stop at, and what it would look at before.
+    let mut shorter = count.clone();
+    shorter[4] = 7;
+    refused(rule(ATTR_NORMAL, &[&shorter, &count], Some((&counters, 16))), "no count action");
+    shorter[4] = 8;
+    refused(rule(ATTR_NORMAL, &[&ethernet, &shorter[..8]], Some((&counters, at))), "16 bytes");
+
+    let flow = qp.create_flow(&rule(ATTR_NORMAL, &[&ethernet, &count], Some((&counters, at))).unwrap());
+    drop(flow.unwrap());
+    let mut most = vec![0; 880];
+    most[864..].copy_from_slice(&count);
+    refused(FlowRule::from_kernel(FlowAttr::new_zeroed(), &most, Some((&counters, 864))), "no count action");
 }

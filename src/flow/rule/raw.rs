@@ -4,36 +4,67 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::{FlowAttr, FlowSpecActionCount};
+use uverbs_abi::flow::{ATTR_NORMAL, FlowAttr, FlowSpecActionCount, FlowSpecHdr, SPEC_ACTION_COUNT};
+use zerocopy::FromBytes;
 
 use super::{FlowRule, SPECS_SIZE, Seen};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 
+/// Where the count actions among specs stand. The kernel goes from one spec to the next in the same way, and looks at none
+/// behind one whose size makes no sense (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+fn count_actions(specs: &[u8]) -> impl Iterator<Item = usize> {
+    let mut next = 0;
+    let heads = std::iter::from_fn(move || {
+        let rest = specs.get(next..)?;
+        let (head, _) = FlowSpecHdr::read_from_prefix(rest).ok()?;
+        let (at, size) = (next, usize::from(head.size));
+        next += size;
+        (size_of::<FlowSpecHdr>()..=rest.len()).contains(&size).then_some((at, head.type_))
+    });
+    heads.filter(|(_, type_)| *type_ == SPEC_ACTION_COUNT).map(|(at, _)| at)
+}
+
 impl FlowRule {
     /// A rule as the kernel is told it: the specs stand back to back. `counters` come with the place of their count action
     /// among the specs; its handle is filled in when the rule is put in force. What contradicts itself is for the kernel to
-    /// refuse.
+    /// refuse, but for what it would not survive.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more specs than the kernel takes, and a count action outside of
-    /// them.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more specs than the kernel takes; for a count action without
+    /// `counters` or in another place than theirs, and for two; and for one in a rule of another type than normal: mlx5's
+    /// driver takes it, binds nothing, and a read of the counters follows a null pointer (mlx5_ib_create_flow, fs.c, and
+    /// mlx5_ib_read_counters, counters.c, Linux 6.1).
     pub fn from_kernel(attr: FlowAttr, specs: &[u8], counters: Option<(&Counters, usize)>) -> Result<Self> {
+        let refused = |hint| Err(Error::refused("flow.create", Errno::EINVAL, hint));
         let mut room = [0; SPECS_SIZE];
         let Some(place) = room.get_mut(..specs.len()) else {
-            return Err(Error::refused("flow.create", Errno::EINVAL, "more specs than the kernel takes"));
+            return refused("more specs than the kernel takes");
         };
         place.copy_from_slice(specs);
-        let count_at = counters.map_or(0, |(_, place)| place);
-        if counters.is_some() && specs.len().saturating_sub(count_at) < size_of::<FlowSpecActionCount>() {
-            return Err(Error::refused("flow.create", Errno::EINVAL, "no count action is there"));
+        let mut found = count_actions(specs);
+        let (first, second) = (found.next(), found.next());
+        if second.is_some() {
+            return refused("a rule counts into one counters object");
+        }
+        if first != counters.map(|(_, place)| place) {
+            return refused(match counters {
+                Some(_) => "no count action is there",
+                None => "a count action needs counters",
+            });
+        }
+        if first.is_some_and(|at| specs.len() - at < size_of::<FlowSpecActionCount>()) {
+            return refused("a count action has 16 bytes");
+        }
+        if first.is_some() && attr.type_ != ATTR_NORMAL {
+            return refused("default and sniffer rules cannot count: take a normal rule");
         }
         let attr = FlowAttr { size: specs.len() as u16, ..attr };
         Ok(Self {
             attr,
             specs: room,
             counters: counters.map(|(counters, _)| counters.clone()),
-            handle_at: count_at + offset_of!(FlowSpecActionCount, handle),
+            handle_at: first.unwrap_or(0) + offset_of!(FlowSpecActionCount, handle),
             seen: Seen::default(),
             problem: None,
             kind: PhantomData,
