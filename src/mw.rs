@@ -9,14 +9,16 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::rxe::{MwWr, SendWr};
-use uverbs_abi::types::{AccessFlags, SendFlags, wr_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, wr_opcode};
 use uverbs_abi::write::{AllocMw, AllocMwResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
+use crate::completion::Completion;
+use crate::completion_counter::{Seen, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, meant};
-use crate::object::{self, Kind, Object};
+use crate::object::{self, Kind, Moment, Object};
 use crate::pd::ProtectionDomain;
 use crate::qp::{self, QpType, QueuePair, Rc, Remote, Uc};
 
@@ -27,8 +29,8 @@ pub enum WindowType {
     /// Any queue pair of the protection domain can use it, and bind it anew while it is bound. No key of it can be
     /// invalidated.
     One,
-    /// Only the queue pair that bound it can use it (type 2B). It has to be invalidated, by this side or by the
-    /// peer, before it is bound anew.
+    /// Only the queue pair that bound it can use it (type 2B). The peer can invalidate its key; before it is bound anew
+    /// it has to be invalidated, or [released](MemoryWindow::release).
     Two,
 }
 
@@ -47,11 +49,15 @@ impl WindowType {
 /// that a peer's old key opens nothing. The window holds the region it is bound to, and of type 2 the queue
 /// pair too, for as long as it can know of.
 ///
+/// It learns from completions, whoever polls them: of type 2 that the peer has invalidated its key, and of both types that
+/// a bind has failed or was flushed (by the number of its request, so give binds numbers of their own). It is not bound then, as
+/// far as [`MemoryWindow::remote`] says, and the next bind gives it what it needs to be bound again.
+///
 /// ```
 /// use uverbs::{AccessFlags, Bind, WindowType};
 /// # fn main() -> uverbs::Result<()> {
 /// # let context = uverbs::SoftDevice::default().open()?;
-/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
+/// # let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(4)?);
 /// # let mut qp = pd.rc(&cq).create()?;
 /// # let options = uverbs::ConnectionOptions::new(1, 0);
 /// # let me = qp.endpoint(&options, 0)?;
@@ -59,10 +65,11 @@ impl WindowType {
 /// let region = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND)?;
 /// let mut window = pd.alloc_window(WindowType::Two)?;
 /// assert_eq!(window.remote(), None);
-/// qp.bind(&mut window, Bind::new(1, &region, 1024..2048).access(AccessFlags::REMOTE_READ))?;
+/// qp.bind(&mut window, Bind::new(1, &region, 1024..2048).access(AccessFlags::REMOTE_READ).signaled())?;
 /// let told_to_the_peer = window.remote().unwrap();
 /// assert_eq!(told_to_the_peer.address, region.address() + 1024);
-/// qp.unbind(&mut window, 2)?;
+/// while cq.poll(&mut uverbs::Completion::batch::<1>()) == 0 {}
+/// window.release()?;
 /// assert_eq!(window.remote(), None);
 /// # Ok(())
 /// # }
@@ -71,20 +78,17 @@ impl WindowType {
 #[doc(alias = "ibv_mw")]
 pub struct MemoryWindow {
     object: Object,
+    /// Before the kernel made it.
+    asked: Moment,
     kind: WindowType,
     /// The key that it has, or will have when the requests posted so far are carried out.
     key: u32,
-    state: State,
+    /// The key that a window of type 2 had when it was free last, and has if it is free now.
+    free: u32,
+    /// What completions say about the last request.
+    watch: Option<Watch>,
+    bound: Option<Bound>,
     pd: ProtectionDomain,
-}
-
-#[derive(Debug, Default)]
-enum State {
-    #[default]
-    Free,
-    Bound(Bound),
-    /// The end of the bind was posted; it may not have been carried out yet.
-    Ending(Bound),
 }
 
 /// What the device may use through the window.
@@ -93,8 +97,8 @@ struct Bound {
     region: MemoryRegion,
     /// The queue pair that bound a window of type 2. rxe counts the window as its user, waits 50 seconds for that
     /// to end when the queue pair is destroyed, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c;
-    /// __rxe_cleanup, rxe_pool.c, Linux 6.1).
-    via: Option<Arc<qp::Shared>>,
+    /// __rxe_cleanup, rxe_pool.c, Linux 6.1 to 7.3).
+    _via: Option<Arc<qp::Shared>>,
     /// What the peer was or will be told.
     remote: Remote,
 }
@@ -183,14 +187,21 @@ impl ProtectionDomain {
     /// `ALLOC_MW` by `INVOKE_WRITE` (ib_uverbs_alloc_mw, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self, kind: WindowType) -> Result<MemoryWindow> {
+        let asked = Moment::now();
         let request = AllocMw { pd_handle: self.id(), mw_type: kind.number(), ..AllocMw::new_zeroed() };
         let mut made = AllocMwResp::new_zeroed();
         let mut command = Command::write("mw.alloc", cmd::ALLOC_MW);
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes());
         let sent = self.context().invoke(&mut command);
-        sent.map_err(|error| error.hinted_if(ErrorKind::Unsupported, "the driver has no memory windows"))?;
+        sent.map_err(|error| {
+            error.hinted_if(ErrorKind::Unsupported, "the driver has no memory windows, or none of this type")
+        })?;
         let object = Object::new(self.context(), Kind::Mw, made.mw_handle);
-        Ok(MemoryWindow { object, kind, key: made.rkey, state: State::Free, pd: self.clone() })
+        if kind == WindowType::Two {
+            self.context().window_keys().add_free(made.rkey, self.context());
+        }
+        let (key, free, pd) = (made.rkey, made.rkey, self.clone());
+        Ok(MemoryWindow { object, asked, kind, key, free, watch: None, bound: None, pd })
     }
 }
 
@@ -210,23 +221,42 @@ impl MemoryWindow {
     /// A bind is carried out before all that is posted behind it to the same queue pair, so the message that tells
     /// the peer may be posted right away.
     pub fn remote(&self) -> Option<Remote> {
-        match &self.state {
-            State::Bound(bound) => Some(bound.remote),
-            State::Free | State::Ending(_) => None,
-        }
+        let seen = |what: fn(&Seen) -> bool| self.watch.as_ref().is_some_and(|watch| what(watch.seen()));
+        let is_over = seen(Seen::invalidated) || seen(Seen::failed);
+        self.bound.as_ref().filter(|_| !is_over).map(|bound| bound.remote)
     }
 
-    /// Says that a key, as the peer was told it, has been invalidated: by the peer, as a completion with the flag
-    /// [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE) tells, or by [`QueuePair::unbind`], which has completed. If
-    /// it was that of this window, the window is free, lets go of its region, and answers true.
-    pub fn invalidated(&mut self, key: u32) -> bool {
-        match &self.state {
-            State::Bound(bound) | State::Ending(bound) if bound.remote.rkey == key => {
-                self.state = State::Free;
-                true
-            }
-            _ => false,
-        }
+    /// Whether this completion, which was polled, says that the peer has invalidated the key of this window, of type 2: that of
+    /// a receive with the flag [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE). The window lets go of its region
+    /// and its queue pair then. It knows that it is free since the completion was polled, whether this is called or not.
+    pub fn invalidated(&mut self, completion: &Completion) -> bool {
+        let of = self.bound.as_ref().filter(|_| completion.flags.contains(WcFlags::WITH_INVALIDATE));
+        of.is_some_and(|bound| bound.remote.rkey == completion.immediate) && self.settle()
+    }
+
+    /// Takes every key of the window away, whatever it is bound to and whatever became of its binds: the kernel makes a
+    /// window anew and destroys the old one. It can be bound again at once, lets go of its region and its queue pair, and
+    /// a request that would bind it and that is still posted fails.
+    ///
+    /// This is how a window of type 2 is taken back from a peer that does not invalidate it. A local invalidate would
+    /// do it in order with other requests, but rxe's kernel follows a null pointer if the peer invalidated the key before, and
+    /// if the peer does so afterwards (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3), which nobody on this side can
+    /// rule out: so the crate has none.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::alloc_window`], and whatever the kernel says to the destruction; the window is as it
+    /// was.
+    ///
+    /// # Kernel
+    /// `ALLOC_MW` by `INVOKE_WRITE`, and `UVERBS_METHOD_MW_DESTROY` (rxe_alloc_mw and rxe_mw_cleanup, rxe_mw.c, Linux 6.1).
+    #[doc(alias = "ibv_wr_local_inv")]
+    pub fn release(&mut self) -> Result<()> {
+        let mut other = self.pd.alloc_window(self.kind)?;
+        self.object.release()?;
+        // What is dropped is free, and gone.
+        std::mem::swap(self, &mut other);
+        other.let_go();
+        Ok(())
     }
 
     /// Destroys the window, bound or not, and says how that went. A request that would bind it and that is still
@@ -239,12 +269,71 @@ impl MemoryWindow {
     /// `UVERBS_METHOD_MW_DESTROY` (uverbs_std_types.c, Linux 6.1).
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        self.object.release().map_err(|error| (self, error))
+        match self.object.release() {
+            Ok(()) => {
+                self.let_go();
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     /// The key after the next bind: only its low byte is free to choose.
     fn next_key(&self) -> u32 {
         (self.key & !0xff) | (self.key.wrapping_add(1) & 0xff)
+    }
+
+    /// If the peer has invalidated the key, makes the window free and says so.
+    fn settle(&mut self) -> bool {
+        let is_over = self.watch.as_ref().is_some_and(|watch| watch.seen().invalidated());
+        if is_over {
+            self.set_free(Some(self.key));
+            self.let_go();
+        }
+        is_over
+    }
+
+    /// Whether it is not known if the last request was carried out.
+    fn is_unknown(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.seen().failed())
+    }
+
+    /// It is bound to nothing any more.
+    fn let_go(&mut self) {
+        self.watch = None;
+        self.bound = None;
+    }
+
+    /// Notes the key that a window of type 2 has while it is free; none when it is gone.
+    fn set_free(&mut self, key: Option<u32>) {
+        let context = self.pd.context();
+        if self.kind == WindowType::Two && context.is_here() {
+            context.window_keys().remove_free(self.free, context);
+            key.iter().for_each(|key| context.window_keys().add_free(*key, context));
+        }
+        self.free = key.unwrap_or(self.free);
+    }
+
+    /// Has the kernel make a window anew if this one cannot be bound by that queue pair.
+    ///
+    /// One is that may have another key than is known. The other is one of type 2 that is older than the queue pair: a process that
+    /// ends leaves its objects to the kernel, which destroys the newest first, and rxe would wait 50 seconds for a queue pair
+    /// with such a window and then free it while the window still has it (__uverbs_cleanup_ufile, rdma_core.c;
+    /// __rxe_cleanup, rxe_pool.c; Linux 6.1 to 7.3).
+    fn renew_for(&mut self, via: &qp::Shared) -> Result<()> {
+        let is_older = self.kind == WindowType::Two && self.asked < via.object().made();
+        if is_older || self.is_unknown() { self.release() } else { Ok(()) }
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let released = self.object.release();
+        self.set_free(None);
+        if released.is_err() {
+            // Still bound, as far as the kernel is concerned.
+            std::mem::forget(self.bound.take());
+        }
     }
 }
 
@@ -257,16 +346,20 @@ impl Binds for Uc {}
 impl<T: Binds> QueuePair<T> {
     /// Posts a request that binds a window. From now on [`MemoryWindow::remote`] is what the peer shall use.
     ///
-    /// The bind of a window of type 1 replaces an earlier one, whose key is worth nothing from then on. Should the bind
-    /// fail, with [`WindowBind`](crate::Status::WindowBind), the queue pair is broken and the window's key not
-    /// known any more: destroy the window.
+    /// The bind of a window of type 1 replaces an earlier one, whose key is worth nothing from then on. Bind it with one
+    /// queue pair, or wait for the completion before another one binds it. Should the bind fail, with
+    /// [`WindowBind`](crate::Status::WindowBind), or be flushed, the window's key is not known any more: once that completion is
+    /// polled the window is not bound, and the next bind makes it anew ([`MemoryWindow::release`]). A reset of the queue pair
+    /// has the same effect on binds whose success was not polled. A window of type 2 that is older than the queue pair is made
+    /// anew, too.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) for a window of type 2 that is bound, or whose unbinding was posted to another queue pair
-    /// and not reported by [`MemoryWindow::invalidated`]; [`InvalidInput`](ErrorKind::InvalidInput) for a bind that the device
+    /// [`Busy`](ErrorKind::Busy) for a window of type 2 that is bound;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bind that the device
     /// would refuse (a region without `MW_BIND`, more rights than the region has, a part that leaves the region,
     /// different protection domains, a zero-based window of type 1) or a queue pair that is not ready to send;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full. Nothing is changed then.
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full. Nothing is bound then that was not, and what was bound is as
+    /// before. Those of [`MemoryWindow::release`] when the window is made anew.
     ///
     /// # Kernel
     /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
@@ -275,84 +368,65 @@ impl<T: Binds> QueuePair<T> {
     #[doc(alias = "ibv_inc_rkey")]
     pub fn bind(&mut self, window: &mut MemoryWindow, bind: Bind<'_>) -> Result<()> {
         let op = "qp.bind";
+        // Before any lock is taken.
+        self.shared().object().context().check_origin(op)?;
         self.same_domain(op, window)?;
         bind.check(op, window)?;
-        if window.kind == WindowType::Two {
-            match &window.state {
-                State::Free => {}
-                State::Ending(old) if old.via.as_ref().is_some_and(|via| Arc::ptr_eq(via, self.shared())) => {
-                }
-                State::Ending(_) => {
-                    let hint = "another queue pair is still unbinding the window: report with `invalidated`";
-                    return Err(object::shared(op, hint));
-                }
-                State::Bound(_) => return Err(object::shared(op, "the window is bound: unbind it first")),
-            }
+        window.settle();
+        if window.kind == WindowType::Two && window.bound.is_some() && !window.is_unknown() {
+            let hint = "the window is bound: have the peer invalidate its key and poll that completion, or release the window";
+            return Err(object::shared(op, hint));
         }
-        let (key, start) = (window.next_key(), bind.range.start as u64);
+        window.renew_for(self.shared())?;
+        let start = bind.range.start as u64;
         let request = MwWr {
             addr: bind.region.address() + start,
             length: bind.range.len() as u64,
             mr_lkey: bind.region.lkey(),
             mw_rkey: window.key,
-            rkey: key,
+            rkey: window.next_key(),
             access: bind.access.bits(),
         };
-        self.post_window(op, bind.wr_id, wr_opcode::BIND_MW, bind.flags, request, window, Some(bind.region))?;
+        let region = Some(bind.region);
+        self.post_window(op, bind.wr_id, bind.flags, request, window, region)?;
         let is_zero_based = bind.access.contains(AccessFlags::ZERO_BASED);
-        window.key = key;
-        window.state = State::Bound(Bound {
+        window.bound = Some(Bound {
             region: bind.region.clone(),
-            via: (window.kind == WindowType::Two).then(|| self.shared().clone()),
-            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: key },
+            _via: (window.kind == WindowType::Two).then(|| self.shared().clone()),
+            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: request.rkey },
         });
         Ok(())
     }
 
-    /// Posts a signaled request that takes the window's key away: a local invalidate of type 2, a bind to nothing of type 1. When
-    /// its completion is there, [`MemoryWindow::invalidated`] frees the window and its region; it can be
-    /// bound by this queue pair at once.
-    ///
-    /// A window that is not bound is refused, and for that reason the crate has no request to invalidate just any
-    /// key: rxe follows a null pointer when it invalidates a free window of type 2 (rxe_do_invalidate_mw, rxe_mw.c; seen on
-    /// Linux 6.1 and 7.2). For the same reason the peer must not invalidate a key that this side unbinds.
+    /// Posts a signaled request that takes the key of a window of type 1 away: a bind to nothing. The region is free when its
+    /// place in the queue is used again; the window can be bound again at once.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a window that is not bound, or of type 2 by another queue pair, or
-    /// of another protection domain; [`Unsupported`](ErrorKind::Unsupported) for a window of type 2 on a UC queue pair,
-    /// which cannot invalidate: destroy the window; [`Exhausted`](ErrorKind::Exhausted) when the queue is full.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a window that is not bound, or
+    /// of another protection domain; [`Unsupported`](ErrorKind::Unsupported) for a window of type 2, which is
+    /// [released](MemoryWindow::release); [`Exhausted`](ErrorKind::Exhausted) when the queue is full.
     /// Nothing is changed then.
     ///
     /// # Kernel
-    /// rxe_invalidate_mw and rxe_bind_mw (rxe_mw.c, Linux 6.1).
-    #[doc(alias = "ibv_wr_local_inv")]
+    /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
     pub fn unbind(&mut self, window: &mut MemoryWindow, wr_id: u64) -> Result<()> {
         let op = "qp.unbind";
+        self.shared().object().context().check_origin(op)?;
         self.same_domain(op, window)?;
-        let State::Bound(bound) = &window.state else {
-            return Err(Error::refused(op, Errno::EINVAL, "the window is not bound"));
-        };
-        let (mut key, mut request) = (window.key, MwWr::new_zeroed());
-        let opcode = match window.kind {
-            WindowType::Two if T::NUMBER != Rc::NUMBER => {
-                let hint = "a UC queue pair cannot invalidate a window: destroy the window";
-                return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
-            }
-            WindowType::Two if !bound.via.as_ref().is_some_and(|via| Arc::ptr_eq(via, self.shared())) => {
-                return Err(Error::refused(op, Errno::EINVAL, "another queue pair has bound the window"));
-            }
-            WindowType::Two => wr_opcode::LOCAL_INV,
-            WindowType::One => {
-                key = window.next_key();
-                request = MwWr { mw_rkey: window.key, rkey: key, ..request };
-                wr_opcode::BIND_MW
-            }
-        };
-        self.post_window(op, wr_id, opcode, SendFlags::SIGNALED, request, window, None)?;
-        window.key = key;
-        if let State::Bound(bound) = std::mem::take(&mut window.state) {
-            window.state = State::Ending(bound);
+        if window.kind == WindowType::Two {
+            let hint = "a window of type 2 is not unbound by a request: release it, or have the peer invalidate its key";
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         }
+        if window.remote().is_none() {
+            let hint = match window.is_unknown() {
+                true => "the last bind may have failed: release the window",
+                false => "the window is not bound",
+            };
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let request = MwWr { mw_rkey: window.key, rkey: window.next_key(), ..MwWr::new_zeroed() };
+        self.post_window(op, wr_id, SendFlags::SIGNALED, request, window, None)?;
+        window.bound = None;
         Ok(())
     }
 
@@ -365,27 +439,23 @@ impl<T: Binds> QueuePair<T> {
     }
 
     /// The request holds the regions that the window may be bound to while it is posted.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
     fn post_window(
         &mut self,
         op: &'static str,
         wr_id: u64,
-        opcode: u32,
         flags: SendFlags,
         request: MwWr,
-        window: &MemoryWindow,
+        window: &mut MemoryWindow,
         region: Option<&MemoryRegion>,
     ) -> Result<()> {
+        let opcode = wr_opcode::BIND_MW;
         let mut wr = SendWr { wr_id, opcode, send_flags: flags.bits(), ..SendWr::new_zeroed() };
-        if opcode == wr_opcode::LOCAL_INV {
-            wr.ex = window.key;
-        }
         let bytes = request.as_bytes();
         wr.wr[..bytes.len()].copy_from_slice(bytes);
-        let old = match &window.state {
-            State::Free => None,
-            State::Bound(bound) | State::Ending(bound) => Some(&bound.region),
-        };
-        self.post_local(op, wr, region.into_iter().chain(old).cloned())
+        let old = window.bound.as_ref().map(|bound| &bound.region);
+        let watch = self.shared().watch(wr_id, request.rkey);
+        self.post_local(op, wr, region.into_iter().chain(old).cloned())?;
+        (window.key, window.watch) = (request.rkey, Some(watch));
+        Ok(())
     }
 }

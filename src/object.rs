@@ -1,5 +1,6 @@
 //! A kernel object: the handle and the one destroying `Drop`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -96,12 +97,24 @@ pub(crate) struct Object {
     /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
     /// memory is leaked on purpose.
     memory: Mutex<Vec<Mapping>>,
+    made: Moment,
+}
+
+/// A place in the order in which objects are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::AcqRel))
+    }
 }
 
 impl Object {
     /// Takes charge of a handle that the kernel has just made.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
-        Self { context: context.clone(), kind, id, live: true, memory: Mutex::default() }
+        Self { context: context.clone(), kind, id, live: true, memory: Mutex::default(), made: Moment::now() }
     }
 
     /// The same, and keeps the memory that the device may write to as long as the object exists.
@@ -134,6 +147,11 @@ impl Object {
 
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// A moment after the kernel made it.
+    pub(crate) fn made(&self) -> Moment {
+        self.made
     }
 
     /// Whether the kernel still has it.

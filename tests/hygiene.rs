@@ -69,7 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wq",
         ],
     ),
-    ("mw", &["command", "error", "mr", "object", "pd", "qp"]),
+    ("mw", &["command", "completion", "completion_counter", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["clock", "command", "context", "error", "object"]),
     // What bindings use of the rest, under names of their own.
     ("raw", &["completion", "flow", "mr", "mw", "qp"]),

@@ -12,6 +12,7 @@ mod sync;
 mod tests;
 mod wait_object;
 mod waiter;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,7 @@ use self::wait_object::Signal;
 pub(crate) use self::wait_object::event_file;
 pub use self::wait_object::{WaitHandle, WaitObject, WaitSet};
 pub(crate) use self::waiter::{Outcome, Waiter};
+pub(crate) use self::watch::{Seen, Watch, Watching};
 use crate::error::{Error, Result};
 
 /// What a counter counts.

@@ -4,7 +4,7 @@
 //! looks at the number after each poll. As long as nothing was ever bound it is zero, and that look is all that it costs.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "raw")]
 use uverbs_abi::write::Wc;
@@ -12,12 +12,15 @@ use uverbs_abi::write::Wc;
 use super::CompletionCounter;
 use super::ledger::{Binding, Counted, Ledger};
 use super::log::{Log, Posted, Writer};
+use super::watch::Watched;
 use crate::completion::Completion;
 
 /// The queue pairs with counters that complete in a completion queue.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     entries: Mutex<Vec<Entry>>,
+    /// Those that have bound memory windows, by their numbers.
+    watched: Mutex<Vec<Arc<Watched>>>,
     changes: AtomicU32,
 }
 
@@ -33,9 +36,37 @@ impl Registry {
     fn change(&self, how: impl FnOnce(&mut Vec<Entry>)) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         how(&mut entries);
+        drop(entries);
+        self.changed();
+    }
+
+    /// Tells whoever polls to look.
+    fn changed(&self) {
         // Zero is for queues on which nothing was ever bound.
-        let changes = self.changes.load(Ordering::Relaxed).wrapping_add(1).max(1);
-        self.changes.store(changes, Ordering::Release);
+        let next = |changes: u32| Some(changes.wrapping_add(1).max(1));
+        let _ = self.changes.fetch_update(Ordering::Release, Ordering::Relaxed, next);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on completions of this queue pair are shown to it.
+    pub(super) fn watch(&self, of: &Arc<Watched>) {
+        let mut watched = self.watched();
+        match watched.binary_search_by_key(&of.number(), |of| of.number()) {
+            // One that is gone, whose number this one got.
+            Ok(at) => watched[at] = of.clone(),
+            Err(at) => watched.insert(at, of.clone()),
+        }
+        drop(watched);
+        self.changed();
+    }
+
+    /// No longer.
+    pub(super) fn unwatch(&self, of: &Arc<Watched>) {
+        self.watched().retain(|other| !Arc::ptr_eq(other, of));
+        self.changed();
     }
 
     /// Puts a queue pair into the list, in the place of what was known of it.
@@ -57,6 +88,7 @@ impl Registry {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     entries: Vec<Entry>,
+    watched: Vec<Arc<Watched>>,
     changes: u32,
 }
 
@@ -85,12 +117,28 @@ impl Tally {
         if changes != self.changes {
             let entries = registry.entries.lock().unwrap_or_else(PoisonError::into_inner);
             self.entries.clone_from(&entries);
+            drop(entries);
+            self.watched.clone_from(&registry.watched());
             self.changes = changes;
+        }
+        if !self.watched.is_empty() {
+            self.see(completions);
         }
         for completion in completions {
             let known = self.entries.binary_search_by_key(&completion.qp_num, |entry| entry.ledger.number);
             if let Some(entry) = known.ok().and_then(|at| self.entries.get(at)) {
                 entry.ledger.count(completion, entry.sends, entry.receives);
+            }
+        }
+    }
+}
+
+impl Tally {
+    fn see(&self, completions: &[Completion]) {
+        for completion in completions {
+            let known = self.watched.binary_search_by_key(&completion.qp_num, |of| of.number());
+            if let Some(of) = known.ok().and_then(|at| self.watched.get(at)) {
+                of.see(completion);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod event;
 mod identify;
+mod invalidated;
 mod mlx5;
 mod open;
 mod origin;
@@ -20,6 +21,7 @@ use uverbs_abi::write::{AsyncEventDesc, GidEntry};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
+use self::invalidated::Keys;
 use self::mlx5::Mlx5;
 pub use self::open::OpenOptions;
 pub(crate) use self::origin::Origin;
@@ -56,6 +58,8 @@ struct Inner {
     devx: bool,
     /// What it does to raw packets, once asked.
     offloads: OnceLock<Offloads>,
+    /// Keys of memory windows that must not be invalidated.
+    window_keys: Keys,
 }
 
 impl Context {
@@ -94,6 +98,7 @@ impl Context {
             mlx5,
             devx,
             offloads: OnceLock::new(),
+            window_keys: Keys::of(provider),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -175,6 +180,11 @@ impl Context {
 
     pub(crate) fn provider(&self) -> Provider {
         self.0.provider
+    }
+
+    /// Keys of memory windows that must not be invalidated.
+    pub(crate) fn window_keys(&self) -> &Keys {
+        &self.0.window_keys
     }
 
     /// The device that was opened.

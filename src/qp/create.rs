@@ -15,6 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
+use crate::completion_counter::Watching;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
@@ -168,7 +169,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
         let held = Vec::with_capacity(sends.slots());
         let (shared, markers) = (Arc::new(shared), Markers::default());
-        Ok(QueuePair { sends, receives, held, markers, capacity, bound: None, shared, kind: PhantomData })
+        let (peer, bound, kind) = ([0; 16], None, PhantomData);
+        Ok(QueuePair { sends, receives, held, markers, capacity, peer, bound, shared, kind })
     }
 
     /// Makes the queues of a queue pair of a type of the kernel's.
@@ -235,7 +237,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             command.handle(create::SRQ_HANDLE, srq.id());
         }
         context.invoke(&mut command).map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => error.hinted("raw packet queue pairs need CAP_NET_RAW"),
+            ErrorKind::PermissionDenied if type_ == RawPacket::NUMBER => {
+                error.hinted("raw packet queue pairs need CAP_NET_RAW")
+            }
             ErrorKind::Unsupported if srq.is_some() => {
                 error.hinted("the device has no queue pairs of this type, or none that share their receives")
             }
@@ -274,6 +278,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             kept: Kept::default(),
             number,
             groups: Groups::default(),
+            windows: Watching::default(),
             cqs: cqs.into(),
             _srq: srq,
             _table: None,

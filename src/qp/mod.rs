@@ -24,7 +24,7 @@ pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Rem
 pub use self::post::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 pub use self::state::QpState;
-use crate::completion_counter::Bound;
+use crate::completion_counter::{Bound, Watch, Watching};
 use crate::cq;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
@@ -50,6 +50,8 @@ pub struct QueuePair<T: QpType> {
     held: Vec<Held>,
     markers: Markers,
     capacity: Capacity,
+    /// The GID of the other side, once it was told: keys of its windows are noted with that.
+    peer: [u8; 16],
     /// The completion counters, if there are any.
     bound: Option<Box<Bound>>,
     shared: Arc<Shared>,
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     kept: Kept,
     number: u32,
     groups: Groups,
+    /// What completions say about windows that it has bound.
+    windows: Watching,
     /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
     cqs: Vec<Arc<cq::Shared>>,
     _srq: Option<Arc<srq::Shared>>,
@@ -80,6 +84,13 @@ impl Shared {
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    /// Watches what completions say about a request that is about to be posted, and that gives a window this key.
+    pub(crate) fn watch(&self, wr_id: u64, key: u32) -> Watch {
+        let registry = |at: usize| self.cqs.get(at).map(|cq| cq.registry().clone()).unwrap_or_default();
+        let origin = self.object.context().origin();
+        self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
     }
 }
 

@@ -35,6 +35,12 @@ pub(super) mod sealed {
             None
         }
 
+        /// The key that it takes from the other side, if it does.
+        #[inline]
+        fn invalidates(&self) -> Option<u32> {
+            None
+        }
+
         /// The address handle that the request needs until it is completed.
         fn address(&self) -> Option<&AddressHandle> {
             None
@@ -115,7 +121,10 @@ pub enum Operation {
     /// pair there has bound, and which it has told this side.
     ///
     /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
-    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2).
+    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2). So a second one for
+    /// the same key is refused, from whichever queue pair of this process, and one for a key that a window of this process has
+    /// while it is free: [`InvalidInput`](crate::ErrorKind::InvalidInput), with a hint. After a failure too, since it is not
+    /// known then whether the other side got it: the window is to be released and bound again, under another key.
     #[doc(alias = "ibv_wr_send_inv")]
     SendInvalidate(u32),
     /// Writes into the other side's memory; the other side does not notice.
@@ -240,6 +249,14 @@ impl Encode for Operation {
                 atomic(wr, wr_opcode::ATOMIC_CMP_AND_SWP, remote, compare, swap)
             }
             Self::FetchAdd { remote, add } => atomic(wr, wr_opcode::ATOMIC_FETCH_AND_ADD, remote, add, 0),
+        }
+    }
+
+    #[inline]
+    fn invalidates(&self) -> Option<u32> {
+        match *self {
+            Self::SendInvalidate(key) => Some(key),
+            _ => None,
         }
     }
 }

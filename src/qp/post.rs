@@ -199,7 +199,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
     /// for, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
     /// [`checksums`](SendRequest::checksums) on a device that does not fill them in, and for
-    /// [`large_send`](SendRequest::large_send) on one that does not cut them.
+    /// [`large_send`](SendRequest::large_send) on one that does not cut them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a second [`SendInvalidate`](super::Operation::SendInvalidate) of a key.
     ///
     /// # Kernel
     /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
@@ -211,6 +212,7 @@ impl<T: QpType> QueuePair<T> {
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         self.shared.object().context().check_origin(op)?;
+        let mut keys = Vec::new();
         if !self.sends.is_ready() {
             return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
         }
@@ -234,7 +236,33 @@ impl<T: QpType> QueuePair<T> {
                 let room = LargeRoom { object, least, most: self.capacity.large_header };
                 room.check(op, header, mss, request.data.len())?;
             }
+            keys.extend(request.operation.invalidates());
         }
+        if keys.is_empty() { self.put_all(op, requests) } else { self.put_invalidating(op, requests, &keys) }
+    }
+
+    /// The same with requests that take these keys from the other side.
+    #[cold]
+    fn put_invalidating(
+        &mut self,
+        op: &'static str,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        keys: &[u32],
+    ) -> Result<()> {
+        let shared = self.shared.clone();
+        let known = shared.object().context().window_keys();
+        known.send(self.peer, keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
+        self.put_all(op, requests).inspect_err(|error| {
+            // With any other error it is not known whether the device has them.
+            if error.kind() == ErrorKind::InvalidInput {
+                known.take_back(self.peer, keys);
+            }
+        })
+    }
+
+    /// Fills slots with requests that passed all checks.
+    #[inline]
+    fn put_all(&mut self, op: &'static str, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let first = self.sends.next_slot();
         let mut header = [0; MAX_HEADER];
         for request in requests {

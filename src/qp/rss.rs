@@ -12,6 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Groups, Shared};
 use crate::command::Command;
+use crate::completion_counter::Watching;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
@@ -185,6 +186,7 @@ impl RssBuilder<'_> {
             kept: Kept::default(),
             number,
             groups: Groups::default(),
+            windows: Watching::default(),
             cqs: Vec::new(),
             _srq: None,
             _table: Some(table.clone()),

@@ -178,7 +178,13 @@ impl<T: QpType> QueuePair<T> {
                 None => error,
             }
         })?;
+        if attributes.mask().contains(QpAttrMask::AV) {
+            self.peer = request.dest.dgid;
+        }
         if attributes.mask().contains(QpAttrMask::STATE) {
+            if request.qp_state == qp_state::RESET {
+                self.shared.windows.reset();
+            }
             self.sends.enter(request.qp_state);
             if let Some(receives) = &mut self.receives {
                 receives.enter(request.qp_state);
