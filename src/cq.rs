@@ -324,7 +324,8 @@ impl CompletionQueue {
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
+            let error =
+                object::shared("cq.destroy", "a queue pair or a work queue still uses the completion queue");
             return Err((self, error));
         };
         shared.object.release().map_err(|error| (self, error))

@@ -60,7 +60,7 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let object = Arc::try_unwrap(self.0).map_err(|shared| {
-            let hint = "a clone, a memory region or a queue pair still uses the protection domain";
+            let hint = "a clone, or an object that was made in it, still uses the protection domain";
             (Self(shared), object::shared("pd.destroy", hint))
         })?;
         object.destroy().map_err(|(object, error)| (Self(Arc::new(object)), error))

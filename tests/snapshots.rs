@@ -217,7 +217,7 @@ fn a_snapshot_needs_a_flow_and_reads_need_room() {
     on_every_counting_device(|target| {
         let world = Counted::new(target);
         let lonely = packets_and_bytes(&world.raw.context);
-        refuses(lonely.snapshot(), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters yet");
+        refuses(lonely.snapshot(), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters");
         let plain = world.raw.qp.create_flow(&FlowRule::normal(1).eth(Eth::any().dst([2; 6]))).unwrap();
         refuses(plain.snapshot(), ErrorKind::InvalidInput, EINVAL, "no count action");
         let snapshot = world.flow.snapshot().unwrap();

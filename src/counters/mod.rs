@@ -256,7 +256,7 @@ impl Counters {
         let op = "counters.read";
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
-            return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters yet"));
+            return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters"));
         };
         check_slots(op, values.len(), needed)?;
         // The kernel takes no more, and nothing stands behind them.

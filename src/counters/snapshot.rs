@@ -95,7 +95,7 @@ impl Counters {
         let mut binding = self.binding();
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
-            return Err(Error::refused(READ_OP, Errno::EINVAL, "no flow uses these counters yet"));
+            return Err(Error::refused(READ_OP, Errno::EINVAL, "no flow uses these counters"));
         };
         let snapshot = binding.snapshot.get_or_insert_with(|| {
             let context = self.context().clone();

@@ -70,7 +70,10 @@ impl CompletionQueue {
         let mut shared = match Arc::try_unwrap(shared) {
             Ok(shared) => shared,
             Err(shared) => {
-                let error = object::shared("cq.destroy", "a queue pair still uses the completion queue");
+                let error = object::shared(
+                    "cq.destroy",
+                    "a queue pair or a work queue still uses the completion queue",
+                );
                 return Err((Self { ring, shared, tally }, error));
             }
         };

@@ -9,11 +9,13 @@ mod text;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, CreateFlowResp};
+use uverbs_abi::flow::{
+    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, CreateFlowResp, FLAG_ALLOW_LOOP_BACK, FlowAttr,
+};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData, FlowCountersDesc};
-use uverbs_abi::types::ReadCountersFlags;
+use uverbs_abi::types::{ReadCountersFlags, qp_type};
 use uverbs_abi::write::cmd;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -82,7 +84,7 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver
-    /// refuses; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// refuses, and for a queue pair that is neither for raw packets nor UD; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
     /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for what the driver cannot match;
     /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. The counters of the rule
     /// are as they were.
@@ -95,7 +97,7 @@ impl<T: QpType> QueuePair<T> {
     /// Until then all goes on, since the crate leaves such an object alone.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
-        self.shared().steer(rule)
+        self.shared().steer(rule, T::NUMBER)
     }
 }
 
@@ -109,13 +111,13 @@ impl RssQueuePair {
     /// As [`QueuePair::create_flow`].
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
-        self.shared().steer(rule)
+        self.shared().steer(rule, qp_type::RAW_PACKET)
     }
 }
 
 impl qp::Shared {
-    /// Puts a rule in force, with this queue pair as destination.
-    fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>) -> Result<Flow> {
+    /// Puts a rule in force, with this queue pair as destination, which is of that type.
+    fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>, type_: u8) -> Result<Flow> {
         rule.check()?;
         let context = self.object().context();
         let object = match rule.counters() {
@@ -124,9 +126,10 @@ impl qp::Shared {
                     let hint = "the counters belong to another open device than the queue pair";
                     return Err(Error::refused("flow.create", Errno::EINVAL, hint));
                 }
-                counters.bind(|handle, points| self.send_rule(context, rule, Some((handle, points))))?
+                counters
+                    .bind(|handle, points| self.send_rule(context, rule, type_, Some((handle, points))))?
             }
-            None => self.send_rule(context, rule, None)?,
+            None => self.send_rule(context, rule, type_, None)?,
         };
         let inner = Inner { object, counters: rule.counters().cloned(), _qp: self.clone() };
         Ok(Flow(Arc::new(inner)))
@@ -137,6 +140,7 @@ impl qp::Shared {
         &self,
         context: &Context,
         rule: &FlowRule<K>,
+        type_: u8,
         counters: Option<(u32, &[FlowCountersDesc])>,
     ) -> Result<Object> {
         let request = rule.request(self.object().id(), counters.map(|(handle, _)| handle));
@@ -158,28 +162,51 @@ impl qp::Shared {
             None if context.provider().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
             None => &mut command,
         };
-        context.invoke(&mut command).map_err(|error| explain(context, rule.attr().type_, error))?;
+        context.invoke(&mut command).map_err(|error| explain(context, rule.attr(), type_, error))?;
         Ok(Object::new(context, Kind::Flow, response.flow_handle))
     }
 }
 
+/// The last that mlx5 has (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h, Linux 6.1).
+const LAST_PRIORITY: u16 = 15;
+
 /// Says what to do about a rule that was refused.
-pub(crate) fn explain(context: &Context, type_: u32, error: Error) -> Error {
+///
+/// The kernel looks at the port, at the queue pair and at the driver's limits in this order (ib_uverbs_ex_create_flow,
+/// uverbs_cmd.c; mlx5_ib_create_flow, fs.c; Linux 6.1).
+pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) -> Error {
+    let (ports, is_mlx5) = (context.device().ports(), context.provider().counts_as_mlx5());
     match error.kind() {
         ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
         ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
         ErrorKind::Unsupported if context.provider() == Provider::Rxe => error.hinted("rxe has no flows"),
         ErrorKind::Unsupported => {
-            error.hinted("the device has no flows, or cannot match a part of this rule")
+            error.hinted("the device has no flows, or cannot do what this rule asks for")
         }
-        ErrorKind::Exhausted => error.hinted("the device has no counter or no room for the rule left"),
+        ErrorKind::Exhausted if is_mlx5 && rule.priority > LAST_PRIORITY => error
+            .hinted(format!("there is no priority {}: priorities are 0 to {LAST_PRIORITY}", rule.priority)),
+        ErrorKind::Exhausted => {
+            error.hinted("the device has no counter or no room for the rule left, or the kernel no memory")
+        }
         ErrorKind::InvalidInput if error.errno() == Some(Errno::EEXIST as i32) => {
             error.hinted("a rule with the same match and another action is in force")
+        }
+        ErrorKind::InvalidInput if rule.port == 0 || (ports > 0 && u32::from(rule.port) > ports) => {
+            let last = if ports > 0 { format!("1 to {ports}") } else { "from 1 on".into() };
+            error.hinted(format!("there is no port {}: the device has {last}", rule.port))
+        }
+        ErrorKind::InvalidInput if ![qp_type::UD, qp_type::RAW_PACKET].contains(&qp) => {
+            error.hinted("flows lead to raw packet and UD queue pairs only")
+        }
+        ErrorKind::InvalidInput
+            if context.provider() == Provider::Mlx5 && rule.flags & FLAG_ALLOW_LOOP_BACK != 0 =>
+        {
+            error.hinted("mlx5 refuses rules that allow loop back: leave that out")
         }
         // Which kernels have the fault is not known from here; that it is this one is known from the answer.
         ErrorKind::InvalidInput
             if context.provider() == Provider::Mlx5
-                && matches!(type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) =>
+                && matches!(rule.type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) =>
         {
             error.hinted(
                 "this kernel's mlx5 driver cannot make default rules (Linux 7.2 cannot); take a normal rule \

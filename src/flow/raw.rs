@@ -10,7 +10,7 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::create_flow`](crate::QueuePair::create_flow).
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
-        self.shared().steer(rule)
+        self.shared().steer(rule, uverbs_abi::types::qp_type::RAW_PACKET)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Building a rule: specs in the kernel's layout, over a fixed buffer.
 
+mod announced;
 #[cfg(feature = "raw")]
 mod raw;
 
@@ -13,6 +14,7 @@ use uverbs_abi::flow::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::announced::Announced;
 use super::spec::sealed::Layer;
 use super::{Esp, Eth, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, Spec, Tcp, Udp, Vxlan};
 use crate::counters::Counters;
@@ -109,6 +111,7 @@ struct Seen {
     ether_type: [Option<u16>; 2],
     tag: bool,
     drop: bool,
+    announced: Announced,
 }
 
 /// The layers seen in one place: one of each kind, or the rule is refused.
@@ -139,9 +142,23 @@ impl<K: RuleType> FlowRule<K> {
     /// Whether the rule makes sense; [`create_flow`](crate::QueuePair::create_flow) asks it first.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) with the first contradiction.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) with the first contradiction; and for a VXLAN, MPLS or inner Ethernet
+    /// header of which nothing but zeros is asked for, if no other header of the rule announces it: every packet
+    /// would match then.
     pub fn check(&self) -> Result<()> {
+        self.contradiction()?;
+        let missing = self.missing().map(|(_, hint)| Error::refused("flow.create", Errno::EINVAL, hint));
+        missing.map_or(Ok(()), Err)
+    }
+
+    /// The first contradiction so far.
+    pub(super) fn contradiction(&self) -> Result<()> {
         self.problem.clone().map_or(Ok(()), Err)
+    }
+
+    /// The place of a spec whose header nothing announces, and what would.
+    pub(super) fn missing(&self) -> Option<(u8, &'static str)> {
+        self.seen.announced.missing()
     }
 
     /// The counters that the rule counts into.
@@ -218,14 +235,14 @@ impl FlowRule<Normal> {
         Self::new(flow::ATTR_NORMAL, port)
     }
 
-    /// Rules of a lower number are tried first; 0 if not given. mlx5 has 0 to 15.
+    /// Rules of a lower number are tried first; 0 if not given. mlx5 and the soft device have 0 to 15.
     #[must_use]
     pub fn priority(mut self, priority: u16) -> Self {
         self.attr.priority = priority;
         self
     }
 
-    /// Lets a packet that matches also go on to rules of a higher number.
+    /// Lets a packet that matches also go on to rules of the same number without this flag, and of higher numbers.
     #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
     #[must_use]
     pub fn dont_trap(mut self) -> Self {
@@ -283,13 +300,15 @@ impl FlowRule<Normal> {
         self.outer(gre)
     }
 
-    /// Matches a VXLAN header.
+    /// Matches a VXLAN header. Without a network identifier, or with zero, the rule must name a UDP destination port too: see
+    /// [`FlowRule::check`].
     #[must_use]
     pub fn vxlan(self, vxlan: Vxlan) -> Self {
         self.outer(vxlan)
     }
 
-    /// Matches the first MPLS label.
+    /// Matches the first MPLS label. Without a value, or with zero, the rule must name an Ethertype, a UDP destination port or
+    /// GRE's protocol that announces it: see [`FlowRule::check`].
     #[must_use]
     pub fn mpls(self, mpls: Mpls) -> Self {
         self.outer(mpls)
@@ -301,7 +320,8 @@ impl FlowRule<Normal> {
         self.spec(spec, false)
     }
 
-    /// Matches a header of the packet inside a tunnel.
+    /// Matches a header of the packet inside a tunnel. An Ethernet header without values needs VXLAN, or GRE with that protocol,
+    /// in the rule: see [`FlowRule::check`].
     #[doc(alias = "IBV_FLOW_SPEC_INNER")]
     #[must_use]
     pub fn inner<S: InnerSpec>(self, spec: S) -> Self {
@@ -311,7 +331,10 @@ impl FlowRule<Normal> {
     fn spec<S: Spec>(mut self, spec: S, inner: bool) -> Self {
         self.note(S::LAYER, spec.ether_type(), inner);
         let flag = if inner { flow::SPEC_INNER } else { 0 };
-        spec.encode(flag, &mut |bytes| self.push(bytes));
+        spec.encode(flag, &mut |bytes| {
+            self.seen.announced.hear(self.attr.num_of_specs, S::TYPE | flag, bytes);
+            self.push(bytes);
+        });
         self
     }
 

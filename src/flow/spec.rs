@@ -23,6 +23,8 @@ pub(super) mod sealed {
     pub trait Sealed {
         /// What the builder checks for contradictions.
         const LAYER: Layer;
+        /// The kernel's number for the header.
+        const TYPE: u32;
 
         fn encode(&self, flag: u32, put: &mut dyn FnMut(&[u8]));
 
@@ -92,6 +94,7 @@ macro_rules! specs {
 
             impl Sealed for $name {
                 const LAYER: Layer = Layer::$layer;
+                const TYPE: u32 = flow::$type_;
 
                 fn encode(&self, flag: u32, put: &mut dyn FnMut(&[u8])) {
                     let hdr = header::<$spec>(flow::$type_, flag);

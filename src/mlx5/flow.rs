@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ids::{create_flow_flags, flow, flow_matcher};
+use uverbs_abi::types::qp_type;
 
 use super::matching::Match;
 use super::pool::PoolCounter;
@@ -79,7 +80,7 @@ impl PoolCounter {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         let found = Match::new(rule, self.pool().features)?;
-        let explained = |error| explain(context, rule.attr().type_, error);
+        let explained = |error| explain(context, rule.attr(), qp_type::RAW_PACKET, error);
         let matcher = create_matcher(context, op, &found, rule.attr().priority).map_err(explained)?;
         let flow = self.send(context, op, &found, (&matcher, qp)).map_err(explained)?;
         Ok(PoolFlow { flow, _matcher: matcher, counter: self.clone(), _qp: qp.clone() })

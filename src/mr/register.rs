@@ -37,14 +37,18 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a length of zero or a combination of flags
-    /// that the kernel refuses (remote write or atomics without local write).
+    /// that the kernel refuses (remote write or atomics without local write); [`Exhausted`](ErrorKind::Exhausted) for more
+    /// memory than the process can have or may pin.
     ///
     /// # Kernel
     /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
+        if len == 0 {
+            return Err(Error::refused(OP, Errno::EINVAL, ONE_BYTE));
+        }
         let memory = Mapping::block(len)
-            .map_err(|errno| Error::kernel(OP, errno).hinted("the length must be one byte at least"))?;
+            .map_err(|_| Error::refused(OP, Errno::ENOMEM, "the process cannot have so much memory"))?;
         self.memory(&memory).range(0..len).access(access).register()
     }
 
@@ -122,6 +126,7 @@ impl ProtectionDomain {
 }
 
 const OP: &str = "mr.register";
+const ONE_BYTE: &str = "the length must be one byte at least";
 
 impl MemoryRegionBuilder<'_> {
     /// Only this part of the memory, in bytes: `64..128`, `..64`.
@@ -182,7 +187,9 @@ impl MemoryRegionBuilder<'_> {
                 error.hinted("the device may have no on-demand paging")
             }
             ErrorKind::Unsupported => error.hinted("the driver does not know one of the access flags"),
-            ErrorKind::Exhausted => error.hinted("memory is pinned: see `ulimit -l`"),
+            ErrorKind::Exhausted => {
+                error.hinted("memory is pinned: see `ulimit -l`; or the device has no room for more regions")
+            }
             _ => error,
         })?;
         Ok(self.pd.region(made, self.access, place))
@@ -200,7 +207,7 @@ impl Place {
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= memory.len());
         let len = len.ok_or_else(|| Error::refused(op, Errno::EINVAL, "that is outside the memory"))?;
         if len == 0 {
-            return Err(Error::refused(op, Errno::EINVAL, "the length must be one byte at least"));
+            return Err(Error::refused(op, Errno::EINVAL, ONE_BYTE));
         }
         let start = memory.address() + range.start as u64;
         let address = iova.unwrap_or(start);

@@ -6,6 +6,7 @@
 use nix::errno::Errno;
 use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
+use uverbs_abi::types::qp_type;
 
 use super::PORTS;
 use super::call::Call;
@@ -35,6 +36,10 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let (request, spec_bytes) = flow_check::header(&body, Caller { net_raw: true, ports })?;
     let flow_handle = call.begin(Kind::Flow)?;
     let qp = call.lookup(Kind::Qp, request.qp_handle.into())?.id;
+    let kind = call.state.qps.get(&qp).map(|qp| qp.kind);
+    if !kind.is_some_and(|kind| [qp_type::UD, qp_type::RAW_PACKET].contains(&kind)) {
+        return Err(Errno::EINVAL);
+    }
 
     let mut taken = Vec::new();
     let has_counters = call.state.profile.counters;

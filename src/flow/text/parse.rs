@@ -106,9 +106,14 @@ impl<'a> Parser<'a> {
                 ItemKind::Drop => rule.drop(),
             };
             // The builder keeps the first contradiction: it came with this item.
-            if let Err(error) = rule.check() {
+            if let Err(error) = rule.contradiction() {
                 return Err(Fault::new(item.column, error.hint().unwrap_or("the rule contradicts itself")));
             }
+        }
+        // Each item is one spec.
+        if let Some((at, hint)) = rule.missing() {
+            let column = self.items.get(usize::from(at)).map_or(1, |item| item.column);
+            return Err(Fault::new(column, hint));
         }
         Ok(rule)
     }
