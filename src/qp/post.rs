@@ -212,7 +212,7 @@ impl<T: QpType> QueuePair<T> {
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let op = "qp.post_send";
         self.shared.object().context().check_origin(op)?;
-        let mut keys = Vec::new();
+        let mut takes_keys = false;
         if !self.sends.is_ready() {
             return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
         }
@@ -236,26 +236,26 @@ impl<T: QpType> QueuePair<T> {
                 let room = LargeRoom { object, least, most: self.capacity.large_header };
                 room.check(op, header, mss, request.data.len())?;
             }
-            keys.extend(request.operation.invalidates());
+            takes_keys |= request.operation.invalidates().is_some();
         }
-        if keys.is_empty() { self.put_all(op, requests) } else { self.put_invalidating(op, requests, &keys) }
+        if takes_keys { self.put_invalidating(op, requests) } else { self.put_all(op, requests) }
     }
 
-    /// The same with requests that take these keys from the other side.
+    /// The same with requests that take keys from the other side.
     #[cold]
     fn put_invalidating(
         &mut self,
         op: &'static str,
         requests: &[SendRequest<'_, T::Operation<'_>>],
-        keys: &[u32],
     ) -> Result<()> {
+        let keys: Vec<_> = requests.iter().filter_map(|request| request.operation.invalidates()).collect();
         let shared = self.shared.clone();
         let known = shared.object().context().window_keys();
-        known.send(self.peer, keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
+        known.send(self.peer, &keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
         self.put_all(op, requests).inspect_err(|error| {
             // With any other error it is not known whether the device has them.
             if error.kind() == ErrorKind::InvalidInput {
-                known.take_back(self.peer, keys);
+                known.take_back(self.peer, &keys);
             }
         })
     }
