@@ -32,6 +32,26 @@ const STATUS: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
+/// Operations of requests, from zero; two numbers have none.
+const OPERATION: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
+];
+
 const EVENT: [&CStr; 20] = [
     c"CQ error",
     c"local work queue catastrophic error",
@@ -75,6 +95,10 @@ fn word(words: &'static [&'static CStr], number: c_int) -> Pointer {
 
 pub(crate) extern "C" fn wc_status_str(status: c_int) -> Pointer {
     word(&STATUS, status)
+}
+
+pub(crate) extern "C" fn wr_opcode_str(opcode: c_int) -> Pointer {
+    word(&OPERATION, opcode)
 }
 
 pub(crate) extern "C" fn event_type_str(event: c_int) -> Pointer {

@@ -1,6 +1,6 @@
 //! The built libraries have the names and versions that programs look for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -32,8 +32,8 @@ fn library() -> Vec<u8> {
     std::fs::read(built().join("libibverbs.so")).expect("a library")
 }
 
-/// Asserts that the names and versions that a library exports are those of the list.
-fn exports_the_list(bytes: &[u8]) {
+/// The names and versions that a library exports, "version name".
+fn exported(bytes: &[u8]) -> BTreeSet<String> {
     let endian = LittleEndian;
     let header = FileHeader64::<LittleEndian>::parse(bytes).expect("an ELF file");
     let sections = header.sections(endian, bytes).expect("sections");
@@ -55,16 +55,89 @@ fn exports_the_list(bytes: &[u8]) {
             String::from_utf8_lossy(name)
         ));
     }
-    let listed = include_str!("../exports.list").lines().map(str::to_owned).collect::<BTreeSet<_>>();
-    let missing: Vec<_> = listed.difference(&found).collect();
-    let unknown: Vec<_> = found.difference(&listed).collect();
-    assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:#?}, not in the list {unknown:#?}");
-    assert!(found.len() > 200);
+    found
+}
+
+/// The names and versions of the linker's map, in the same form.
+fn mapped() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut version = "";
+    for line in include_str!("../ibverbs.map").lines() {
+        let line = line.trim();
+        if let Some(begun) = line.strip_suffix(" {") {
+            version = begun;
+        } else if let Some(name) = line.strip_suffix(';').filter(|name| *name != "*" && !name.contains('}')) {
+            names.insert(format!("{version} {name}"));
+        }
+    }
+    names
+}
+
+/// Asserts that the names and versions that a library exports are those of the map.
+fn exports_the_map(bytes: &[u8]) {
+    let (found, mapped) = (exported(bytes), mapped());
+    let missing: Vec<_> = mapped.difference(&found).collect();
+    let unknown: Vec<_> = found.difference(&mapped).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:#?}, not in the map {unknown:#?}");
+    assert!(found.len() > 500);
 }
 
 #[test]
-fn every_name_of_the_list_is_exported_in_its_version_and_no_other() {
-    exports_the_list(&library());
+fn every_name_of_the_map_is_exported_in_its_version_and_no_other() {
+    exports_the_map(&library());
+}
+
+/// Named in the maps of rdma-core and defined nowhere there: inline in the header, or gone.
+const NEVER_DEFINED: [&str; 2] = ["ibv_query_device_ex", "ibv_cmd_query_device"];
+
+/// releases.list: version, name, first and last release of rdma-core whose `libibverbs.map.in` has it.
+#[test]
+fn every_name_of_every_release_is_there() {
+    let exported = exported(&library());
+    let is_there = |version: &str, name: &str| exported.contains(&format!("{version} {name}"));
+    let mut releases = BTreeMap::<u32, usize>::new();
+    for line in include_str!("releases.list").lines() {
+        let row: Vec<_> = line.split(' ').collect();
+        let [version, name, first, last] = row[..] else { panic!("not a row: {line}") };
+        for release in first.parse::<u32>().expect("a release")..=last.parse().expect("a release") {
+            *releases.entry(release).or_default() += 1;
+        }
+        // The interface before 2007, which has a name in 1.1 too, is left out.
+        let is_twin = version == "IBVERBS_1.0" && is_there("IBVERBS_1.1", name);
+        assert!(is_twin || NEVER_DEFINED.contains(&name) || is_there(version, name), "{line} is missing");
+    }
+    assert!(releases.keys().copied().eq(34..=65), "{releases:?}");
+    assert!(releases.values().all(|names| *names > 175), "{releases:?}");
+}
+
+/// debian.list: what the programs and libraries of three releases of Debian import, as `tests/vm/dropin/imports` found it.
+#[test]
+fn every_name_that_debian_imports_is_there() {
+    let exported = exported(&library());
+    let mut suites = BTreeSet::new();
+    for line in include_str!("debian.list").lines() {
+        let mut words = line.split(' ');
+        let (version, name) = (words.next().expect("a version"), words.next().expect("a name"));
+        suites.extend(words);
+        assert!(exported.contains(&format!("{version} {name}")), "{line} is missing");
+    }
+    assert!(suites.into_iter().eq(["bookworm", "sid", "trixie"]));
+}
+
+/// Names were added to private versions of old releases: each version has all, so that none is missing in a release nobody looked at.
+#[test]
+fn all_private_versions_have_the_same_names() {
+    let exported = exported(&library());
+    let names = |version: u32| -> BTreeSet<&str> {
+        let names =
+            exported.iter().filter_map(|name| name.strip_prefix(&format!("IBVERBS_PRIVATE_{version} ")));
+        let own = format!("verbs_register_driver_{version}");
+        assert!(names.clone().any(|name| name == own));
+        names.filter(|name| *name != own).collect()
+    };
+    for version in [34, 57, 59, 64] {
+        assert_eq!(names(version), names(65));
+    }
 }
 
 /// A compiler that links with GNU ld, if there is one.
@@ -112,7 +185,7 @@ fn gnu_ld_makes_the_same_library_from_the_archive() {
         "-lc",
     ]);
     assert!(cc.status().expect("cc").success());
-    exports_the_list(&std::fs::read(made).expect("a library"));
+    exports_the_map(&std::fs::read(made).expect("a library"));
 }
 
 #[test]
@@ -129,7 +202,8 @@ fn programs_can_be_linked_with_the_archive() {
     let (source, program) = (directory.0.join("program.c"), directory.0.join("program"));
     std::fs::write(&source, PROGRAM).expect("a file");
     // Into a program with shared libraries, into one without, and as programs name the drivers that they want.
-    let ways: [&[&str]; 3] = [&[], &["-static"], &["-static", "-DRDMA_STATIC_PROVIDERS=mlx5,rxe"]];
+    let ways: [&[&str]; 4] =
+        [&[], &["-static"], &["-static-pie"], &["-static", "-DRDMA_STATIC_PROVIDERS=mlx5,rxe"]];
     for way in ways {
         let Some(mut cc) = compiler() else { return };
         let linked = cc.args(way).arg(&source).arg("-o").arg(&program).arg(&archive).output().expect("cc");

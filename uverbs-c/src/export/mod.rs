@@ -17,21 +17,30 @@ macro_rules! one {
     };
 }
 
-/// Names that both private versions have.
-macro_rules! both {
+/// Names that every private version has.
+macro_rules! everywhere {
     ($function:path => $($name:ident)*) => {
-        $(
-            $crate::export::label!(
-                concat!("uverbs_c_34_", stringify!($name)),
-                concat!(".symver uverbs_c_34_", stringify!($name), ",", stringify!($name), "@IBVERBS_PRIVATE_34"),
-                $function
-            );
-            $crate::export::label!(
-                concat!("uverbs_c_65_", stringify!($name)),
-                concat!(".symver uverbs_c_65_", stringify!($name), ",", stringify!($name), "@@IBVERBS_PRIVATE_65"),
-                $function
-            );
-        )*
+        $($crate::export::label!(
+            concat!("uverbs_c_", stringify!($name)),
+            $crate::export::in_private_versions!("function", $name),
+            $function
+        );)*
+    };
+}
+
+/// A name for what `uverbs_c_NAME` is in each private version: a symbol can have one version only.
+macro_rules! in_private_versions {
+    ($type:literal, $name:ident) => {
+        $crate::export::in_private_versions!($type, $name, "34" "@", "57" "@", "59" "@", "64" "@", "65" "@@")
+    };
+    ($type:literal, $name:ident, $($version:literal $at:literal),*) => {
+        concat!($(
+            ".globl uverbs_c_", $version, "_", stringify!($name), "\n",
+            ".type uverbs_c_", $version, "_", stringify!($name), ",@", $type, "\n",
+            ".set uverbs_c_", $version, "_", stringify!($name), ",uverbs_c_", stringify!($name), "\n",
+            ".symver uverbs_c_", $version, "_", stringify!($name), ",",
+            stringify!($name), $at, "IBVERBS_PRIVATE_", $version, "\n",
+        )*)
     };
 }
 
@@ -63,7 +72,7 @@ macro_rules! jump {
     };
 }
 
-use {both, jump, label, one};
+use {everywhere, in_private_versions, jump, label, one};
 
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::{buf, channel, comp_cntr, context, convert, cq, device, mr, pd, qp, query, srq, sysfs, words};
