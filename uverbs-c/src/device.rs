@@ -1,9 +1,15 @@
 //! Devices: the list, and what is known before one is opened.
+//!
+//! A device is one object in every list, as long as it is there: programs compare pointers (librdmacm finds by them which
+//! devices are new). As in libibverbs, it is the same device if its file has the same name and the kernel gave it the same
+//! index (`same_sysfs_dev` in init.c, rdma-core 65); its name may change, and it keeps the one that it was found with.
 
 use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::libc;
 use uverbs::abi::types::node_type;
@@ -12,7 +18,7 @@ use crate::abi;
 use crate::answer::{Answer, Code, or_null};
 use crate::boundary::{Counted, Pointer, give_list, take_list};
 
-/// A device of a list. Counted: the list has one count, each open context another.
+/// A device of a list. Counted: each list has one count, each open context another, and one is kept while the device is there.
 #[repr(C)]
 pub(crate) struct Device {
     c: abi::Device,
@@ -20,6 +26,47 @@ pub(crate) struct Device {
     driver_operations: usize,
     pub(crate) device: uverbs::Device,
 }
+
+/// What tells a device from another, also from one that had its name and its file before.
+struct Identity {
+    node: PathBuf,
+    /// The kernel's number, which netlink says and sysfs does not.
+    index: Option<u32>,
+    /// The number of its directory in sysfs. Its time would not do: it is that of the directory's first use.
+    inode: Option<u64>,
+}
+
+impl Identity {
+    /// None of a device whose file is not there, which cannot be opened: in a container, most often.
+    fn of(device: &uverbs::Device) -> Option<Self> {
+        let node = device.node().filter(|node| node.exists())?.to_owned();
+        let inode = device.sysfs().and_then(|path| path.metadata().ok()).map(|metadata| metadata.ino());
+        Some(Self { node, index: device.index(), inode })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let same_number = match (self.index, other.index) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.inode == other.inode,
+        };
+        same_number && self.node == other.node
+    }
+}
+
+/// A device that was there when the kernel was last asked.
+struct Known {
+    identity: Identity,
+    device: Arc<Device>,
+    /// The last time that it was found.
+    found: u64,
+}
+
+/// The devices that there are, the newest first. Locked without asking the kernel meanwhile, so that a child of `fork` seldom
+/// finds it locked by a thread that it does not have.
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// How often the kernel was asked.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// `enum ibv_transport_type`.
 mod transport {
@@ -68,11 +115,33 @@ impl Device {
 }
 
 /// Every device; ENOSYS where the kernel's part of RDMA is not loaded.
-fn devices() -> Answer<uverbs::Devices> {
+fn devices() -> Answer<Vec<Arc<Device>>> {
+    let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
     let devices = uverbs::devices()?;
     let is_there =
         || ["infiniband", "infiniband_verbs"].iter().any(|name| Path::new("/sys/class").join(name).exists());
-    if devices.is_empty() && !is_there() { Err(Code(libc::ENOSYS)) } else { Ok(devices) }
+    if devices.is_empty() && !is_there() {
+        return Err(Code(libc::ENOSYS));
+    }
+    let found: Vec<_> =
+        devices.into_iter().filter_map(|device| Some((Identity::of(&device)?, device))).collect();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(update(&mut known, found, asked))
+}
+
+/// Makes `known` what was found, and returns that in its order.
+fn update(known: &mut Vec<Known>, found: Vec<(Identity, uverbs::Device)>, asked: u64) -> Vec<Arc<Device>> {
+    let mut new = Vec::new();
+    for (identity, device) in found {
+        match known.iter_mut().find(|known| known.identity.is(&identity)) {
+            Some(known) => known.found = known.found.max(asked),
+            None => new.push(Known { identity, device: Arc::new(Device::new(device)), found: asked }),
+        }
+    }
+    known.splice(..0, new);
+    // Who asked later has found some that were not there yet.
+    known.retain(|known| known.found >= asked);
+    known.iter().map(|known| known.device.clone()).collect()
 }
 
 pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
@@ -81,8 +150,7 @@ pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
         *count = devices.as_ref().map_or(0, |devices| devices.len() as c_int);
     }
     let Some(devices) = devices else { return Pointer::NULL };
-    let given: Vec<_> =
-        devices.into_iter().map(|device| Counted::give(Arc::new(Device::new(device)))).collect();
+    let given: Vec<_> = devices.into_iter().map(Counted::give).collect();
     give_list(&given)
 }
 
@@ -128,4 +196,70 @@ pub(crate) extern "C" fn dontfork_range(_base: Pointer, _size: usize) -> c_int {
 /// A driver library says that it is there; it is not needed.
 pub(crate) extern "C" fn register_driver() -> c_int {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device as sysfs shows it.
+    fn device(name: &str) -> uverbs::Device {
+        let root = std::env::temp_dir().join(format!("uverbs-c-{name}-{}", std::process::id()));
+        let node = root.join("class/infiniband_verbs/uverbs0");
+        std::fs::create_dir_all(&node).expect("a directory");
+        std::fs::write(node.join("ibdev"), name).expect("a file");
+        std::fs::write(node.join("abi_version"), "1").expect("a file");
+        let devices = uverbs::devices_in(&root).expect("devices");
+        std::fs::remove_dir_all(&root).expect("the directory");
+        devices.named(name).expect("the device").clone()
+    }
+
+    fn found(indices: &[u32]) -> Vec<(Identity, uverbs::Device)> {
+        let one = |index: &u32| {
+            let name = format!("rxe{index}");
+            let inode = Some(100 + u64::from(*index));
+            (Identity { node: PathBuf::from(&name), index: Some(*index), inode }, device(&name))
+        };
+        indices.iter().map(one).collect()
+    }
+
+    fn names(devices: &[Arc<Device>]) -> Vec<&str> {
+        devices.iter().map(|device| device.device.name()).collect()
+    }
+
+    #[test]
+    fn a_device_stays_the_same_until_it_goes() {
+        let mut known = Vec::new();
+        let first = update(&mut known, found(&[0, 1]), 1);
+        assert_eq!(names(&first), ["rxe0", "rxe1"]);
+        let second = update(&mut known, found(&[1, 0, 2, 3]), 2);
+        assert_eq!(names(&second), ["rxe2", "rxe3", "rxe0", "rxe1"], "the newest first");
+        assert!(Arc::ptr_eq(&first[0], &second[2]) && Arc::ptr_eq(&first[1], &second[3]));
+        let third = update(&mut known, found(&[1]), 3);
+        assert!(Arc::ptr_eq(&first[1], &third[0]) && third.len() == 1);
+        let fourth = update(&mut known, found(&[0, 1]), 4);
+        assert!(!Arc::ptr_eq(&first[0], &fourth[0]), "it went and came back");
+    }
+
+    #[test]
+    fn who_asked_earlier_takes_nothing_away_that_was_found_since() {
+        let mut known = Vec::new();
+        let later = update(&mut known, found(&[0, 1]), 2);
+        let earlier = update(&mut known, found(&[0]), 1);
+        assert!(Arc::ptr_eq(&earlier[0], &later[0]) && Arc::ptr_eq(&earlier[1], &later[1]));
+        assert_eq!(names(&update(&mut known, found(&[0]), 3)), ["rxe0"]);
+    }
+    #[test]
+    fn a_device_is_known_without_its_index_too() {
+        let mut known = Vec::new();
+        let first = update(&mut known, found(&[0, 1]), 1);
+        let mut by_sysfs = found(&[0, 1]);
+        for (identity, _) in &mut by_sysfs {
+            identity.index = None;
+        }
+        by_sysfs[1].0.inode = Some(7);
+        let second = update(&mut known, by_sysfs, 2);
+        assert_eq!(names(&second), ["rxe1", "rxe0"]);
+        assert!(Arc::ptr_eq(&first[0], &second[1]) && !Arc::ptr_eq(&first[1], &second[0]));
+    }
 }
