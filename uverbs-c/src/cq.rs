@@ -77,6 +77,16 @@ pub(crate) extern "C" fn create_cq(
     or_null(make(context, &Wanted { cqe, cq_context, channel, comp_vector }))
 }
 
+/// As a driver's function is called.
+pub(crate) extern "C" fn create_plain_cq(
+    context: Option<&Context>,
+    cqe: c_int,
+    channel: Pointer,
+    comp_vector: c_int,
+) -> Option<Box<Cq>> {
+    create_cq(context, cqe, Pointer::NULL, channel, comp_vector)
+}
+
 pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
     let resize = || {
         let cq = cq.ok_or(EINVAL)?;

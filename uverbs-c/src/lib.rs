@@ -2,7 +2,7 @@
 //!
 //! The layouts, names, versions and return values are libibverbs'; what the calls do, the library `uverbs` does. This crate
 //! translates, and holds no logic of its own: objects that C knows by their address (`device` to `flow`), lists of requests
-//! (`post`), the tables of functions that the header's inline code calls (`context`, `cq_ex`, `qp_ex`). See docs/drop-in.md.
+//! (`post`), the tables of functions that the header's inline code calls (`slots`, `cq_ex`, `qp_ex`). See docs/drop-in.md.
 //!
 //! A panic never leaves the library: at the end of an `extern "C"` function it ends the process.
 
@@ -35,6 +35,7 @@ mod post;
 mod qp;
 mod qp_ex;
 mod query;
+mod slots;
 mod srq;
 mod sysfs;
 mod words;

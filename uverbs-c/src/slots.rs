@@ -1,0 +1,116 @@
+//! The tables of functions around a context. Inline code of the header calls them: that of today those without `_compat_` in
+//! their names, that of old headers others.
+//!
+//! Every function is there, as libibverbs has it (`verbs_set_ops`, dummy_ops.c and `set_lib_ops`, device.c, rdma-core 44 to 65):
+//! programs made with old headers call some without a look.
+
+use crate::abi::{ContextOps, Function};
+use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
+use crate::{abi, buf, counters, cq, cq_ex, flow, mr, mw, pd, post, qp, query, srq, wq};
+
+/// Words of `verbs_context` before its `context`.
+pub(crate) const FRONT: usize = 46;
+
+/// Functions by their offset in a table.
+macro_rules! table {
+    ($len:expr; $($offset:literal $function:path;)*) => {{
+        let mut table = [std::ptr::null(); $len];
+        $(table[$offset / size_of::<Function>()] = $function as Function;)*
+        table
+    }};
+}
+
+/// The functions of `verbs_context`. Those that refuse are for what no driver here has; the inline code would say the same if
+/// they were null.
+pub(crate) fn front() -> [Function; FRONT] {
+    let mut front = table! {
+        FRONT;
+        0 buf::free_buf;
+        8 buf::alloc_buf;
+        16 unsupported_minus_one; // dm_export_dmabuf_fd
+        24 mr::reg_mr_ex;
+        32 unsupported; // dealloc_dmah
+        40 unsupported_object; // alloc_dmah
+        48 query::query_port_sized;
+        56 mr::advise_mr;
+        64 unsupported_object; // alloc_null_mr
+        72 counters::read_counters;
+        80 counters::attach_counters_point_flow;
+        88 counters::create_counters;
+        96 counters::destroy_counters;
+        104 unsupported_object; // reg_dm_mr
+        112 unsupported_object; // alloc_dm
+        120 unsupported; // free_dm
+        128 unsupported; // modify_flow_action_esp
+        136 unsupported; // destroy_flow_action
+        144 unsupported_object; // create_flow_action_esp
+        152 unsupported; // modify_qp_rate_limit
+        160 unsupported_object; // alloc_parent_domain
+        168 unsupported; // dealloc_td
+        176 unsupported_object; // alloc_td
+        184 cq::modify_cq;
+        192 unsupported; // post_srq_ops
+        200 wq::destroy_rwq_ind_table;
+        208 wq::create_rwq_ind_table;
+        216 wq::destroy_wq;
+        224 wq::modify_wq;
+        232 wq::create_wq;
+        240 unsupported; // query_rt_values
+        248 cq_ex::create_cq_ex;
+        264 query::query_device_ex;
+        272 flow::destroy_flow;
+        280 flow::destroy_flow; // where programs made for libibverbs 1.1.8 look
+        288 flow::create_flow;
+        296 flow::create_flow; // the same
+        304 unsupported_object; // open_qp
+        312 qp::create_qp_ex;
+        320 unsupported; // get_srq_num
+        328 srq::create_srq_ex;
+        336 unsupported_object; // open_xrcd
+        344 unsupported; // close_xrcd
+    };
+    // The size of all of it.
+    front[360 / size_of::<Function>()] =
+        std::ptr::without_provenance(FRONT * size_of::<Function>() + size_of::<abi::Context>());
+    front
+}
+
+/// The functions of `ibv_context_ops`. Those of today's header are called without a look. The others are called as the exported
+/// functions of their names, which all but two are.
+pub(crate) fn operations() -> ContextOps {
+    table! {
+        32;
+        0 query::query_device;
+        8 query::query_port;
+        16 pd::alloc_pd;
+        24 pd::dealloc_pd;
+        32 mr::reg_mr;
+        40 mr::rereg_mr;
+        48 mr::dereg_mr;
+        56 mw::alloc_mw;
+        64 mw::bind_mw;
+        72 mw::dealloc_mw;
+        80 cq::create_plain_cq;
+        88 cq::poll_cq;
+        96 cq::req_notify_cq;
+        104 nothing; // a driver's part of an event of a completion queue
+        112 cq::resize_cq;
+        120 cq::destroy_cq;
+        128 srq::create_srq;
+        136 srq::modify_srq;
+        144 srq::query_srq;
+        152 srq::destroy_srq;
+        160 srq::post_srq_recv;
+        168 qp::create_qp;
+        176 qp::query_qp;
+        184 qp::modify_qp;
+        192 qp::destroy_qp;
+        200 post::post_send;
+        208 post::post_recv;
+        216 pd::create_ah;
+        224 pd::destroy_ah;
+        232 qp::attach_mcast;
+        240 qp::detach_mcast;
+        248 nothing; // of an asynchronous event
+    }
+}
