@@ -1,5 +1,6 @@
 //! How errors are told: as a value, or as nothing and `errno`.
 
+use std::collections::TryReserveError;
 use std::ffi::c_int;
 
 use nix::errno::Errno;
@@ -27,6 +28,13 @@ impl From<&Error> for Code {
 impl From<Error> for Code {
     fn from(error: Error) -> Self {
         Self::from(&error)
+    }
+}
+
+/// There is no memory for as much as a caller asked for.
+impl From<TryReserveError> for Code {
+    fn from(_: TryReserveError) -> Self {
+        ENOMEM
     }
 }
 

@@ -38,7 +38,7 @@ fn alloc(pd: Option<&Pd>, size: usize, place: &mut Places<Box<Buf>>) -> Answer<P
     let pd = Pointer::to(pd.ok_or(EINVAL)?);
     let [place] = place.get(1) else { return Err(EINVAL) };
     let mut pages = Vec::new();
-    pages.try_reserve_exact(size.div_ceil(PAGE)).map_err(|_| Code(libc::ENOMEM))?;
+    pages.try_reserve_exact(size.div_ceil(PAGE))?;
     let buf = Box::new(Buf { pd, pages, size: size as u64 });
     let start = buf.start();
     place.write(buf);

@@ -74,6 +74,7 @@ pub(crate) extern "C" fn read_counters(
         let values = match few.get_mut(..count) {
             Some(few) => few,
             None => {
+                many.try_reserve_exact(count.min(MOST))?;
                 many.resize(count.min(MOST), 0);
                 &mut many
             }

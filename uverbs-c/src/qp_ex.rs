@@ -108,6 +108,17 @@ impl Batch {
         Self { pieces, bytes, ..Self::default() }
     }
 
+    /// The memory of the current operation, in the place of what was set before. There is room for as much as one may have.
+    #[inline]
+    fn set_pieces(&mut self, qp: &Qp, pieces: &[Sge]) -> Answer {
+        self.pieces.clear();
+        if pieces.len() > self.pieces.capacity() {
+            return Err(too_many(qp));
+        }
+        self.pieces.extend_from_slice(pieces);
+        Ok(())
+    }
+
     #[inline]
     fn note(&mut self, answer: Answer) {
         if let Err(code) = answer {
@@ -121,6 +132,11 @@ impl Batch {
         let answer = if self.is_begun { set(self) } else { Err(EINVAL) };
         self.note(answer);
     }
+}
+
+/// What an operation with too many parts is answered; libmlx5 says ENOMEM.
+fn too_many(qp: &Qp) -> Code {
+    if qp.is_raw_packet() { ENOMEM } else { EINVAL }
 }
 
 impl Sending {
@@ -139,8 +155,7 @@ impl Sending {
         let queue = queue.get_mut()?;
         let Batch { wr, iova, pieces, bytes, has_bytes, header, mss, .. } = batch;
         if qp.is_raw_packet() && pieces.len() > queue.max_pieces() as usize {
-            // What libmlx5 says of it.
-            return Err(ENOMEM);
+            return Err(too_many(qp));
         }
         match (wr.opcode == wr_opcode::TSO, *has_bytes) {
             (false, true) => Ok(queue.put_inline(wr, *iova, bytes)?),
@@ -239,6 +254,7 @@ extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
     begin(qp, wr_opcode::TSO, 0, 0, |_| Ok(()));
     with(qp, |batch| {
         batch.header.clear();
+        batch.header.try_reserve(length.into())?;
         batch.header.extend_from_slice(header.items(length.into()));
         batch.mss = mss;
         Ok(())
@@ -301,7 +317,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, remote_qpn: u32, remote_q
 extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     with(qp, |batch| {
         if length > 0 {
-            batch.pieces.push(Sge { addr, length, lkey });
+            batch.set_pieces(qp, &[Sge { addr, length, lkey }])?;
         }
         Ok(())
     });
@@ -309,8 +325,10 @@ extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 
 extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
     with(qp, |batch| {
-        batch.pieces.extend_from_slice(list.items(count));
-        Ok(())
+        if count > batch.pieces.capacity() {
+            return Err(too_many(qp));
+        }
+        batch.set_pieces(qp, list.items(count))
     });
 }
 
@@ -342,10 +360,8 @@ impl Batch {
 fn set_inline(qp: &Qp, places: impl Iterator<Item = (Pointer, usize)> + Clone) {
     qp.sends.held(|sending| {
         let most = sending.queue.get().map_or(0, |queue| queue.max_inline() as usize);
-        // What libmlx5 says of too many.
-        let too_many = if qp.is_raw_packet() { ENOMEM } else { EINVAL };
         sending.batch.part(|batch| {
-            batch.set_bytes(most, places).map_err(|_| too_many)?;
+            batch.set_bytes(most, places).map_err(|_| too_many(qp))?;
             batch.wr.send_flags |= SendFlags::INLINE.bits();
             Ok(())
         });

@@ -131,6 +131,16 @@ pub(crate) struct Table {
     pub(crate) table: Owned<IndirectionTable>,
 }
 
+/// As many as the caller says that there are; ENOMEM if there is no memory for them.
+fn collected<T>(items: impl ExactSizeIterator<Item = Answer<T>>) -> Answer<Vec<T>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(items.len())?;
+    for item in items {
+        all.push(item?);
+    }
+    Ok(all)
+}
+
 fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -> Answer<Box<Table>> {
     let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
     if attr.comp_mask != 0 {
@@ -138,18 +148,18 @@ fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -
     }
     let count = 1_usize.checked_shl(attr.log_ind_tbl_size).filter(|_| attr.log_ind_tbl_size < 16);
     let queues = (0..count.ok_or(EINVAL)?)
-        .map(|i| attr.ind_tbl.item::<Pointer>(i).and_then(|queue| queue.get::<Wq>()).ok_or(EINVAL))
-        .collect::<Answer<Vec<&Wq>>>()?;
+        .map(|i| attr.ind_tbl.item::<Pointer>(i).and_then(|queue| queue.get::<Wq>()).ok_or(EINVAL));
+    let queues = collected(queues)?;
     let table = {
         // A queue may stand in the table more than once, but is locked once; always in the same order.
-        let mut each = queues.clone();
+        let mut each = collected(queues.iter().copied().map(Ok))?;
         each.sort_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
         each.dedup_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
-        let locked: Vec<_> = each.iter().map(|queue| queue.queue.lock()).collect();
+        let locked = collected(each.iter().map(|queue| Ok(queue.queue.lock())))?;
         let place = |queue: &Wq| each.iter().position(|one| std::ptr::eq(*one, queue));
         let queues =
             queues.iter().map(|queue| place(queue).and_then(|at| locked.get(at)).ok_or(EINVAL)?.get());
-        context.context.create_indirection_table(&queues.collect::<Answer<Vec<_>>>()?)?
+        context.context.create_indirection_table(&collected(queues)?)?
     };
     let c = abi::RwqIndTable {
         context: Pointer::to(context),
