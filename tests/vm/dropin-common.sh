@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # For the lanes that run programs with the drop-in library; sourced after guest.sh.
 
-# The library under the name that the loader looks for.
+# The library under the name that the loader looks for; below /tmp, which roots of other releases have too.
 if [ -n "${UVERBS_DROPIN:-}" ]; then
-    mkdir -p /tmp/dropin && ln -sf "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1
+    mkdir -p /tmp/dropin && cp "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1
 fi
 
 # Every process of ours writes down what the loader does, whether a library comes at its start or later.
@@ -38,4 +38,39 @@ same_output() { # same_output COMMAND...
     theirs "$@" >"$OUT/$name.theirs" || return
     ours "$@" >"$OUT/$name.ours" || return
     diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && cat "$OUT/$name.ours"
+}
+
+address=192.0.2.1
+
+# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event (librdmacm 65 polls for it,
+# when it listens). Looked at while the server starts, so as few programs are started as can be.
+listening() {
+    case $1 in
+    manager)
+        grep -qs ucma_get_event /proc/[0-9]*/task/*/wchan || rdma resource show cm_id | grep -q LISTEN
+        ;;
+    *)
+        wanted=$(printf '%04X 0A' "$1")
+        for table in /proc/net/tcp /proc/net/tcp6; do
+            while read -r _ local _ state _; do
+                [ "${local##*:} $state" != "$wanted" ] || return 0
+            done <"$table"
+        done
+        return 1
+        ;;
+    esac
+}
+
+# A program with a server and a client, each being ours or theirs.
+pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
+    with_server=$1 with_client=$2 port=$3
+    shift 3
+    "$with_server" timeout 100 "$@" >"$OUT/$name.server" 2>&1 &
+    server=$!
+    until_true 30 listening "$port" || { cat "$OUT/$name.server" >&2; return 1; }
+    status=0
+    "$with_client" timeout 100 "$@" "$address" || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    cat "$OUT/$name.server"
+    return "$status"
 }

@@ -13,39 +13,6 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-address=192.0.2.1
-
-# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event. Looked at while the
-# server starts, so without starting programs.
-listening() {
-    case $1 in
-    manager) grep -qs ucma_get_event /proc/[0-9]*/wchan ;;
-    *)
-        wanted=$(printf '%04X 0A' "$1")
-        for table in /proc/net/tcp /proc/net/tcp6; do
-            while read -r _ local _ state _; do
-                [ "${local##*:} $state" != "$wanted" ] || return 0
-            done <"$table"
-        done
-        return 1
-        ;;
-    esac
-}
-
-# A program with a server and a client, each being ours or theirs.
-pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
-    with_server=$1 with_client=$2 port=$3
-    shift 3
-    "$with_server" timeout 100 "$@" >"$OUT/$name.server" 2>&1 &
-    server=$!
-    until_true 30 listening "$port" || { cat "$OUT/$name.server" >&2; return 1; }
-    status=0
-    "$with_client" timeout 100 "$@" "$address" || status=$?
-    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
-    cat "$OUT/$name.server"
-    return "$status"
-}
-
 pingpong() { # pingpong TRANSPORT [-e]
     program=ibv_$1_pingpong
     shift

@@ -40,7 +40,9 @@ pub(crate) extern "C" fn query_comp_cntr_caps(
         caps.get(size).fill(std::mem::MaybeUninit::new(0));
         let supported_qp_attach_ops = OPERATIONS.iter().fold(0, |all, operation| all | operation.0);
         // As many as there is memory for.
-        let told = CompCntrCaps { max_value: u64::MAX, max_counters: u32::MAX, supported_qp_attach_ops };
+        // There is no limit; programs print the number with a sign.
+        let max_counters = i32::MAX.cast_unsigned();
+        let told = CompCntrCaps { max_value: u64::MAX, max_counters, supported_qp_attach_ops };
         caps.write_prefix(&told, size);
         Ok(())
     };

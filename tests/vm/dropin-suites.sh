@@ -1,0 +1,107 @@
+#!/bin/sh
+# Lane dropin-suites: programs of several releases of Debian with the drop-in for libibverbs, on rxe: the machine's own, and those in
+# roots made of other releases' packages. Runs in the guest; see guest.sh.
+#
+# usage: dropin-suites.sh OUTPUT-DIRECTORY    with UVERBS_DROPIN, SUITES, ROOT_..., and the programs that were compiled with the
+#        releases' headers, or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+of_suite() { # of_suite NAME: the value of NAME_suite
+    eval "printf '%s\n' \"\$$1_$suite\""
+}
+
+enter() { # the guest's own directories in the root
+    for directory in dev proc sys tmp; do
+        mount --rbind "/$directory" "$root/$directory" || return
+    done
+}
+
+# Every program and library of rdma-core and of those who use it, with what it is linked to: no name is missing.
+complete() {
+    grep -rlI --binary-files=text IBVERBS_ "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" >"$OUT/$name.files" || return
+    [ "$(wc -l <"$OUT/$name.files")" -gt 20 ] || return
+    while read -r file; do
+        echo "${file#"$root"}"
+        LD_WARN=yes LD_BIND_NOW=yes LD_LIBRARY_PATH=/tmp/dropin chroot "$root" /lib64/ld-linux-x86-64.so.2 --list "${file#"$root"}" 2>&1
+    done <"$OUT/$name.files" >"$OUT/$name.linked"
+    echo "compared: $(wc -l <"$OUT/$name.files") files"
+    ! grep -E 'undefined symbol|not found|error' "$OUT/$name.linked" >&2 && grep -q '=> /tmp/dropin/libibverbs.so.1' "$OUT/$name.linked"
+}
+
+# A server is called with nothing more, a client with the address.
+rping_side='if [ $# = 0 ]; then exec chroot "$0" rping -s -a 192.0.2.1 -C 10 -v; else exec chroot "$0" rping -c -a "$1" -C 10 -v; fi'
+rping_pairs() {
+    for sides in "ours theirs" "theirs ours" "ours ours"; do
+        # shellcheck disable=SC2086  # two words
+        pair $sides manager sh -c "$rping_side" "$root" || return
+        grep -q 'ping data: rdma-ping-9' "$OUT/$name.server" || return
+    done
+}
+
+fabric_pairs() { # libfabric's provider for verbs, whose endpoints librdmacm connects
+    for sides in "ours theirs" "theirs ours" "ours ours"; do
+        # shellcheck disable=SC2086  # two words
+        pair $sides 47592 chroot "$root" fi_pingpong -p verbs -e msg -I 10 -S 4096 || return
+    done
+}
+
+bandwidth_pairs() {
+    for sides in "ours theirs" "theirs ours" "ours ours"; do
+        # shellcheck disable=SC2086  # two words
+        pair $sides 18515 chroot "$root" ib_send_bw -d "$device" -x 1 -n 50 -F || return
+    done
+}
+
+# A program compiled with the release's headers answers as it does with those of Debian 12.
+same_with_headers() { # same_with_headers PROGRAM
+    suite=bookworm
+    ours timeout 100 "$(of_suite "$1")" "$device" >"$OUT/$name.bookworm" || return
+    suite=${name%%-*}
+    ours timeout 100 "$(of_suite "$1")" "$device" >"$OUT/$name.own" || return
+    diff "$OUT/$name.bookworm" "$OUT/$name.own" >&2 || return
+    echo "compared: $(wc -l <"$OUT/$name.own") answers"
+}
+
+# Without completion counters, which libibverbs has on no device here.
+same_devinfo() {
+    for library in theirs ours; do
+        "$library" chroot "$root" ibv_devinfo -v >"$OUT/$name.all" || return
+        sed '/comp_cntr/d; /QP_ATTACH_/d' "$OUT/$name.all" >"$OUT/$name.$library"
+    done
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && grep -q 'PORT_ACTIVE' "$OUT/$name.ours"
+}
+
+step make-device make_device || finish
+modprobe rdma_ucm
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+for suite in bookworm $SUITES; do
+    root=/
+    if [ "$suite" != bookworm ]; then
+        root=$(of_suite ROOT)
+        step "$suite-root" enter || continue
+        step "$suite-complete" complete
+        for program in CONVENTIONS POSTS SLOTS; do
+            step "$suite-headers-$program" same_with_headers "$program"
+        done
+    fi
+    step "$suite-devinfo" same_devinfo
+    step "$suite-ib_send_bw" bandwidth_pairs
+    step "$suite-rping" rping_pairs
+    step "$suite-fi_pingpong" fabric_pairs
+done
+step libraries only_ours_was_loaded
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
