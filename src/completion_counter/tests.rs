@@ -243,7 +243,6 @@ mod threads {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no eventfd that is read before it is written")]
     fn a_wait_on_a_file_goes_on_when_the_value_is_set_back() {
         let counter = CompletionCounter::new(WaitObject::None).unwrap();
         let file = Arc::new(event_file("test").unwrap());

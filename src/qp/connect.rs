@@ -81,7 +81,7 @@ pub struct ConnectionOptions {
     pub rnr_timer: u8,
     /// Time to wait for an acknowledgement: 4.096 us * 2^n.
     pub timeout: u8,
-    /// How often a request is sent again when no acknowledgement comes: up to 7.
+    /// How often a request is sent again when no acknowledgement comes: up to 7, which is for ever on rxe.
     pub retries: u8,
     /// How often a request is sent again when the other side has no receive posted: up to 6, 7 for ever.
     pub rnr_retries: u8,
