@@ -86,35 +86,29 @@ fn every_file_that_a_page_names_is_there() {
 fn the_rooms_of_the_architecture_are_there() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
     let tree = page.split("```").nth(1).expect("the rooms");
-    let (mut top, mut count) = (String::new(), 0);
+    let (mut top, mut room, mut count) = (String::new(), String::new(), 0);
+    let is_there = |places: &[String]| places.iter().any(|place| root().join(place).exists());
     for line in tree.lines().filter(|line| !line.trim().is_empty()) {
-        let is_top = !line.starts_with(' ');
-        // The names end where the text begins, after two spaces.
-        let names = line.trim_start().split("  ").next().unwrap_or_default();
-        if is_top {
+        // Names, two spaces or more, and the text; a line of text alone is far to the right.
+        let is_text = line.starts_with("     ");
+        let (names, said) =
+            if is_text { ("", line) } else { line.trim_start().split_once("  ").unwrap_or((line, "")) };
+        if !line.starts_with(' ') {
             top = names.split(' ').next().unwrap_or_default().to_owned();
         }
         for name in names.split(' ').filter(|name| name.ends_with(".rs") || name.ends_with('/')) {
-            let place = if is_top { name.to_owned() } else { format!("{top}{name}") };
-            // What is said of a room may be of its inside.
-            let inside = format!("{top}src/{name}");
+            room = if line.starts_with(' ') { format!("{top}{name}") } else { top.clone() };
             count += 1;
+            let inside = format!("{top}src/{name}");
             assert!(
-                [place.clone(), inside].iter().any(|place| root().join(place).exists())
-                    || name.starts_with('*'),
-                "the architecture names {place}"
+                name.starts_with('*') || is_there(&[room.clone(), inside]),
+                "the architecture names {room}"
             );
         }
-        // "raw.rs: ..." within the text of a room.
-        let said = line.trim_start().split_once("  ").map_or("", |(_, said)| said);
-        for word in said.split([' ', ',', ';', ':']).filter(|word| word.ends_with(".rs")) {
-            let room = names.split(' ').find(|name| name.ends_with('/')).unwrap_or_default();
-            let places =
-                [format!("{top}{room}{word}"), format!("{top}{word}"), format!("{top}src/{room}{word}")];
-            assert!(
-                places.iter().any(|place| root().join(place).exists()),
-                "the architecture says {word} of {room}"
-            );
+        for file in said.split([' ', ',', ';', ':']).filter(|word| word.ends_with(".rs")) {
+            count += 1;
+            let places = [format!("{room}{file}"), format!("{top}{file}"), format!("{top}src/{file}")];
+            assert!(is_there(&places), "the architecture says {file} of {room}");
         }
     }
     assert!(count > 30, "the rooms are read");

@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::PoisonError;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::counting::*;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -233,11 +233,13 @@ mod tasks {
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         let waker = Waker::from(Arc::new(Thread(thread::current())));
         let mut future = pin!(future);
+        let start = Instant::now();
         loop {
             match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(value) => return value,
-                Poll::Pending => thread::park(),
+                Poll::Pending => thread::park_timeout(LONG.unwrap()),
             }
+            assert!(start.elapsed() < LONG.unwrap(), "it is woken");
         }
     }
 
