@@ -97,7 +97,7 @@ without_netlink() {
     # Where sysfs does not tell the driver either, the device itself is asked.
     verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
     tree=/tmp/tree/class/infiniband_verbs/$(basename "${verbs%/ibdev}")
-    mkdir -p "$tree" && cp "$verbs" "${verbs%/ibdev}/abi_version" "$tree" || return
+    mkdir -p "$tree" "/tmp/tree/class/infiniband/$device/ports/1" && cp "$verbs" "${verbs%/ibdev}/abi_version" "$tree" || return
     works "$device" rxe env SYSFS_PATH=/tmp/tree "$here/without-netlink" EPERM || return
     grep "^$device  *unknown " "$OUT/$name.devices"
 }
