@@ -54,7 +54,7 @@ fn an_index_of_all_ones_is_refused_and_the_counters_live_on() {
     });
 }
 
-/// EINVAL may also be a firmware that has no counter, so the next flow on the counters gets another object of the kernel's.
+/// EINVAL may also be a firmware that has no counter. That it was the rule is found out, so the device file is closed as ever.
 #[test]
 fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
     on_every_wire(|target, wire, raw| {
@@ -121,6 +121,10 @@ fn the_second_of_two_counters_on_one_match_goes_on_when_the_first_is_gone() {
         answers.is("two counters on one match", second.as_ref().err().and_then(uverbs::Error::errno), None);
         wire.inject(&frame(MAC, 60));
         assert_eq!(read2(&one), [1, 60]);
+        if second.is_err() && target.soft.is_none() {
+            // The driver refuses it after it has taken a counter, and says no more than EINVAL.
+            target.keeps_a_context();
+        }
         if let Ok(_second) = second {
             assert_eq!(read2(&two), [1, 60]);
             drop(first);

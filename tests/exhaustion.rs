@@ -1,13 +1,14 @@
 //! A device that has no flow counter left for the first flow of a counters object.
 //!
-//! mlx5's driver keeps an error in the kernel's object then, and follows it as a pointer when the device file is closed,
-//! whatever the program does (docs/kernels.md). So on a card these tests run only where `UVERBS_TEST_SWITCHED_OFF` promises
-//! that the machine will be switched off without a shutdown, and they hand the device file to a process that never ends.
+//! mlx5's driver keeps an error in the kernel's object then, and follows it as a pointer when the device file is closed
+//! (docs/kernels.md). The crate keeps the file open, but the end of the process closes it. So on a card these tests run only
+//! where `UVERBS_TEST_SWITCHED_OFF` promises that the machine will be switched off without a shutdown, and they hand the
+//! device file to a process that never ends, or are that process.
 #![cfg(feature = "soft")]
 
 mod common;
 
-use std::io::IoSlice;
+use std::io::{BufRead, BufReader, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command as Process, Stdio};
@@ -58,6 +59,7 @@ fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
                 return skip(target, "the kernel would not survive the close of the device file");
             };
             keep_open();
+            target.keeps_a_context();
             control.ask("limit counters 2");
         }
         behaviour(target, &Raw::new(&context));
@@ -213,4 +215,128 @@ fn the_kernels_object_is_left_alone_after_a_first_flow_that_may_have_found_no_co
     assert_eq!(soft.resources().counters, before + perhaps.len());
     drop((raw, context));
     assert!(soft.resources().is_empty());
+}
+
+/// The environment of the process that never ends: what it is to do.
+const ENDLESS: &str = "UVERBS_TEST_ENDLESS";
+
+/// What firmware answers, and to which of the driver's commands for the first flow of some counters.
+const REFUSALS: &[(&str, u8, i32)] = &[
+    ("ALLOC_FLOW_COUNTER", 8, ENOMEM),
+    ("ALLOC_FLOW_COUNTER", 3, EINVAL),
+    ("ALLOC_FLOW_COUNTER", 1, EIO),
+    ("ALLOC_FLOW_COUNTER", 0xf, EAGAIN),
+    // By then the counter is there; nothing tells.
+    ("SET_FLOW_TABLE_ENTRY", 3, EINVAL),
+];
+
+/// Everything may be dropped after a refused counter, and the kernel goes on. Only the end of the process would harm it, so
+/// the process that does this never ends.
+#[test]
+fn after_a_refused_counter_all_can_be_dropped_and_the_kernel_goes_on() {
+    on_every_device(|target| {
+        let Some(control) = target.control.as_ref().filter(|_| is_switched_off_afterwards()) else {
+            return skip(
+                target,
+                "its firmware cannot be told to fail, or its kernel would not survive the test's end",
+            );
+        };
+        // What else the driver makes when it is first needed.
+        drop(Raw::new(&target.open()));
+        for (command, status, errno) in REFUSALS {
+            control.ask(&format!("fail {command} {status} 1"));
+            let mut endless = Process::new(std::env::current_exe().unwrap());
+            endless.args(["--exact", "a_process_that_never_ends", "--ignored", "--nocapture"]);
+            endless.env(ENDLESS, errno.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+            let said = BufReader::new(endless.spawn().unwrap().stdout.take().unwrap());
+            let mut said = said.lines().map_while(Result::ok).filter(|line| line.starts_with("endless: "));
+            for expected in ["refused", "dropped", "goes on"] {
+                let line = said
+                    .next()
+                    .unwrap_or_else(|| panic!("{command} {status:#x}: it ended before {expected:?}"));
+                assert_eq!(line, format!("endless: {expected}"), "{command} {status:#x}");
+            }
+            let log = Process::new("dmesg").output().unwrap().stdout;
+            let log = String::from_utf8_lossy(&log);
+            assert!(!["BUG: ", "Oops", "general protection"].iter().any(|word| log.contains(word)), "{log}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "a part of the one before, which starts it as a process"]
+fn a_process_that_never_ends() {
+    let Ok(errno) = std::env::var(ENDLESS) else { return };
+    let name = std::env::var("UVERBS_TEST_DEVICE").unwrap();
+    let open = || uverbs::devices().unwrap().named(&name).unwrap().open().unwrap();
+    let context = open();
+    let raw = Raw::new(&context);
+    let counters = packets_and_bytes(&context);
+    let rule = to(1).count(&counters);
+    let error = raw.qp.create_flow(&rule).unwrap_err();
+    assert_eq!(error.errno(), Some(errno.parse().unwrap()), "{error}");
+    println!("endless: refused");
+    // The same counters, which have another object of the kernel's now.
+    drop(raw.qp.create_flow(&rule).unwrap());
+    drop(rule);
+    counters.destroy().unwrap();
+    drop((raw, context));
+    println!("endless: dropped");
+    let again = Raw::new(&open());
+    let counters = packets_and_bytes(&again.context);
+    let flow = again.qp.create_flow(&to(1).count(&counters)).unwrap();
+    assert_eq!(read2(&counters), [0, 0]);
+    drop((flow, counters, again));
+    println!("endless: goes on");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What cannot be told from a refused counter is never without end.
+#[test]
+fn after_many_first_flows_that_failed_no_other_is_tried() {
+    let soft = SoftDevice::new(Profile::default().with_max_bound_counters(0));
+    let log = Arc::new(Seen::default());
+    let spy = log.clone();
+    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let raw = Raw::new(&context);
+    let counters = packets_and_bytes(&context);
+    let rule = to(1).count(&counters);
+    for _ in 0..1024 {
+        refuses(raw.qp.create_flow(&rule), ErrorKind::Exhausted, ENOMEM, "no counter");
+    }
+    let made = log.made.load(Ordering::Relaxed);
+    assert_eq!(made, 1024);
+    for counters in [counters, packets_and_bytes(&context)] {
+        refuses(
+            raw.qp.create_flow(&to(1).count(&counters)),
+            ErrorKind::Exhausted,
+            ENOMEM,
+            "1024 first flows",
+        );
+    }
+    // Nothing but the counters of the last one has been asked for, and other rules go on.
+    assert_eq!(log.made.load(Ordering::Relaxed), made + 1);
+    drop(raw.qp.create_flow(&to(1)).unwrap());
+}
+
+/// EINVAL of a rule that is refused before a counter is asked for costs nothing, however often.
+#[test]
+fn a_rule_that_is_refused_is_none_of_them() {
+    let soft = SoftDevice::default();
+    let log = Arc::new(Seen::default());
+    let spy = log.clone();
+    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let raw = Raw::new(&context);
+    let counters = packets_and_bytes(&context);
+    for _ in 0..1025 {
+        let rule = to(1).allow_loop_back().count(&counters);
+        assert_eq!(raw.qp.create_flow(&rule).unwrap_err().errno(), Some(EINVAL));
+        let rule = to(1).priority(16).count(&counters);
+        assert_eq!(raw.qp.create_flow(&rule).unwrap_err().errno(), Some(ENOMEM));
+    }
+    assert_eq!(log.made.load(Ordering::Relaxed), 1);
+    drop(raw.qp.create_flow(&to(1).count(&counters)).unwrap());
+    assert_eq!(log.made.load(Ordering::Relaxed), 1);
 }

@@ -3,6 +3,7 @@
 mod event;
 mod identify;
 mod invalidated;
+mod kept;
 mod mlx5;
 mod open;
 mod origin;
@@ -22,6 +23,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::invalidated::Keys;
+use self::kept::Abandoned;
 use self::mlx5::Mlx5;
 pub use self::open::OpenOptions;
 pub(crate) use self::origin::Origin;
@@ -39,7 +41,8 @@ use crate::transport::{Mapping, Transport};
 
 /// An open device: the parent of every object, and the place of its events.
 ///
-/// Cheap to clone; the device file is closed when the last clone and the last object are gone.
+/// Cheap to clone; the device file is closed when the last clone and the last object are gone. The one exception is a file
+/// whose close the kernel may not survive: see [`create_flow`](crate::QueuePair::create_flow).
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_context")]
 #[doc(alias = "ibv_close_device")]
@@ -60,6 +63,7 @@ struct Inner {
     offloads: OnceLock<Offloads>,
     /// Keys of memory windows that must not be invalidated.
     window_keys: Keys,
+    abandoned: Abandoned,
 }
 
 impl Context {
@@ -99,6 +103,7 @@ impl Context {
             devx,
             offloads: OnceLock::new(),
             window_keys: Keys::of(provider),
+            abandoned: Abandoned::default(),
         };
         Ok(Self(Arc::new(inner)))
     }

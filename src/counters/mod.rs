@@ -10,11 +10,9 @@
 //! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
 //! keeps none: the last unbind waits for its read of the device to end, and ends it.
 //!
-//! The first bind is also when mlx5 takes a counter of the device. If there is none, the driver keeps an error in its
-//! place and follows it as a pointer when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and
-//! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2). So the kernel's object is left alone after a first bind
-//! that may have failed so, and the next one gets a new object: the points are kept here, and nothing else was in it.
+//! What a first bind that failed may leave behind is in `bind.rs`.
 
+mod bind;
 mod cached;
 mod latch;
 mod rates;
@@ -30,6 +28,7 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
+pub(crate) use self::bind::Points;
 pub use self::cached::{Cached, Seen, Stamp};
 pub use self::rates::Rates;
 pub use self::reader::Reader;
@@ -83,8 +82,9 @@ impl TryFrom<u32> for Point {
 /// Counters that flows count into, read at the indices that points were attached to.
 ///
 /// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone. If their first flow
-/// fails, the counters get another object of the kernel's with the next; the old one, of some hundred bytes, is left to the
-/// close of the device file.
+/// is refused and it may have been for want of a counter, they get another object of the kernel's with the next; the old one
+/// is never touched again, and the device file stays open until the process ends
+/// ([`create_flow`](crate::QueuePair::create_flow) says why).
 ///
 /// ```
 /// use uverbs::{Eth, FlowRule, Point, SoftDevice};
@@ -281,75 +281,6 @@ impl Counters {
         let kernel = inner.kernel.get_mut().unwrap_or_else(PoisonError::into_inner);
         kernel.object.release().map_err(|error| (self, error))
     }
-
-    /// Creates a flow that counts here: `create` is given the handle, and the points if the device must be told them.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when there are no points, and those of `create`.
-    pub(crate) fn bind<T>(&self, create: impl FnOnce(u32, &[FlowCountersDesc]) -> Result<T>) -> Result<T> {
-        let mut binding = self.binding();
-        let made = if binding.flows > 0 {
-            let handle = self.kernel().object.id();
-            create(handle, &[])?
-        } else {
-            let highest = binding.points.iter().map(|point| point.index as usize + 1).max();
-            if highest.is_none() {
-                return Err(Error::refused(
-                    "flow.create",
-                    Errno::EINVAL,
-                    "attach a point to the counters first",
-                ));
-            }
-            let mut kernel = self.kernel_alone();
-            if !kernel.object.is_live() {
-                kernel.object = self::create(&self.0.context)?;
-            }
-            let made = create(kernel.object.id(), &binding.points).inspect_err(|error| {
-                if !binding.allocated && may_lack_a_counter(error) {
-                    kernel.object.abandon();
-                }
-            })?;
-            kernel.slots = highest;
-            made
-        };
-        binding.allocated = true;
-        binding.flows += 1;
-        Ok(made)
-    }
-
-    /// Destroys a flow that counts here. If that fails the counters stay bound.
-    pub(crate) fn unbind(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut binding = self.binding();
-        if binding.flows == 1 {
-            let mut kernel = self.kernel_alone();
-            match &binding.snapshot {
-                Some(snapshot) => snapshot.refresher().end_with(destroy)?,
-                None => destroy()?,
-            }
-            binding.snapshot = None;
-            kernel.slots = None;
-        } else {
-            destroy()?;
-        }
-        binding.flows = binding.flows.saturating_sub(1);
-        Ok(())
-    }
-}
-
-/// Whether an error of the first bind may be one of the allocation of the device's counter. The core, and the driver before
-/// it gets there and after, have numbers that firmware does not have (cmd_status_to_err, cmd.c, Linux 6.1). EINVAL is not
-/// among them: it is nearly always a refused rule, but also some of firmware's answers.
-fn may_lack_a_counter(error: &Error) -> bool {
-    let never = [
-        Errno::EFAULT,
-        Errno::EOPNOTSUPP,
-        Errno::EPROTONOSUPPORT,
-        Errno::EPERM,
-        Errno::ENOENT,
-        Errno::EEXIST,
-        Errno::ENOSPC,
-    ];
-    !never.iter().any(|errno| error.errno() == Some(*errno as i32))
 }
 
 /// Whether `len` values are enough for the highest index.

@@ -14,7 +14,7 @@ use uverbs_abi::flow::{
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ioctl::UHW_IN;
-use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData, FlowCountersDesc};
+use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData};
 use uverbs_abi::types::{ReadCountersFlags, qp_type};
 use uverbs_abi::write::cmd;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -27,7 +27,7 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, Point, Reader, Snapshot};
+use crate::counters::{Counters, Point, Points, Reader, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::provider::Provider;
@@ -79,6 +79,9 @@ struct CountersPayload {
 /// Where the address of the points stands in it.
 const MAP_ADDRESS: usize = size_of::<Payload>();
 
+/// An address that no process has memory at.
+const NOWHERE: u64 = !7;
+
 impl<T: QpType> QueuePair<T> {
     /// Puts a rule in force, with this queue pair as destination.
     ///
@@ -93,8 +96,12 @@ impl<T: QpType> QueuePair<T> {
     /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
     ///
     /// Keep below the device's number of flow counters: once mlx5's driver could not have one for the first flow of some
-    /// counters, the kernel oopses when the device file is closed (mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.2).
-    /// Until then all goes on, since the crate leaves such an object alone.
+    /// counters, the kernel oopses when their kernel object is destroyed, or the device file closed
+    /// (mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). So after a failure that may be this one the crate never
+    /// touches that object again, and keeps the device file open until the process ends, whatever is dropped. After 1024
+    /// such failures of one process on one device, rules with new counters are refused as
+    /// [`Exhausted`](ErrorKind::Exhausted). What happens when the process ends, and what to do about it, is in
+    /// `docs/kernels.md`.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
         self.shared().steer(rule, T::NUMBER)
@@ -126,8 +133,10 @@ impl qp::Shared {
                     let hint = "the counters belong to another open device than the queue pair";
                     return Err(Error::refused("flow.create", Errno::EINVAL, hint));
                 }
-                counters
-                    .bind(|handle, points| self.send_rule(context, rule, type_, Some((handle, points))))?
+                let priority = rule.attr().priority;
+                counters.bind(priority, |handle, points| {
+                    self.send_rule(context, rule, type_, Some((handle, points)))
+                })?
             }
             None => self.send_rule(context, rule, type_, None)?,
         };
@@ -141,24 +150,32 @@ impl qp::Shared {
         context: &Context,
         rule: &FlowRule<K>,
         type_: u8,
-        counters: Option<(u32, &[FlowCountersDesc])>,
+        counters: Option<(u32, Points<'_>)>,
     ) -> Result<Object> {
-        let request = rule.request(self.object().id(), counters.map(|(handle, _)| handle));
-        let mut response = CreateFlowResp::new_zeroed();
+        let (qp, handle) = (self.object().id(), counters.map(|(handle, _)| handle));
         let points = counters.map(|(_, points)| points).filter(|_| context.provider().counts_as_mlx5());
-        let known = points.is_none_or(<[_]>::is_empty);
+        let request = match points {
+            Some(Points::UnreadableOfAnyRule) => rule.without_headers().request(qp, handle),
+            _ => rule.request(qp, handle),
+        };
+        let mut response = CreateFlowResp::new_zeroed();
+        let map = match points {
+            Some(Points::First(points)) => Some((0, points.len() as u32)),
+            Some(Points::Unreadable | Points::UnreadableOfAnyRule) => Some((NOWHERE, 1)),
+            Some(Points::Known) | None => None,
+        };
+        let (counters_data, ncounters) = map.unwrap_or_default();
         let mut payload = CountersPayload {
-            head: Payload { ncounters_data: u32::from(!known), reserved: 0 },
-            map: FlowCountersData {
-                ncounters: points.map_or(0, |p| p.len() as u32),
-                ..FromZeros::new_zeroed()
-            },
+            head: Payload { ncounters_data: u32::from(map.is_some()), reserved: 0 },
+            map: FlowCountersData { counters_data, ncounters, ..FromZeros::new_zeroed() },
         };
         let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
         command.input(CORE_IN, request.bytes()).output(CORE_OUT, response.as_mut_bytes());
         match points {
-            Some([]) => command.input(UHW_IN, &payload),
-            Some(points) => command.nested(UHW_IN, payload.as_mut_bytes(), MAP_ADDRESS, points.as_bytes()),
+            Some(Points::First(points)) => {
+                command.nested(UHW_IN, payload.as_mut_bytes(), MAP_ADDRESS, points.as_bytes())
+            }
+            Some(_) => command.input(UHW_IN, &payload),
             None if context.provider().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
             None => &mut command,
         };

@@ -187,6 +187,22 @@ impl<K: RuleType> FlowRule<K> {
         request
     }
 
+    /// A rule at the same place that counts as this one, and takes any packet: everything that is needed before headers are
+    /// looked at, and valid.
+    pub(super) fn without_headers(&self) -> FlowRule {
+        let count = FlowSpecActionCount {
+            hdr: action::<FlowSpecActionCount>(flow::SPEC_ACTION_COUNT),
+            handle: 0,
+            reserved1: 0,
+        };
+        let flags = self.attr.flags & (flow::FLAG_DONT_TRAP | flow::FLAG_EGRESS);
+        let mut rule = FlowRule::<Normal>::new(flow::ATTR_NORMAL, 1).priority(self.attr.priority);
+        rule.attr.flags = flags;
+        rule.handle_at = offset_of!(FlowSpecActionCount, handle);
+        rule.push(count.as_bytes());
+        rule
+    }
+
     fn refuse(&mut self, hint: impl Into<std::borrow::Cow<'static, str>>) {
         self.problem.get_or_insert_with(|| Error::refused("flow.create", Errno::EINVAL, hint));
     }

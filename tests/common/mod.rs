@@ -17,6 +17,7 @@ mod skips;
 mod switch;
 mod wire;
 
+use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -48,12 +49,19 @@ pub struct Target {
     pub soft: Option<SoftDevice>,
     /// The control line of a virtual device.
     pub control: Option<Control>,
+    /// How many contexts stay open to the end of the process.
+    kept: Cell<usize>,
 }
 
 impl Target {
     pub fn soft(profile: Profile) -> Self {
         let soft = SoftDevice::new(profile);
-        Self { device: soft.device(), soft: Some(soft), control: None }
+        Self { device: soft.device(), soft: Some(soft), control: None, kept: Cell::new(0) }
+    }
+
+    /// Says that a first flow of counters has failed on one context more, in a way after which its file stays open.
+    pub fn keeps_a_context(&self) {
+        self.kept.set(self.kept.get() + 1);
     }
 
     /// Whether the device that goes by this name now can be opened and has its address: that takes the kernel
@@ -102,11 +110,14 @@ pub fn on_every_device_and(profile: Profile, behaviour: impl Fn(&Target)) {
     let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") else {
         return ALONE.call_once(|| skipped("every device but the soft one: UVERBS_TEST_DEVICE names none"));
     };
-    let before = Footprint::of_devices();
+    let mut before = Footprint::of_devices();
     let device = named(&name).expect("it exists");
-    let target = Target { device, soft: None, control: Control::open() };
+    let target = Target { device, soft: None, control: Control::open(), kept: Cell::new(0) };
     behaviour(&target);
     target.control.iter().for_each(Control::heal);
+    // Of each its file, the file of its events, and the page of its doorbells.
+    before.descriptors += 2 * target.kept.get();
+    before.mappings += target.kept.get();
     assert_eq!(Footprint::of_devices(), before, "left behind");
 }
 
