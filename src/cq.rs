@@ -280,6 +280,8 @@ impl CompletionQueue {
             self.ring = Completions::Rings(rxe::Completions::open(op, map)?);
             return Ok(());
         };
+        // The new ring is written before the kernel sees it.
+        object.context().check_cqe(op, entries)?;
         let old = queue.resize(op, entries, |request, memory| {
             object.hold(memory);
             self.shared.resize(op, entries, (request.as_bytes(), &mut [])).inspect_err(|error| {

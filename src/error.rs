@@ -113,6 +113,15 @@ impl Error {
         Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
     }
 
+    /// An empty vector with room for `count`; [`Exhausted`](ErrorKind::Exhausted) when there is no memory.
+    pub(crate) fn room<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
+        let mut room = Vec::new();
+        match room.try_reserve_exact(count) {
+            Ok(()) => Ok(room),
+            Err(_) => Err(Self::kernel(op, Errno::ENOMEM)),
+        }
+    }
+
     /// What `op` waited for will not come: an operation has failed.
     pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }

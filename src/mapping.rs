@@ -33,6 +33,9 @@ use nix::libc;
 /// The size of a page, to which shared blocks are aligned.
 const PAGE: usize = 4096;
 
+/// The size from which on a block is a mapping of its own.
+const LARGE: usize = 1 << 20;
+
 /// Memory that a device may read and write: of the device itself, or memory to be registered.
 ///
 /// It can be copied from and to, and its words be read and written atomically; it is never lent as a
@@ -221,13 +224,18 @@ impl Mapping {
         Self { base, len, pages: false, keep: Keep::Caller }
     }
 
-    /// A zeroed block of at least `len` bytes, rounded up to whole pages.
+    /// A zeroed block of at least `len` bytes, rounded up to whole pages. Of a large one no page is touched, so that it
+    /// takes memory only as it is used: who asks for more than there is gets an error, and is not ended by the kernel.
     ///
     /// # Errors
     /// `EINVAL` for a length of zero, `ENOMEM` when there is no memory.
     pub(crate) fn block(len: usize) -> Result<Self, Errno> {
         let size = len.checked_next_multiple_of(PAGE).filter(|size| *size > 0).ok_or(Errno::EINVAL)?;
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
+        if size >= LARGE && !cfg!(miri) {
+            // The standard library's zeroed memory of this alignment is written all over.
+            return MmapMut::map_anon(size).map(Self::from).map_err(|_| Errno::ENOMEM);
+        }
         // SAFETY: the layout's size is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let block = Block { base, layout };

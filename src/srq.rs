@@ -162,7 +162,7 @@ impl SharedReceiveQueueBuilder<'_> {
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
-        let mut receives = ReceiveQueue::new(context.map_receives(op, driver.mi, None)?, segments);
+        let mut receives = ReceiveQueue::new(op, context.map_receives(op, driver.mi, None)?, segments)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.capacity();
         let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
@@ -250,7 +250,7 @@ impl SharedReceiveQueue {
         })?;
         // From here on the device looks at the new ring only.
         self.lost = true;
-        self.receives.move_to(context.map_receives(op, ring, None)?);
+        self.receives.move_to(op, context.map_receives(op, ring, None)?)?;
         self.lost = false;
         self.capacity = self.receives.capacity();
         Ok(())

@@ -125,9 +125,9 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(mut ring: Receives, segments: u32) -> Self {
-        let held = Vec::with_capacity(ring.slots());
-        Self { ring, held, segments }
+    pub(crate) fn new(op: &'static str, mut ring: Receives, segments: u32) -> Result<Self> {
+        let held = Error::room(op, ring.slots())?;
+        Ok(Self { ring, held, segments })
     }
 
     /// How many requests the ring can hold.
@@ -172,8 +172,11 @@ impl ReceiveQueue {
     }
 
     /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
-    pub(crate) fn move_to(&mut self, ring: Receives) {
-        let mut new = Self::new(ring, self.segments);
+    ///
+    /// # Errors
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory: nothing has changed here.
+    pub(crate) fn move_to(&mut self, op: &'static str, ring: Receives) -> Result<()> {
+        let mut new = Self::new(op, ring, self.segments)?;
         let moved = new.ring.next_slot() as usize;
         // From the oldest request to the newest; the newest ones have moved.
         self.held.resize_with(self.ring.slots(), Held::default);
@@ -190,6 +193,7 @@ impl ReceiveQueue {
             }
         }
         *self = new;
+        Ok(())
     }
 
     /// The queue pair has come to a state.

@@ -1,8 +1,9 @@
 //! What the queues of mlx5 need from their context.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use nix::errno::Errno;
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
 use uverbs_abi::mlx5::{MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use zerocopy::IntoBytes;
@@ -11,6 +12,10 @@ use super::Context;
 use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::provider::mlx5::{Limits, Registers};
+
+/// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
+/// 64 bytes.
+const SMALL_CQ: u32 = (1 << 14) - 1;
 
 /// The state that all queues of a context share.
 #[derive(Debug)]
@@ -21,11 +26,13 @@ pub(super) struct Mlx5 {
     registers: Mutex<Option<Registers>>,
     /// The next number by which completions name a queue pair.
     next_index: AtomicU32,
+    /// Most entries of a completion queue, once asked for.
+    max_cqe: OnceLock<u32>,
 }
 
 impl Mlx5 {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, registers: Mutex::default(), next_index: AtomicU32::new(0) }
+        Self { limits, registers: Mutex::default(), next_index: AtomicU32::new(0), max_cqe: OnceLock::new() }
     }
 }
 
@@ -40,6 +47,26 @@ impl Context {
             None => registers.insert(self.map_registers(op)?).clone(),
         };
         Ok(Some((&mlx5.limits, registers)))
+    }
+
+    /// Refuses a completion queue that is larger than the device has. Small ones it has for sure, and nothing is asked.
+    pub(crate) fn check_cqe(&self, op: &'static str, entries: u32) -> Result<()> {
+        let Some(mlx5) = self.0.mlx5.as_ref().filter(|_| entries > SMALL_CQ) else { return Ok(()) };
+        let most = match mlx5.max_cqe.get() {
+            Some(most) => *most,
+            None => {
+                let most = u32::try_from(self.query_device()?.base.max_cqe).unwrap_or(0);
+                *mlx5.max_cqe.get_or_init(|| most)
+            }
+        };
+        if entries <= most {
+            return Ok(());
+        }
+        Err(Error::refused(
+            op,
+            Errno::EINVAL,
+            format!("the device has completion queues of {most} entries at most"),
+        ))
     }
 
     /// A number for a queue pair of mlx5: 24 bits, not all ones; they come round.

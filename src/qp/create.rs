@@ -167,7 +167,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create(self) -> Result<QueuePair<T>> {
         let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
-        let held = Vec::with_capacity(sends.slots());
+        let held = Error::room("qp.create", sends.slots())?;
         let (shared, markers) = (Arc::new(shared), Markers::default());
         let (peer, bound, kind) = ([0; 16], None, PhantomData);
         Ok(QueuePair { sends, receives, held, markers, capacity, peer, bound, shared, kind })
@@ -264,7 +264,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
                 (Sends::Rings(sends), receives)
             }
         };
-        let receives = receives.map(|receives| ReceiveQueue::new(receives, real.max_recv_sge));
+        let receives =
+            receives.map(|receives| ReceiveQueue::new(op, receives, real.max_recv_sge)).transpose()?;
         let capacity = Capacity {
             sends: real.max_send_wr,
             receives: if srq.is_some() { 0 } else { real.max_recv_wr },

@@ -180,7 +180,7 @@ impl WorkQueueBuilder<'_> {
         })?;
         let object = Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?)
             .holding(Some(plan.memory()));
-        let receives = ReceiveQueue::new(Receives::Mlx5(plan.open(number)), segments);
+        let receives = ReceiveQueue::new(op, Receives::Mlx5(plan.open(number)), segments)?;
         let shared = Shared { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
         Ok(WorkQueue { receives, shared: Arc::new(shared), capacity, segments })
     }

@@ -92,8 +92,10 @@ impl CqPlan {
         &self.ring.memory
     }
 
-    /// The queue, now that the kernel has made it.
+    /// The queue, now that the kernel has made it. Nothing completes here yet, so the ring is still ours alone; before, a
+    /// queue larger than the device's limit would have cost its memory, and not only an error.
     pub(crate) fn open(self) -> Completions {
+        self.ring.clear();
         let record = Record { memory: self.ring.memory.clone(), at: self.ring.bytes() };
         let shared = Shared {
             ring: Mutex::new(self.ring.clone()),
@@ -227,6 +229,8 @@ impl Completions {
             return Ok(None);
         }
         let new = Ring::new(op, wanted, self.ring.size, 0)?;
+        // The device writes to it as soon as it has it.
+        new.clear();
         let request =
             ResizeCq { buf_addr: new.memory.address(), cqe_size: new.size as u16, ..ResizeCq::new_zeroed() };
         self.look_for_changes();

@@ -27,19 +27,22 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many completions, never written, with as many bytes behind it.
+    /// A ring for so many completions, with as many bytes behind it. No memory is touched yet: see [`Ring::clear`].
     pub(super) fn new(op: &'static str, wanted: u32, size: u32, behind: usize) -> Result<Self> {
         let invalid = || Error::kernel(op, Errno::EINVAL);
         let entries = Self::entries_for(wanted).ok_or_else(invalid)?;
         let bytes = (entries as usize).checked_mul(size as usize).ok_or_else(invalid)?;
         let whole = bytes.checked_add(behind).ok_or_else(invalid)?;
         let memory = Mapping::block(whole).map_err(|errno| Error::kernel(op, errno))?;
-        let ring = Self { memory, entries, size };
-        for slot in 0..entries as usize {
-            let last = (slot + 1) * size as usize - 4;
-            ring.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
+        Ok(Self { memory, entries, size })
+    }
+
+    /// Makes all entries such as the device has not written. It must come before the device may write one.
+    pub(super) fn clear(&self) {
+        for slot in 0..self.entries as usize {
+            let last = (slot + 1) * self.size as usize - 4;
+            self.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
         }
-        Ok(ring)
     }
 
     /// How many entries the kernel gives a queue for so many completions: it rounds up in the same way, and has no queue of

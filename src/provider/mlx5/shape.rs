@@ -78,7 +78,7 @@ impl QpPlan {
         let sends_at = page(receives.bytes());
         let record = sends_at + page(sends.bytes());
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
-        let queues = Queues::join(queues, sends.places, receives.places, index);
+        let queues = Queues::join(op, queues, sends.places, receives.places, index)?;
         let track = queues.track.clone();
         let address = memory.address();
         let request = CreateQp {
@@ -171,17 +171,18 @@ impl QpPlan {
 impl Queues {
     /// Makes a new queue pair or work queue known to the queues of its sends and of its receives.
     pub(super) fn join(
+        op: &'static str,
         queues: [&Arc<Shared>; 2],
         sends: u32,
         receives: u32,
         mut index: impl FnMut() -> u32,
-    ) -> Self {
+    ) -> Result<Self> {
         let [send_queue, receive_queue] = queues.map(Arc::clone);
         // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
         loop {
-            let track = Arc::new(Track::new(index(), sends, receives));
+            let track = Arc::new(Track::new(op, index(), sends, receives)?);
             if send_queue.add(&track) && receive_queue.add(&track) {
-                return Self { track, queues: [send_queue, receive_queue] };
+                return Ok(Self { track, queues: [send_queue, receive_queue] });
             }
             send_queue.remove(&track);
         }

@@ -14,6 +14,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::error::{Error, Result};
+
 /// One queue pair, as its completion queues know it.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -26,8 +28,12 @@ pub(crate) struct Track {
 
 impl Track {
     /// Of a queue pair with so many places in its rings.
-    pub(super) fn new(index: u32, sends: u32, receives: u32) -> Self {
-        Self { index, number: AtomicU32::new(0), sends: Lane::new(sends), receives: Lane::new(receives) }
+    ///
+    /// # Errors
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
+    pub(super) fn new(op: &'static str, index: u32, sends: u32, receives: u32) -> Result<Self> {
+        let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
+        Ok(Self { index, number: AtomicU32::new(0), sends, receives })
     }
 
     pub(super) fn index(&self) -> u32 {
@@ -64,9 +70,11 @@ struct Entry {
 
 impl Lane {
     /// `places` is a power of two, or zero.
-    fn new(places: u32) -> Self {
-        let entries = (0..places).map(|_| Entry::default()).collect();
-        Self { entries, life: AtomicU32::new(0), since: AtomicU64::new(0), done: AtomicU64::new(0) }
+    fn new(op: &'static str, places: u32) -> Result<Self> {
+        let mut entries = Error::room(op, places as usize)?;
+        entries.extend((0..places).map(|_| Entry::default()));
+        let entries = entries.into_boxed_slice();
+        Ok(Self { entries, life: AtomicU32::new(0), since: AtomicU64::new(0), done: AtomicU64::new(0) })
     }
 
     fn entry(&self, counter: u32) -> Option<&Entry> {
@@ -120,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_completion_gives_the_number_and_frees_the_place() {
-        let lane = Lane::new(4);
+        let lane = Lane::new("test", 4).unwrap();
         lane.post(0, 1, 70);
         lane.post(1, 3, 71);
         assert_eq!(lane.done(), 0);
@@ -134,7 +142,7 @@ mod tests {
 
     #[test]
     fn completions_of_an_earlier_life_are_nobodys() {
-        let lane = Lane::new(4);
+        let lane = Lane::new("test", 4).unwrap();
         lane.post(0, 1, 70);
         lane.reset(5);
         assert_eq!(lane.done(), 0);
@@ -149,6 +157,6 @@ mod tests {
 
     #[test]
     fn a_queue_pair_without_the_direction_has_no_places() {
-        assert_eq!(Lane::new(0).complete(0, 0), None);
+        assert_eq!(Lane::new("test", 0).unwrap().complete(0, 0), None);
     }
 }

@@ -42,7 +42,7 @@ impl WqPlan {
         let ring = ring.ok_or_else(|| too_large(op))?;
         let record = ring.bytes().next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
-        let queues = Queues::join([queue; 2], 0, ring.places, index);
+        let queues = Queues::join(op, [queue; 2], 0, ring.places, index)?;
         let request = CreateWq {
             buf_addr: memory.address(),
             db_addr: memory.address() + record as u64,
