@@ -4,8 +4,13 @@
 //! A look at the counter is one instruction; `clock_gettime` is some fifty, and a system call where the kernel's
 //! clock source cannot be read from user space. The counter is taken when the kernel's clock source is `tsc`: then the
 //! kernel has found that it ticks evenly, in every state of the CPU and alike on all CPUs. How fast it ticks is measured
-//! once in the life of a process, which takes two milliseconds. Where the counter cannot be used, every age is told by
-//! `clock_gettime`.
+//! once in the life of a process, which takes two milliseconds. Whenever a device is read the two are compared
+//! (`watch.rs`). Where the counter cannot be used, or not any more, every age is told by `clock_gettime`.
+//!
+//! An age is never less than it is said to be, as far as the clock tells: the speed of the counter is the least that the
+//! measurement allows, and to an age by `clock_gettime` one step of that clock is added, which is some milliseconds where the
+//! kernel's clock source is coarse. Between two reads of a device nobody compares: a counter that goes wrong then can make
+//! values seem younger than they are until the next read.
 //!
 //! # Safety
 //! `_rdtsc` is unsafe only as every intrinsic is that a CPU may lack: each x86-64 CPU has the instruction, and it reads
@@ -14,10 +19,16 @@
 
 #![allow(unsafe_code)]
 
+mod watch;
+
+use std::fs::File;
+use std::io::Read;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+
+use self::watch::{Counter, Look};
 
 /// A moment by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +57,7 @@ impl Rate {
     /// The counter's, as measured by the first who asks. Where the counter cannot be used no moment has ticks but
     /// [`NEVER`], which is too long ago by any rate.
     pub(crate) fn of_counter() -> Self {
-        Self(measured().unwrap_or(u64::MAX))
+        Self(counter().map_or(u64::MAX, |counter| counter.rate))
     }
 
     /// Nanoseconds since the counter was at `then`, if they are fewer than `limit`, which is of [`nanoseconds`].
@@ -76,6 +87,16 @@ impl Clock {
         }
     }
 
+    /// How old is by now what was read at `taken_ns`: as old at least as it is.
+    pub(crate) fn age(self, taken_ns: u64) -> u64 {
+        let step = match self {
+            Self::Monotonic => step(),
+            // It is what the caller says.
+            Self::At(_) => 0,
+        };
+        self.ns().saturating_sub(taken_ns).saturating_add(step)
+    }
+
     /// The moment to stamp values with that are about to be read.
     pub(crate) fn now(self) -> Moment {
         let now = now();
@@ -93,10 +114,44 @@ pub(crate) fn monotonic() -> u64 {
     time.as_nanos() as u64
 }
 
-/// Both clocks.
+/// What `CLOCK_MONOTONIC` goes on by: a moment by it may be as much later.
+fn step() -> u64 {
+    static STEP: OnceLock<u64> = OnceLock::new();
+    // Of three whole steps the least. Of a clock that is finer than a look at it that is the time of a look.
+    *STEP.get_or_init(|| least_step(monotonic, 3))
+}
+
+fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
+    // Where no clock goes on, as with one that a debugger stops.
+    const LOOKS: usize = 10_000_000;
+    let (mut last, mut least, mut seen) = (clock(), u64::MAX, 0);
+    for _ in 0..LOOKS {
+        let now = clock();
+        if now == last {
+            continue;
+        }
+        // The first one was under way.
+        if seen > 0 {
+            least = least.min(now.saturating_sub(last));
+        }
+        (last, seen) = (now, seen + 1);
+        if seen > steps {
+            break;
+        }
+    }
+    if least == u64::MAX { 0 } else { least }
+}
+
+/// Both clocks: the counter first, so that its moment is not later.
 fn now() -> Moment {
-    let ticks = if measured().is_some() { ticks() } else { NEVER };
-    Moment { ns: monotonic(), ticks }
+    let Some(counter) = counter() else { return Moment { ns: monotonic(), ticks: NEVER } };
+    let look = look();
+    let ticks = if counter.goes_on(look, is_trusted) { look.before } else { NEVER };
+    Moment { ns: look.ns, ticks }
+}
+
+fn look() -> Look {
+    Look { before: ticks(), ns: monotonic(), after: ticks() }
 }
 
 /// Nanoseconds of a duration, as far as they matter.
@@ -109,38 +164,38 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     seconds * 1_000_000_000 + u64::from(duration.subsec_nanos())
 }
 
-/// The value of a [`Rate`], if the counter can be used.
-fn measured() -> Option<u64> {
-    static RATE: OnceLock<Option<u64>> = OnceLock::new();
-    *RATE.get_or_init(|| {
-        // A look that was interrupted is repeated; a machine on which that does not help has the other clock.
-        is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()
-    })
+/// The counter, if it could be used when it was first wanted.
+fn counter() -> Option<&'static Counter> {
+    static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
+    // A look that was interrupted is repeated; a machine on which that does not help has the other clock.
+    COUNTER.get_or_init(|| is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()).as_ref()
 }
 
-fn measure() -> Option<u64> {
-    // Of some looks at both clocks the one that took the fewest ticks: the middle of them is the moment.
-    let look = || {
-        let looks = (0..5).map(|_| {
-            let (before, ns, after) = (ticks(), monotonic(), ticks());
-            (after.wrapping_sub(before), before, ns)
-        });
-        looks.min().map(|(took, before, ns)| (took, before.wrapping_add(took / 2), ns))
-    };
-    let (first_took, first, first_ns) = look()?;
+fn measure() -> Option<Counter> {
+    // Of some looks at both clocks the one that took the fewest ticks.
+    let took = |look: &Look| look.after.wrapping_sub(look.before);
+    let shortest = || (0..5).map(|_| look()).min_by_key(took);
+    let first = shortest()?;
     std::thread::sleep(MEASURED);
-    let (last_took, last, last_ns) = look()?;
-    let (ticked, elapsed) = (last.wrapping_sub(first), last_ns.saturating_sub(first_ns));
-    // Wrong by half of the looks at most, so by one in 512; mostly it is one in 100,000.
-    let is_exact = first_took.saturating_add(last_took) < ticked / 256;
-    (is_exact && elapsed < ticked).then(|| ((u128::from(elapsed) << 64) / u128::from(ticked)) as u64)
+    let last = shortest()?;
+    let (ticked, elapsed) = (last.before.wrapping_sub(first.before), last.ns.saturating_sub(first.ns));
+    // The clock was read somewhere in each look.
+    let least = ticked.checked_sub(took(&first))?;
+    // Wrong by one look at most, so by one in 256; mostly it is one in 50,000.
+    let is_exact = took(&first).saturating_add(took(&last)) < ticked / 256;
+    let is_fast = elapsed < least;
+    (is_exact && is_fast)
+        .then(|| Counter::new(((u128::from(elapsed) << 64) / u128::from(least)) as u64, last))
 }
 
 /// Whether the kernel takes the time from the counter itself.
 fn is_trusted() -> bool {
     let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let has_counter = cfg!(all(target_arch = "x86_64", not(miri)));
-    has_counter && std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc")
+    // No read of a device allocates.
+    let mut name = [0; 16];
+    let mut read = || File::open(source)?.read(&mut name);
+    has_counter && read().is_ok_and(|len| name[..len].trim_ascii() == b"tsc")
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -176,6 +231,31 @@ mod tests {
         assert_eq!(nanoseconds(Duration::new(3, 7)), 3_000_000_007);
         assert_eq!(nanoseconds(Duration::from_nanos(LONGEST)), LONGEST);
         assert_eq!(nanoseconds(Duration::MAX), LONGEST);
+    }
+
+    #[test]
+    fn the_step_of_a_clock_is_measured_from_change_to_change() {
+        for (coarse, expected) in [(4_000_000, 4_000_000), (1, 1000)] {
+            let time = std::cell::Cell::new(1_234_567);
+            let clock = || {
+                time.set(time.get() + 1000);
+                time.get() / coarse * coarse
+            };
+            assert_eq!(least_step(clock, 3), expected);
+        }
+        assert_eq!(least_step(|| 7, 3), 0);
+    }
+
+    /// A value that was read late in one step of the clock and is looked at early in another is older than the difference.
+    #[test]
+    fn an_age_by_the_clock_is_never_too_young() {
+        let step = step();
+        assert!(cfg!(miri) || step > 0);
+        let taken = monotonic();
+        let age = Clock::Monotonic.age(taken);
+        assert!(age >= step && age <= monotonic() - taken + step);
+        // The caller's own clock is taken at its word.
+        assert_eq!((Clock::At(12).age(10), Clock::At(8).age(10)), (2, 0));
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl Snapshot {
     #[cold]
     #[inline(never)]
     fn read_slowly_into(&self, clock: Clock, limit: u64, values: &mut [u64]) -> Result<Seen> {
-        let aged = |stamp: Stamp| Seen { stamp, age_ns: clock.ns().saturating_sub(stamp.taken_ns) };
+        let aged = |stamp: Stamp| Seen { stamp, age_ns: clock.age(stamp.taken_ns) };
         let is_young = |seen: &Seen| seen.age_ns < limit;
         if let Some(seen) = self.newest(values)?.map(aged).filter(is_young) {
             return Ok(seen);

@@ -1,0 +1,203 @@
+//! Whether the counter still goes as the clock does.
+//!
+//! The counter was found to go evenly when it was measured. That can end: a machine that was suspended may begin to count
+//! anew, a virtual machine that was moved gets the counter of another host, and the kernel may find that the counter is
+//! unstable and take the time from elsewhere. All of this shows when both are looked at again, and that is done whenever a
+//! device is read. Who finds that they differ does not use the counter any more, ever.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How far the counter and the clock may differ, of the time that has gone: one in so many. The clock may be slewed by a
+/// tenth, as chrony does it at most.
+const DIFFERENCE: u64 = 8;
+
+/// And how far in any case, in nanoseconds.
+const SLACK: u64 = 20_000;
+
+/// A look at both that took longer was interrupted in the middle, and says nothing.
+const WIDEST: u64 = 20_000;
+
+/// How often the kernel is asked where it takes the time from, in nanoseconds.
+const ASKED: u64 = 1_000_000_000;
+
+/// One look at both: the counter before and after, and the clock in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) before: u64,
+    pub(super) ns: u64,
+    pub(super) after: u64,
+}
+
+/// The counter of this machine, as it was measured.
+#[derive(Debug)]
+pub(super) struct Counter {
+    /// What a tick is worth, in nanoseconds with 64 binary places.
+    pub(super) rate: u64,
+    lost: AtomicBool,
+    last: Mutex<Last>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    look: Look,
+    /// When the kernel was asked.
+    asked: u64,
+}
+
+impl Counter {
+    pub(super) fn new(rate: u64, look: Look) -> Self {
+        Self { rate, lost: AtomicBool::new(false), last: Mutex::new(Last { look, asked: look.ns }) }
+    }
+
+    /// Whether the counter is not used any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Compares a look with the last one, and now and then asks the kernel, whether it `is_trusted`. Says whether the counter
+    /// can be used.
+    pub(super) fn goes_on(&self, look: Look, is_trusted: impl FnOnce() -> bool) -> bool {
+        if self.is_lost() {
+            return false;
+        }
+        // Another thread that compares now does as well; and a look that was interrupted says nothing.
+        let width = self.nanoseconds(look.after.wrapping_sub(look.before));
+        let Some(mut last) = self.last.try_lock().ok() else { return true };
+        // Two threads may come here in another order than they looked.
+        if look.ns < last.look.ns {
+            return true;
+        }
+        let is_due = look.ns - last.asked >= ASKED;
+        let goes = if width <= WIDEST {
+            let goes = self.agree(&last.look, &look);
+            last.look = look;
+            goes
+        } else {
+            // However long it took, the counter has not gone back.
+            look.before.wrapping_sub(last.look.before) < super::NEVER && width < super::NEVER
+        };
+        let goes = goes && (!is_due || is_trusted());
+        if is_due {
+            last.asked = look.ns;
+        }
+        if !goes {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        goes
+    }
+
+    /// Whether as much time has gone between two looks by the counter as by the clock.
+    fn agree(&self, first: &Look, second: &Look) -> bool {
+        let clock = second.ns - first.ns;
+        let counter = self.nanoseconds(second.before.wrapping_sub(first.before));
+        counter.abs_diff(clock) <= clock / DIFFERENCE + SLACK + WIDEST
+    }
+
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.rate)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine of the test's own, whose counter ticks twice in a nanosecond.
+    struct Machine {
+        counter: Counter,
+        ns: u64,
+        ticks: u64,
+        trusted: bool,
+    }
+
+    const MS: u64 = 1_000_000;
+
+    impl Machine {
+        fn new() -> Self {
+            let (ns, ticks) = (500 * MS, 77);
+            let look = Look { before: ticks, ns, after: ticks };
+            Self { counter: Counter::new(1 << 63, look), ns, ticks, trusted: true }
+        }
+
+        /// So much time goes by, of which the counter sees `ticks`.
+        fn go(&mut self, ns: u64, ticks: u64) -> bool {
+            self.ns += ns;
+            self.ticks = self.ticks.wrapping_add(ticks);
+            self.look(100)
+        }
+
+        /// A look that takes so many ticks, and sees the clock at its end.
+        fn look(&mut self, took: u64) -> bool {
+            let look = Look { before: self.ticks, ns: self.ns + took / 2, after: self.ticks + took };
+            let trusted = self.trusted;
+            self.counter.goes_on(look, || trusted)
+        }
+    }
+
+    #[test]
+    fn a_counter_that_goes_as_the_clock_does_is_used() {
+        let mut machine = Machine::new();
+        for ns in [1, 1000, MS, 1000 * MS, 3_600_000 * MS, 0] {
+            assert!(machine.go(ns, 2 * ns), "{ns}");
+            // The clock is slewed by a tenth, to both sides.
+            assert!(machine.go(11 * ns, 20 * ns) && machine.go(9 * ns, 20 * ns), "{ns}");
+        }
+    }
+
+    #[test]
+    fn one_that_jumps_stops_or_slows_is_never_used_again() {
+        let wrongs: [(&str, u64, u64); 8] = [
+            ("it stops", 10 * MS, 0),
+            ("it goes back", 10 * MS, 0_u64.wrapping_sub(5 * MS)),
+            ("it begins anew", 10 * MS, 0_u64.wrapping_sub(1 << 50)),
+            ("it goes back by a little more than the time", MS, 0_u64.wrapping_sub(2 * MS)),
+            ("it jumps", 10 * MS, 1 << 50),
+            ("it is slower", 1000 * MS, 1500 * MS),
+            ("it is faster", 1000 * MS, 3000 * MS),
+            ("it stops for a moment", MS, MS),
+        ];
+        for (what, ns, ticks) in wrongs {
+            let mut machine = Machine::new();
+            assert!(machine.go(20 * MS, 40 * MS));
+            assert!(!machine.go(ns, ticks), "{what}");
+            assert!(machine.counter.is_lost(), "{what}");
+            for _ in 0..3 {
+                assert!(!machine.go(10 * MS, 20 * MS), "{what}: it was trusted again");
+            }
+        }
+    }
+
+    /// The thread was put to sleep between the two.
+    #[test]
+    fn a_look_that_was_interrupted_is_not_compared_but_the_next_is() {
+        let mut machine = Machine::new();
+        assert!(machine.look(200 * MS) && !machine.counter.is_lost());
+        (machine.ns, machine.ticks) = (machine.ns + 100 * MS, machine.ticks + 200 * MS);
+        assert!(machine.go(10 * MS, 20 * MS));
+        // That the counter has gone back shows even so.
+        machine.ticks -= 100 * MS;
+        assert!(!machine.look(200 * MS));
+    }
+
+    #[test]
+    fn the_kernel_is_asked_once_a_second_whether_it_trusts_the_counter() {
+        let mut machine = Machine::new();
+        machine.trusted = false;
+        assert!(machine.go(999 * MS, 1998 * MS));
+        assert!(!machine.go(2 * MS, 4 * MS));
+        machine.trusted = true;
+        assert!(!machine.go(2000 * MS, 4000 * MS));
+    }
+
+    #[test]
+    fn looks_of_two_threads_may_come_in_another_order() {
+        let mut machine = Machine::new();
+        assert!(machine.go(20 * MS, 40 * MS));
+        let (ns, ticks) = (machine.ns, machine.ticks);
+        (machine.ns, machine.ticks) = (ns - 3 * MS, ticks - 6 * MS);
+        assert!(machine.look(100));
+        (machine.ns, machine.ticks) = (ns + MS, ticks + 2 * MS);
+        assert!(machine.look(100));
+    }
+}
