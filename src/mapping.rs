@@ -11,7 +11,7 @@
 //!   not race (`std::sync::atomic`). So a device (or the soft device's threads) that writes at the same time is a
 //!   race of values, never undefined behaviour on our side. Bounds are checked before every access. The one exception
 //!   are device registers, which are no memory: a page of them is only ever written, by whole 64-bit words
-//!   (`store_wide`).
+//!   (`register.rs`).
 //! - What was handed over is handed back only by the last [`Mapping`] of it (`Arc::try_unwrap`), and whoever
 //!   registers it keeps one for as long as the device may touch it.
 //!
@@ -296,17 +296,6 @@ impl Mapping {
         }
     }
 
-    /// Writes eight bytes at once to a device register at `offset`; nothing happens outside, or at an address that is
-    /// no multiple of eight.
-    #[inline]
-    pub(crate) fn store_wide(&self, offset: usize, value: u64) {
-        if let Some(place) = self.at(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
-            // SAFETY: inside the mapping, aligned, and alive as long as `self`; volatile, so that it is one store and is
-            // not left out.
-            unsafe { place.cast::<u64>().write_volatile(value) }
-        }
-    }
-
     /// As many words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
     #[inline]
     pub(crate) fn many_words(&self, offset: usize, count: usize) -> Option<&[AtomicU32]> {
@@ -472,6 +461,8 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
     let head = (place.addr().get().wrapping_neg() % 4).min(len);
     (head, (len - head) / 4 * 4)
 }
+
+mod register;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const UNSAFE: &[&str] = &[
     "src/clock.rs",
     "src/mapping.rs",
+    "src/mapping/register.rs",
     "src/mr/raw.rs",
     "src/transport/uverbs.rs",
     "tests/allocations.rs",

@@ -14,8 +14,6 @@ mod tests;
 mod track;
 mod work_queue;
 
-use std::sync::atomic::{Ordering, fence};
-
 use uverbs_abi::mlx5::{
     ALLOC_UCTX_DEVX, AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR,
     USER_INLINE_MODE_NONE,
@@ -104,9 +102,6 @@ impl Registers {
     /// Writes a doorbell of eight bytes. What was written to memory before is seen by the device first; the
     /// doorbell leaves the processor at once.
     fn ring(&self, offset: usize, value: [u8; 8]) {
-        // The page may be write-combining, which no weaker fence orders with other memory.
-        fence(Ordering::SeqCst);
-        self.page.store_wide(offset, u64::from_ne_bytes(value));
-        fence(Ordering::SeqCst);
+        self.page.ring(offset, value);
     }
 }

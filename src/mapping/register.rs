@@ -1,0 +1,99 @@
+//! Doorbells: registers of a device, eight bytes each.
+//!
+//! # Safety
+//! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
+//!   bytes where the processor can store as many at once, and else as two of four, one after the other and by one thread at
+//!   a time. So two threads that ring at the same time are a race of values, and the device never sees half of each.
+//! - The instructions of [`before_doorbell`] touch no register and no memory; they keep others in order.
+
+#![allow(unsafe_code)]
+
+#[cfg(not(target_pointer_width = "64"))]
+use std::sync::Mutex;
+use std::sync::atomic::{Ordering, fence};
+
+use super::Mapping;
+
+impl Mapping {
+    /// Rings a doorbell: stores eight bytes at once at `offset`. The device sees first what was written to memory before. Nothing
+    /// happens outside, or at an address that is no multiple of eight.
+    #[inline]
+    pub(crate) fn ring(&self, offset: usize, value: [u8; 8]) {
+        before_doorbell();
+        if let Some(place) = self.at(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
+            let place = place.as_ptr();
+            #[cfg(target_pointer_width = "64")]
+            // SAFETY: inside the mapping, aligned, and alive as long as `self` (first invariant).
+            unsafe { std::sync::atomic::AtomicU64::from_ptr(place.cast()) }
+                .store(u64::from_ne_bytes(value), Ordering::Relaxed);
+            #[cfg(not(target_pointer_width = "64"))]
+            {
+                static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+                let _alone = ONE_AT_A_TIME.lock();
+                for (half, bytes) in value.as_chunks::<4>().0.iter().enumerate() {
+                    // SAFETY: the same, of one half.
+                    unsafe { std::sync::atomic::AtomicU32::from_ptr(place.cast::<u32>().add(half)) }
+                        .store(u32::from_ne_bytes(*bytes), Ordering::Release);
+                }
+            }
+        }
+        // Such a page may be write-combining: it leaves the processor now, and before the next one.
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Keeps a doorbell behind all that was written to memory before it, as the device sees the two.
+///
+/// A fence of the language orders memory as other processors see it. On x86 that is enough, also for write-combining memory
+/// (`mfence`, or a locked instruction). Other processors have instructions of their own for a device
+/// (`udma_to_device_barrier`, rdma-core's util/udma_barrier.h).
+#[inline]
+fn before_doorbell() {
+    fence(Ordering::SeqCst);
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a barrier (second invariant).
+    unsafe {
+        std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+    #[cfg(all(any(target_arch = "riscv32", target_arch = "riscv64"), not(miri)))]
+    // SAFETY: a barrier (second invariant).
+    unsafe {
+        std::arch::asm!("fence ow, ow", options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads, as those that poll two queues: the device is told by one or by the other, and never by half of each. Under
+    /// Miri an access that is not atomic is an error.
+    #[test]
+    fn doorbells_of_two_threads_do_not_mix() {
+        let page = Mapping::block(4096).unwrap();
+        let [one, two] = [[0x11; 8], [0x22; 8]];
+        std::thread::scope(|scope| {
+            for value in [one, two] {
+                let page = &page;
+                scope.spawn(move || {
+                    (0..if cfg!(miri) { 20 } else { 100_000 }).for_each(|_| page.ring(0x20, value))
+                });
+            }
+        });
+        let mut last = [0; 24];
+        assert!(page.read(0x18, &mut last));
+        assert!([one, two].contains(&last[8..16].try_into().unwrap()));
+        assert_eq!((&last[..8], &last[16..]), (&[0; 8][..], &[0; 8][..]));
+    }
+
+    #[test]
+    fn there_is_no_doorbell_outside_or_across() {
+        let page = Mapping::block(4096).unwrap();
+        for offset in [4096, 4089, 4, usize::MAX] {
+            page.ring(offset, [0xff; 8]);
+        }
+        let mut all = [1; 4096];
+        assert!(page.read(0, &mut all));
+        assert_eq!(all, [0; 4096]);
+    }
+}
