@@ -446,6 +446,22 @@ fn a_queue_is_armed_with_a_new_number_after_each_event() {
     assert_eq!(armed(&bench), 2 << 28 | 3);
 }
 
+/// The kernel says what the device has. Until then a large queue is addresses, not memory.
+#[test]
+#[cfg_attr(miri, ignore = "it has no /proc/self")]
+fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {
+    let pages = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).and_then(|resident| resident.parse::<u64>().ok()).unwrap()
+    };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
+    let before = pages();
+    let plan = CqPlan::new("test", (1 << 24) - 1, &limits(1), page).unwrap();
+    assert!(plan.memory().len() > 1 << 30);
+    // Other tests run beside this one.
+    assert!(pages() < before + (1 << 16), "{} pages", pages() - before);
+}
+
 #[test]
 fn what_the_device_does_not_have_is_refused() {
     let limits = limits(1);
