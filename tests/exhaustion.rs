@@ -60,7 +60,9 @@ fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
             };
             keep_open();
             target.keeps_a_context();
-            control.ask("limit counters 2");
+            // Others are kept by a process that never ends.
+            let there = control.ask("counters").len();
+            control.ask(&format!("limit counters {}", there + 2));
         }
         behaviour(target, &Raw::new(&context));
     });
@@ -275,7 +277,8 @@ fn a_process_that_never_ends() {
     let rule = to(1).count(&counters);
     let error = raw.qp.create_flow(&rule).unwrap_err();
     assert_eq!(error.errno(), Some(errno.parse().unwrap()), "{error}");
-    println!("endless: refused");
+    // The harness has begun a line.
+    println!("\nendless: refused");
     // The same counters, which have another object of the kernel's now.
     drop(raw.qp.create_flow(&rule).unwrap());
     drop(rule);

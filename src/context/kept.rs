@@ -5,8 +5,8 @@
 //! (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). So the file of such a
 //! context is leaked on purpose. The end of the process closes it all the same, and nothing in user space prevents that.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 
@@ -18,11 +18,27 @@ use crate::provider::Provider;
 /// the hardware, until the file is closed.
 const MOST: u32 = 1024;
 
-/// The contexts whose files stay open; each once.
-static KEPT: Mutex<Vec<Context>> = Mutex::new(Vec::new());
+/// The contexts whose files stay open, each once. It only grows, so there is no lock, which a child of `fork` could find held.
+static KEPT: OnceLock<Box<Kept>> = OnceLock::new();
 
-fn kept() -> MutexGuard<'static, Vec<Context>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Debug)]
+struct Kept {
+    context: Context,
+    next: OnceLock<Box<Self>>,
+}
+
+fn kept() -> impl Iterator<Item = &'static Context> {
+    let first = KEPT.get();
+    std::iter::successors(first, |kept| kept.next.get()).map(|kept| &kept.context)
+}
+
+fn keep(context: &Context) {
+    let mut kept = Box::new(Kept { context: context.clone(), next: OnceLock::new() });
+    let mut place = &KEPT;
+    while let Err(back) = place.set(kept) {
+        kept = back;
+        place = place.get().map_or(place, |other| &other.next);
+    }
 }
 
 /// How many counters objects a context has abandoned.
@@ -32,12 +48,10 @@ pub(super) struct Abandoned(AtomicU32);
 impl Context {
     /// Refuses `op` when so many counters objects of the device were abandoned that no other may be.
     pub(crate) fn may_abandon_counters(&self, op: &'static str) -> Result<()> {
-        let node = self.device().node();
         let count = |context: &Self| context.0.abandoned.0.load(Ordering::Relaxed);
+        let node = self.device().node();
         let is_of_the_device = |other: &&Self| !self.is_same(other) && other.device().node() == node;
-        let others = || kept().iter().filter(is_of_the_device).map(count).sum();
-        // A soft device has no file, and keeps nothing.
-        let others: u32 = if node.is_some() { others() } else { 0 };
+        let others: u32 = kept().filter(is_of_the_device).map(count).sum();
         if count(self).saturating_add(others) < MOST {
             return Ok(());
         }
@@ -49,15 +63,12 @@ impl Context {
     /// Notes that a counters object was abandoned, and has the device file stay open until the process ends.
     #[cold]
     pub(crate) fn abandon_counters(&self) {
-        self.0.abandoned.0.fetch_add(1, Ordering::Relaxed);
-        if self.provider() != Provider::Mlx5 {
+        let is_first = self.0.abandoned.0.fetch_add(1, Ordering::Relaxed) == 0;
+        // A soft device has no file.
+        if !is_first || self.provider() != Provider::Mlx5 {
             return;
         }
-        let mut kept = kept();
-        if kept.iter().any(|other| self.is_same(other)) {
-            return;
-        }
-        kept.push(self.clone());
+        keep(self);
         #[cfg(feature = "tracing")]
         tracing::warn!(
             device = self.device().name(),

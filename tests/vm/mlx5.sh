@@ -49,6 +49,18 @@ kernel_goes_on() { # it may have warned of what it cannot destroy when a device 
     fi
 }
 
+program_speaks() { # at its end the device file is closed, which the kernel does not survive: what it has to say comes before
+    control_line && printf 'fail ALLOC_FLOW_COUNTER 8 1\n' >&9 && read -r answer <&9 && [ "$answer" = ok ] || return
+    exec 9>&-
+    "$UVERBS_BIN" watch --device "$device" --dst-mac 02:00:00:00:00:01 >"$OUT/program.out" 2>"$OUT/program.err" &
+    tries=100
+    until grep -q '^uverbs: flow.create: exhausted (ENOMEM)' "$OUT/program.err"; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || { echo "it said nothing" >&2; return 1; }
+        sleep 0.1
+    done
+}
+
 step make-device make_device || finish
 
 if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
@@ -102,6 +114,8 @@ for binary in $MLX5_TEST_BINS; do
     case $binary in */firmware-*) run_tests "$binary" -last what_the_firmware_holds_on_to ;; esac
 done
 step kernel-goes-on kernel_goes_on
+# The last of all: from now on the kernel may be anything.
+step program-speaks program_speaks
 record end -
 sync
 echo b >/proc/sysrq-trigger
