@@ -220,3 +220,30 @@ fn a_device_that_is_taken_away_with_a_pool_in_use_ends_it_too() {
         assert_eq!(pool.reader().read().unwrap().of(flow.counter()), Some(counted));
     });
 }
+
+/// The driver gives such a flow the receiver number 0, which it has not made: it may be anybody's.
+#[test]
+fn a_queue_pair_that_cannot_receive_is_the_destination_of_nothing() {
+    on_every_wire(|target, wire, raw| {
+        let raw_packets = raw.pd.raw_packet(&raw.cq).send_depth(4).receive_depth(0).connect(1);
+        let sends_only = match raw_packets {
+            Ok(qp) => qp,
+            Err(error) => return skip(target, &format!("it has no queue pair that only sends: {error}")),
+        };
+        for rule in [to_mac(MAC), to_mac(MAC).dont_trap(), FlowRule::normal(1)] {
+            refuses(sends_only.create_flow(&rule), ErrorKind::InvalidInput, EINVAL, "no receive queue");
+        }
+        refuses(
+            sends_only.create_flow(&FlowRule::all_default(1)),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "no receive queue",
+        );
+        // What is dropped goes nowhere.
+        let counters = packets_and_bytes(&raw.context);
+        let drops = sends_only.create_flow(&to_mac(MAC).drop().count(&counters)).unwrap();
+        wire.inject(&frame(MAC, 60));
+        assert_eq!(read2(&counters), [1, 60]);
+        drop(drops);
+    });
+}

@@ -126,6 +126,7 @@ impl qp::Shared {
     /// Puts a rule in force, with this queue pair as destination, which is of that type.
     fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>, type_: u8) -> Result<Flow> {
         rule.check()?;
+        check_destination(self, rule)?;
         let context = self.object().context();
         let object = match rule.counters() {
             Some(counters) => {
@@ -186,6 +187,17 @@ impl qp::Shared {
 
 /// The last that mlx5 has (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h, Linux 6.1).
 const LAST_PRIORITY: u16 = 15;
+
+/// Refuses a rule that gives packets to a queue pair that cannot have them: mlx5's driver names the receiver 0, which it has
+/// not made (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3), and that may be anybody's.
+pub(crate) fn check_destination<K: RuleType>(qp: &qp::Shared, rule: &FlowRule<K>) -> Result<()> {
+    if qp.can_receive() || !rule.needs_a_receiver() {
+        return Ok(());
+    }
+    let hint =
+        "the queue pair has no receive queue; only rules that drop, or match what is sent, can do without";
+    Err(Error::refused("flow.create", Errno::EINVAL, hint))
+}
 
 /// Says what to do about a rule that was refused.
 ///

@@ -12,7 +12,7 @@ use uverbs_abi::flow::{
     self, CreateFlow, FlowAttr, FlowSpecActionCount, FlowSpecActionDrop, FlowSpecActionTag, FlowSpecHdr,
     MAX_SPEC_SIZE, MAX_SPECS,
 };
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use self::announced::Announced;
 use super::spec::sealed::Layer;
@@ -201,6 +201,18 @@ impl<K: RuleType> FlowRule<K> {
         rule.handle_at = offset_of!(FlowSpecActionCount, handle);
         rule.push(count.as_bytes());
         rule
+    }
+
+    /// Whether packets that match go to the queue pair.
+    pub(super) fn needs_a_receiver(&self) -> bool {
+        let mut specs = self.specs();
+        while let Ok((hdr, _)) = FlowSpecHdr::read_from_prefix(specs) {
+            if hdr.type_ == flow::SPEC_ACTION_DROP {
+                return false;
+            }
+            specs = specs.get(usize::from(hdr.size.max(1))..).unwrap_or_default();
+        }
+        self.attr.flags & flow::FLAG_EGRESS == 0
     }
 
     fn refuse(&mut self, hint: impl Into<std::borrow::Cow<'static, str>>) {

@@ -11,7 +11,7 @@ use super::pool::PoolCounter;
 use crate::command::Command;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::flow::{FlowRule, explain};
+use crate::flow::{FlowRule, check_destination, explain};
 use crate::object::{Kind, Object};
 use crate::qp::{self, QueuePair, RawPacket, RssQueuePair};
 
@@ -79,6 +79,7 @@ impl PoolCounter {
             let hint = "the queue pair belongs to another open device than the pool";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
+        check_destination(qp, rule)?;
         let found = Match::new(rule, self.pool().features)?;
         let explained = |error| explain(context, rule.attr(), qp_type::RAW_PACKET, error);
         let matcher = create_matcher(context, op, &found, rule.attr().priority).map_err(explained)?;

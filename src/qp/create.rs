@@ -278,6 +278,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             object,
             kept: Kept::default(),
             number,
+            receives: real.max_recv_wr > 0 || srq.is_some(),
             groups: Groups::default(),
             windows: Watching::default(),
             cqs: cqs.into(),

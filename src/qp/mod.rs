@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
     number: u32,
+    /// Whether it has a queue, of its own or another, that frames can come in by.
+    receives: bool,
     groups: Groups,
     /// What completions say about windows that it has bound.
     windows: Watching,
@@ -91,6 +93,10 @@ impl Shared {
         let registry = |at: usize| self.cqs.get(at).map(|cq| cq.registry().clone()).unwrap_or_default();
         let origin = self.object.context().origin();
         self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
+    }
+
+    pub(crate) fn can_receive(&self) -> bool {
+        self.receives
     }
 }
 

@@ -185,6 +185,7 @@ impl RssBuilder<'_> {
             object: Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?),
             kept: Kept::default(),
             number,
+            receives: true,
             groups: Groups::default(),
             windows: Watching::default(),
             cqs: Vec::new(),
