@@ -55,7 +55,7 @@ impl Context {
         let most = match mlx5.max_cqe.get() {
             Some(most) => *most,
             None => {
-                let most = u32::try_from(self.query_device()?.base.max_cqe).unwrap_or(0);
+                let most = self.query_device()?.base.max_cqe;
                 *mlx5.max_cqe.get_or_init(|| most)
             }
         };

@@ -77,4 +77,21 @@ step extended-other-card both "$MLX5_EXTENDED"
 step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean
-finish
+
+# A process that must not end: the kernel would not survive the close of its device file. So the machine is switched off without
+# a shutdown.
+refused_counter() {
+    ours "$MLX5_REFUSED_COUNTER" "$device" "$MLX5_CONTROL" >"$OUT/$name.ours" 2>&1 &
+    until_true 60 grep -qx 'goes on' "$OUT/$name.ours" || { cat "$OUT/$name.ours" >&2; return 1; }
+    kernel_log_has_no_oops
+}
+
+kernel_log_has_no_oops() {
+    ! dmesg | grep -E '\<(BUG|Oops|general protection fault)\>' >&2
+}
+
+step make-again make_device || finish
+step refused-counter refused_counter
+record end -
+sync
+echo b >/proc/sysrq-trigger
