@@ -45,7 +45,8 @@ impl Seen {
         self.stamp
     }
 
-    /// How old they were. That is less than `max_age`, or as long as the device took if it was asked.
+    /// How old they were at most. That is less than `max_age`, or as long as the device took if it was asked. Where the clock of
+    /// the kernel is a coarse one, a step of it is added.
     #[inline]
     pub fn age(&self) -> Duration {
         Duration::from_nanos(self.age_ns)
