@@ -24,16 +24,16 @@ impl Through {
 /// Where a row is met. The drop-in sends rules as they are, so that errno is the kernel's, and has no hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
-    ByBoth,
-    ByCrate,
-    ByDropIn,
+    Both,
+    Crate,
+    DropIn,
 }
 
 impl Met {
     fn is_by(self, through: Through) -> bool {
         match through {
-            Through::Crate => self != Self::ByDropIn,
-            Through::DropIn => self != Self::ByCrate,
+            Through::Crate => self != Self::DropIn,
+            Through::DropIn => self != Self::Crate,
         }
     }
 }
@@ -55,17 +55,17 @@ const fn row(
     ours: &'static str,
     why: &'static str,
 ) -> Row {
-    Row { met: Met::ByBoth, step, what, theirs, ours, why }
+    Row { met: Met::Both, step, what, theirs, ours, why }
 }
 
 /// A difference that the drop-in does not have.
 const fn without_drop_in(row: Row) -> Row {
-    Row { met: Met::ByCrate, ..row }
+    Row { met: Met::Crate, ..row }
 }
 
 /// A difference that the drop-in alone has.
 const fn of_drop_in(row: Row) -> Row {
-    Row { met: Met::ByDropIn, ..row }
+    Row { met: Met::DropIn, ..row }
 }
 
 const REFUSED_EARLY: &str =
@@ -134,7 +134,7 @@ pub(crate) fn page() -> String {
     let mut page =
         "| step | what | libibverbs | this crate | why |\n| --- | --- | --- | --- | --- |\n".to_owned();
     for Row { met, step, what, theirs, ours, why } in ROWS {
-        let by = if *met == Met::ByDropIn { " (drop-in)" } else { "" };
+        let by = if *met == Met::DropIn { " (drop-in)" } else { "" };
         page += &format!("| `{step}`{by} | {what} | {theirs} | {ours} | {why} |\n");
     }
     page
