@@ -231,6 +231,20 @@ fn a_key_is_invalidated_once() {
             let (mut other, _peer) = rc_pair(target);
             refused(send(&mut other, &[first.rkey]), "");
         }
+        // By another GID of the same device.
+        let context = scene.two.pd.context().clone();
+        let mut by = options(&context);
+        let used = by.gid_index;
+        let gids = context.gid_table().unwrap();
+        if let Some(gid) = gids.iter().find(|gid| gid.index != u32::from(used)) {
+            by.gid_index = gid.index as u8;
+            let mut other = scene.one.pd.rc(&scene.one.cq).create().unwrap();
+            let me = other.endpoint(&by, 1).unwrap();
+            other.connect(&by, &me, &me).unwrap();
+            let segments = [scene.one.memory.segment(0..4).unwrap()];
+            let request = SendRequest::new(1, Operation::SendInvalidate(first.rkey), &segments);
+            refused(other.post_send(&[request]), before);
+        }
         // Nothing of a batch was posted; and the next bind gives a key that can be invalidated.
         let second = scene.bound(2);
         refused(send(&mut scene.one, &[second.rkey, first.rkey]), before);

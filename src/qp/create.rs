@@ -169,8 +169,20 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
         let held = Error::room("qp.create", sends.slots())?;
         let (shared, markers) = (Arc::new(shared), Markers::default());
-        let (peer, bound, kind) = ([0; 16], None, PhantomData);
-        Ok(QueuePair { sends, receives, held, markers, capacity, peer, bound, shared, kind })
+        let (peer, is_peer_settled, bound, kind) = ([0; 16], false, None, PhantomData);
+        let qp = QueuePair {
+            sends,
+            receives,
+            held,
+            markers,
+            capacity,
+            peer,
+            is_peer_settled,
+            bound,
+            shared,
+            kind,
+        };
+        Ok(qp)
     }
 
     /// Makes the queues of a queue pair of a type of the kernel's.

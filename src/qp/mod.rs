@@ -52,6 +52,8 @@ pub struct QueuePair<T: QpType> {
     capacity: Capacity,
     /// The GID of the other side, once it was told: keys of its windows are noted with that.
     peer: [u8; 16],
+    /// Whether that GID stands for all of its device.
+    is_peer_settled: bool,
     /// The completion counters, if there are any.
     bound: Option<Box<Bound>>,
     shared: Arc<Shared>,

@@ -250,7 +250,15 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<()> {
         let keys: Vec<_> = requests.iter().filter_map(|request| request.operation.invalidates()).collect();
         let shared = self.shared.clone();
-        let known = shared.object().context().window_keys();
+        let context = shared.object().context();
+        if !self.is_peer_settled {
+            // A device has several GIDs: of the own one the first stands for all.
+            let gids = context.gid_table()?;
+            let is_own = gids.iter().any(|gid| gid.raw == self.peer);
+            self.peer = gids.first().filter(|_| is_own).map_or(self.peer, |gid| gid.raw);
+            self.is_peer_settled = true;
+        }
+        let known = context.window_keys();
         known.send(self.peer, &keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
         self.put_all(op, requests).inspect_err(|error| {
             // With any other error it is not known whether the device has them.

@@ -179,7 +179,7 @@ impl<T: QpType> QueuePair<T> {
             }
         })?;
         if attributes.mask().contains(QpAttrMask::AV) {
-            self.peer = request.dest.dgid;
+            (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }
         if attributes.mask().contains(QpAttrMask::STATE) {
             if request.qp_state == qp_state::RESET {
