@@ -204,7 +204,10 @@ mod tests {
 
     /// A device as sysfs shows it.
     fn device(name: &str) -> uverbs::Device {
-        let root = std::env::temp_dir().join(format!("uverbs-c-{name}-{}", std::process::id()));
+        // Tests run beside each other: each tree has a number.
+        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("uverbs-c-{name}-{}-{number}", std::process::id()));
         let node = root.join("class/infiniband_verbs/uverbs0");
         std::fs::create_dir_all(&node).expect("a directory");
         std::fs::write(node.join("ibdev"), name).expect("a file");
