@@ -19,7 +19,7 @@ struct Setup {
 
 fn setup(null: bool) -> Setup {
     let device = SoftDevice::default().device();
-    let context = if null { device.open_with(|inner| Box::new(Null::new(inner))) } else { device.open() };
+    let context = if null { device.open_through(|inner| Box::new(Null::new(inner))) } else { device.open() };
     let context = context.expect("the soft device opens");
     let cq = context.create_cq(64).expect("cq");
     let qp = context.alloc_pd().expect("pd").raw_packet(&cq).connect(1).expect("qp");

@@ -155,7 +155,7 @@ fn use_three_by(reads: u64) {
 fn work(name: &str, reads: u64, is_empty: bool) {
     let path = PATHS.iter().find(|path| path.name == name).expect("a path");
     let device = SoftDevice::default().device();
-    let context = device.open_with(|inner| Box::new(Null::new(inner))).expect("open");
+    let context = device.open_through(|inner| Box::new(Null::new(inner))).expect("open");
     let cq = context.create_cq(16).expect("cq");
     let qp = context.alloc_pd().expect("pd").raw_packet(&cq).connect(1).expect("qp");
     let counters = context.create_counters().expect("counters");

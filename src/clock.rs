@@ -23,7 +23,7 @@ mod watch;
 
 use std::fs::File;
 use std::io::Read;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -116,9 +116,17 @@ pub(crate) fn monotonic() -> u64 {
 
 /// What `CLOCK_MONOTONIC` goes on by: a moment by it may be as much later.
 fn step() -> u64 {
-    static STEP: OnceLock<u64> = OnceLock::new();
-    // Of three whole steps the least. Of a clock that is finer than a look at it that is the time of a look.
-    *STEP.get_or_init(|| least_step(monotonic, 3))
+    // One more than the step; zero before it is known. Not a lock, as in `counter`.
+    static STEP: AtomicU64 = AtomicU64::new(0);
+    match STEP.load(Ordering::Relaxed) {
+        0 => {
+            // Of three whole steps the least. Of a clock that is finer than a look at it that is the time of a look.
+            let step = least_step(monotonic, 3);
+            STEP.store(step.saturating_add(1), Ordering::Relaxed);
+            step
+        }
+        known => known - 1,
+    }
 }
 
 fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
@@ -166,9 +174,20 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
 
 /// The counter, if it could be used when it was first wanted.
 fn counter() -> Option<&'static Counter> {
-    static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
+    // Not a lock, which a child of `fork` could find held by a thread that it does not have. Threads that come here together
+    // measure each for itself, and the first result is that of all.
+    static COUNTER: AtomicPtr<Option<Counter>> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: null, or a box that is never freed.
+    if let Some(known) = unsafe { COUNTER.load(Ordering::Acquire).as_ref() } {
+        return known.as_ref();
+    }
     // A look that was interrupted is repeated; a machine on which that does not help has the other clock.
-    COUNTER.get_or_init(|| is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()).as_ref()
+    let new: &'static mut Option<Counter> =
+        Box::leak(Box::new(is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()));
+    let none = std::ptr::null_mut();
+    let _ = COUNTER.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
+    // SAFETY: as above.
+    unsafe { COUNTER.load(Ordering::Acquire).as_ref() }.and_then(Option::as_ref)
 }
 
 fn measure() -> Option<Counter> {

@@ -109,7 +109,7 @@ impl Context {
         self.invoke(&mut command)?;
         let fd = command.take_fd()?;
         event::set_nonblocking(op, &fd)?;
-        Ok(CompletionChannel(Arc::new(fd)))
+        Ok(CompletionChannel(Arc::new(Channel { fd, context: self.clone() })))
     }
 }
 
@@ -175,7 +175,7 @@ impl<'a> CompletionQueueBuilder<'a> {
             None => (&[], driver.as_mut_bytes()),
         });
         if let Some(channel) = channel {
-            command.fd(create::COMP_CHANNEL, channel.0.as_fd());
+            command.fd(create::COMP_CHANNEL, channel.0.fd.as_fd());
         }
         context.invoke(&mut command).map_err(|error| {
             error.hinted_if(
@@ -197,6 +197,11 @@ impl<'a> CompletionQueueBuilder<'a> {
 impl CompletionQueue {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Refuses `op` in a child of `fork`.
+    pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
+        self.shared.context().check_origin(op)
     }
 
     /// Where completions are announced.
@@ -271,6 +276,7 @@ impl CompletionQueue {
     }
 
     fn resize_ring(&mut self, op: &'static str, entries: u32) -> Result<()> {
+        self.check_origin(op)?;
         let object = &self.shared.object;
         let Completions::Mlx5(queue) = &mut self.ring else {
             object.context().provider().needs_rings(op)?;
@@ -340,31 +346,42 @@ impl CompletionQueue {
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_comp_channel")]
 #[doc(alias = "ibv_destroy_comp_channel")]
-pub struct CompletionChannel(Arc<OwnedFd>);
+pub struct CompletionChannel(Arc<Channel>);
+
+#[derive(Debug)]
+struct Channel {
+    fd: OwnedFd,
+    context: Context,
+}
 
 impl CompletionChannel {
     /// The cookie of the queue that made the next event, or none when there is no event yet; never waits.
     ///
     /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
+    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone, and in a child of `fork`: the events are the
+    /// parent's.
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn next_event(&self) -> Result<Option<u64>> {
-        let record = event::read::<CompEventDesc>("comp_channel.read", &self.0)?;
+        let op = "comp_channel.read";
+        self.0.context.check_origin(op)?;
+        let record = event::read::<CompEventDesc>(op, &self.0.fd)?;
         Ok(record.map(|record| record.cq_handle))
     }
 
     /// Waits for an event, for ever when no `timeout` is given, and says whether there is one.
     ///
     /// # Errors
-    /// Those of `poll(2)`.
+    /// Those of `poll(2)`; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
-        event::wait("comp_channel.wait", &self.0, timeout)
+        let op = "comp_channel.wait";
+        self.0.context.check_origin(op)?;
+        event::wait(op, &self.0.fd, timeout)
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
     }
 }

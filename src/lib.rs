@@ -85,6 +85,7 @@ mod mr;
 mod mw;
 mod object;
 mod pd;
+mod process;
 mod progress;
 mod provider;
 mod qp;

@@ -15,20 +15,20 @@
 //! - What was handed over is handed back only by the last [`Mapping`] of it (`Arc::try_unwrap`), and whoever
 //!   registers it keeps one for as long as the device may touch it.
 //!
-//! A mapped file that somebody shortens, or a map that was never writable, ends the process by a signal when the
-//! missing page is touched; nothing is read or written elsewhere.
+//! A mapped file that somebody shortens ends the process by a signal when the missing page is touched; nothing is read or
+//! written elsewhere.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::libc;
 
 /// The size of a page, to which shared blocks are aligned.
 const PAGE: usize = 4096;
@@ -41,9 +41,9 @@ const LARGE: usize = 1 << 20;
 /// It can be copied from and to, and its words be read and written atomically; it is never lent as a
 /// slice, because a device may write to it at any time. Clones are the same memory.
 ///
-/// Memory is handed over as an owned object, `Box<[u8]>`, [`MmapMut`] or [`MmapRaw`] (of the crate `memmap2`: huge
-/// pages, files, memory shared between processes), and comes back with `try_from` once no clone and no region has
-/// it any more. Memory of an allocator of your own is for [`Mapping::from_raw`].
+/// Memory is handed over as an owned object, `Box<[u8]>` or [`MmapMut`] (of the crate `memmap2`: huge pages), and comes back
+/// with `try_from` once no clone and no region has it any more. Memory shared between processes is mapped by
+/// [`Mapping::of_file`]. Memory of an allocator of your own is for [`Mapping::from_raw`].
 ///
 /// ```
 /// use uverbs::{AccessFlags, Mapping};
@@ -71,7 +71,7 @@ pub struct Mapping {
 /// Owns the memory.
 #[derive(Clone, Debug)]
 enum Keep {
-    Raw(Arc<MmapRaw>),
+    File(#[expect(dead_code, reason = "held for its Drop")] Arc<MmapRaw>),
     Mut(Arc<MmapMut>),
     Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
     Boxed(Arc<Boxed>),
@@ -129,12 +129,6 @@ impl Drop for Boxed {
     }
 }
 
-impl From<MmapRaw> for Mapping {
-    fn from(map: MmapRaw) -> Self {
-        Self::mapped(map.as_mut_ptr(), map.len(), Keep::Raw(Arc::new(map)))
-    }
-}
-
 impl From<MmapMut> for Mapping {
     fn from(mut map: MmapMut) -> Self {
         Self::mapped(map.as_mut_ptr(), map.len(), Keep::Mut(Arc::new(map)))
@@ -173,7 +167,6 @@ macro_rules! hand_back {
 }
 
 hand_back! {
-    MmapRaw, Raw, std::convert::identity;
     MmapMut, Mut, std::convert::identity;
     Box<[u8]>, Boxed, Boxed::into_box;
 }
@@ -186,6 +179,22 @@ impl Mapping {
             Some(base) => Self { base, len, pages: true, keep },
             None => Self { base: NonNull::dangling(), len: 0, pages: false, keep },
         }
+    }
+
+    /// A part of a file, mapped for reading and writing and shared with whoever else has it: memory shared between processes
+    /// (`shm_open(3)`, `memfd_create(2)`), or of a device.
+    ///
+    /// If the file is made shorter, who touches what is gone is ended by a signal.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`: of a file that was not opened for both, of no length.
+    pub fn of_file(file: &File, offset: u64, len: usize) -> std::io::Result<Self> {
+        if len == 0 {
+            // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
+            return Err(Errno::EINVAL.into());
+        }
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
+        Ok(Self::mapped(map.as_mut_ptr(), map.len(), Keep::File(Arc::new(map))))
     }
 
     /// Memory that the caller keeps: that of an allocator of one's own, say.
@@ -240,22 +249,6 @@ impl Mapping {
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let block = Block { base, layout };
         Ok(Self { base, len: size, pages: true, keep: Keep::Block(Arc::new(block)) })
-    }
-
-    /// A zeroed page of this process alone: a child of a `fork` finds zeros in it, whatever was written before.
-    ///
-    /// # Errors
-    /// `ENOMEM` when there is no memory.
-    pub(crate) fn private_page() -> Result<Self, Errno> {
-        if cfg!(miri) {
-            return Self::block(PAGE);
-        }
-        let map = MmapMut::map_anon(PAGE).map_err(|_| Errno::ENOMEM)?;
-        let map = Self::from(MmapRaw::from(map));
-        // SAFETY: MADV_WIPEONFORK changes nothing in this process; the range is a mapping of our own, private
-        // and anonymous as madvise(2) wants it.
-        let answer = unsafe { libc::madvise(map.base.as_ptr().cast(), map.len, libc::MADV_WIPEONFORK) };
-        Errno::result(answer).map(|_| map)
     }
 
     /// Length in bytes.

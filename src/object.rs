@@ -196,6 +196,7 @@ impl Object {
             return Ok(response);
         }
         let how = self.kind.destroy();
+        self.context.may_destroy(how.op)?;
         let mut command = Command::new(how.op, how.object, how.method);
         command.handle(HANDLE + (how.method & DRIVER), self.id);
         if how.response > 0 {

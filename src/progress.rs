@@ -14,6 +14,7 @@ use crate::completion_counter::{CompletionCounter, event_file, told};
 use crate::cq::{CompletionChannel, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::event;
+use crate::process::Origin;
 
 /// How many completions are taken at once.
 const BATCH: usize = 16;
@@ -75,6 +76,7 @@ impl CompletionQueue {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let op = "cq.progress_until";
+        self.check_origin(op)?;
         counter.can_tell()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let channel = self.channel().cloned();
@@ -142,6 +144,8 @@ pub struct Progress {
     /// None once it has ended.
     thread: Option<JoinHandle<(CompletionQueue, Result<()>)>>,
     stop: Arc<Stop>,
+    /// A child of `fork` has neither the thread nor a file of its own to end it by.
+    origin: Origin,
 }
 
 #[derive(Debug)]
@@ -159,10 +163,12 @@ impl Progress {
     /// starting a thread.
     pub fn start(cq: CompletionQueue, mut take: impl FnMut(Completion) + Send + 'static) -> Result<Self> {
         let op = "progress.start";
+        cq.check_origin(op)?;
         let Some(channel) = cq.channel().cloned() else {
             let hint = "the completion queue was made without a channel, so nothing wakes the thread";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         };
+        let origin = Origin::new().map_err(|errno| Error::kernel(op, errno))?;
         let stop = Arc::new(Stop { wanted: AtomicBool::new(false), file: event_file(op)? });
         let seen = stop.clone();
         let run = move || {
@@ -174,18 +180,19 @@ impl Progress {
         let thread = thread.map_err(|error| {
             Error::kernel(op, error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw))
         })?;
-        Ok(Self { thread: Some(thread), stop })
+        Ok(Self { thread: Some(thread), stop, origin })
     }
 
     /// Ends the thread, and gives the queue back.
     ///
     /// # Errors
     /// What ended the thread before: those of [`CompletionQueue::notify`] and [`CompletionChannel::next_event`],
-    /// such as [`Disassociated`](crate::ErrorKind::Disassociated). The queue is gone then.
+    /// such as [`Disassociated`](crate::ErrorKind::Disassociated), which it also is in a child of `fork`. The queue is gone then.
     ///
     /// # Panics
     /// If the thread has panicked, that is, if `take` has.
     pub fn stop(mut self) -> Result<CompletionQueue> {
+        self.origin.check("progress.stop")?;
         match self.end() {
             Some(Ok((cq, end))) => end.map(|()| cq),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -194,6 +201,10 @@ impl Progress {
     }
 
     fn end(&mut self) -> Option<std::thread::Result<(CompletionQueue, Result<()>)>> {
+        if !self.origin.is_here() {
+            std::mem::forget(self.thread.take());
+            return None;
+        }
         self.stop.wanted.store(true, Ordering::Release);
         // Nobody reads it, and it is written twice at most.
         let _ = self.stop.file.write(1);

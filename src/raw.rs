@@ -36,4 +36,5 @@
 pub use crate::completion::Extended;
 pub use crate::mr::raw::{Range, Region};
 pub use crate::mw::raw::Window;
+pub use crate::process::{Local, Origin};
 pub use crate::qp::create::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};

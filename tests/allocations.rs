@@ -53,7 +53,7 @@ fn allocated(mut what: impl FnMut()) -> u64 {
 /// On a transport that does all that the real one does but for the ioctl; the soft device allocates in the kernel's
 /// place.
 fn on_nothing(behaviour: impl FnOnce(&Counters, &Flow)) {
-    let context = SoftDevice::default().device().open_with(|inner| Box::new(Null::new(inner))).unwrap();
+    let context = SoftDevice::default().device().open_through(|inner| Box::new(Null::new(inner))).unwrap();
     let raw = Raw::new(&context);
     let counters = packets_and_bytes(&context);
     let flow = raw.qp.create_flow(&FlowRule::normal(1).count(&counters)).unwrap();

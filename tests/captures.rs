@@ -16,26 +16,19 @@ use common::*;
 use nix::errno::Errno;
 use uverbs::command::Command;
 use uverbs::soft::Profile;
-use uverbs::transport::{Mapping, Transport};
+use uverbs::transport::Watcher;
 use uverbs::{
     Counters, Eth, FlowLabel, FlowRule, FlowTag, Gre, Ipv4, Ipv6, Mpls, Point, ReadCountersFlags, Tcp, Udp,
     Vni, Vxlan,
 };
 
 #[derive(Debug)]
-struct Recorder {
-    inner: Box<dyn Transport>,
-    lines: Arc<Mutex<Vec<String>>>,
-}
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Transport for Recorder {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        self.lines.lock().unwrap().push(line(command));
-        self.inner.invoke(command)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.inner.map(offset, len)
+impl Watcher for Recorder {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        self.0.lock().unwrap().push(line(command));
+        Ok(())
     }
 }
 
@@ -173,8 +166,7 @@ impl Run {
     fn new() -> Self {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let target = Target::soft(Profile::default());
-        let record = |inner| -> Box<dyn Transport> { Box::new(Recorder { inner, lines: lines.clone() }) };
-        let raw = Raw::new(&target.device.open_with(record).unwrap());
+        let raw = Raw::new(&target.device.open_with(Recorder(lines.clone())).unwrap());
         lines.lock().unwrap().clear();
         Self { raw, lines }
     }

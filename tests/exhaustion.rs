@@ -21,7 +21,7 @@ use nix::libc::{EFAULT, ENOSPC, EPERM, ETIMEDOUT};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use uverbs::command::Command;
 use uverbs::soft::Profile;
-use uverbs::transport::{Mapping, Transport};
+use uverbs::transport::Watcher;
 use uverbs::{ErrorKind, Eth, FlowRule, Point, SoftDevice};
 
 fn to(last: u8) -> FlowRule {
@@ -156,10 +156,7 @@ fn whatever_the_firmware_says_when_it_is_asked_for_a_counter_the_next_try_finds_
 
 /// Answers the next CREATE_FLOW with an errno, and counts the counters objects.
 #[derive(Debug)]
-struct Refusing {
-    inner: Box<dyn Transport>,
-    seen: Arc<Seen>,
-}
+struct Refusing(Arc<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -167,18 +164,14 @@ struct Seen {
     made: AtomicUsize,
 }
 
-impl Transport for Refusing {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+impl Watcher for Refusing {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
         match command.op() {
-            "flow.create" => self.seen.next.lock().unwrap().take().map_or(Ok(()), Err)?,
-            "counters.create" => drop(self.seen.made.fetch_add(1, Ordering::Relaxed)),
+            "flow.create" => self.0.next.lock().unwrap().take().map_or(Ok(()), Err)?,
+            "counters.create" => drop(self.0.made.fetch_add(1, Ordering::Relaxed)),
             _ => {}
         }
-        self.inner.invoke(command)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.inner.map(offset, len)
+        Ok(())
     }
 }
 
@@ -186,8 +179,7 @@ impl Transport for Refusing {
 fn the_kernels_object_is_left_alone_after_a_first_flow_that_may_have_found_no_counter() {
     let soft = SoftDevice::default();
     let seen = Arc::new(Seen::default());
-    let spy = seen.clone();
-    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let context = soft.device().open_with(Refusing(seen.clone())).unwrap();
     let raw = Raw::new(&context);
     let refuse = |rule: &FlowRule, errno| {
         *seen.next.lock().unwrap() = Some(Errno::from_raw(errno));
@@ -302,7 +294,7 @@ fn after_many_first_flows_that_failed_no_other_is_tried() {
     let soft = SoftDevice::new(Profile::default().with_max_bound_counters(0));
     let log = Arc::new(Seen::default());
     let spy = log.clone();
-    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let context = soft.device().open_with(Refusing(spy)).unwrap();
     let raw = Raw::new(&context);
     let counters = packets_and_bytes(&context);
     let rule = to(1).count(&counters);
@@ -330,7 +322,7 @@ fn a_rule_that_is_refused_is_none_of_them() {
     let soft = SoftDevice::default();
     let log = Arc::new(Seen::default());
     let spy = log.clone();
-    let context = soft.device().open_with(|inner| Box::new(Refusing { inner, seen: spy })).unwrap();
+    let context = soft.device().open_with(Refusing(spy)).unwrap();
     let raw = Raw::new(&context);
     let counters = packets_and_bytes(&context);
     for _ in 0..1025 {

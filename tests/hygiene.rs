@@ -11,6 +11,9 @@ const UNSAFE: &[&str] = &[
     "src/mapping.rs",
     "src/mapping/register.rs",
     "src/mr/raw.rs",
+    "src/process.rs",
+    "src/soft/connection.rs",
+    "src/transport/contract.rs",
     "src/transport/uverbs.rs",
     "tests/allocations.rs",
     "tests/common/raw.rs",
@@ -27,22 +30,26 @@ const TABLE_LINES: usize = 600;
 const LAYERS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("clock", &[]),
+    ("process", &["error"]),
     ("event", &["error"]),
     ("mapping", &[]),
     ("command", &["error", "mapping"]),
-    ("transport", &["command", "mapping"]),
-    ("provider", &["completion", "error", "mapping"]),
+    ("transport", &["command", "mapping", "process"]),
+    ("provider", &["completion", "error", "mapping", "process"]),
     // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
-    ("soft", &["command", "mapping", "provider::ring", "transport"]),
+    ("soft", &["command", "error", "mapping", "process", "provider::ring", "transport"]),
     ("device", &["error", "provider", "soft"]),
-    ("context", &["command", "device", "error", "event", "mapping", "provider", "soft", "transport"]),
+    (
+        "context",
+        &["command", "device", "error", "event", "mapping", "process", "provider", "soft", "transport"],
+    ),
     ("object", &["command", "context", "error", "mapping"]),
     ("pd", &["command", "context", "error", "object"]),
     ("mr", &["command", "error", "mapping", "object", "pd"]),
     ("ah", &["command", "context", "error", "object", "pd"]),
     ("completion", &[]),
-    ("completion_counter", &["command", "completion", "context", "error", "object"]),
-    ("progress", &["completion", "completion_counter", "cq", "error", "event"]),
+    ("completion_counter", &["command", "completion", "context", "error", "object", "process"]),
+    ("progress", &["completion", "completion_counter", "cq", "error", "event", "process"]),
     (
         "cq",
         &["command", "completion", "completion_counter", "context", "error", "event", "object", "provider"],
@@ -64,6 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "mr",
             "object",
             "pd",
+            "process",
             "provider",
             "srq",
             "work",
@@ -71,9 +79,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("mw", &["command", "completion", "completion_counter", "error", "mr", "object", "pd", "qp"]),
-    ("counters", &["clock", "command", "context", "error", "object"]),
+    ("counters", &["clock", "command", "context", "error", "object", "process"]),
     // What bindings use of the rest, under names of their own.
-    ("raw", &["completion", "flow", "mr", "mw", "qp"]),
+    ("raw", &["completion", "flow", "mr", "mw", "process", "qp"]),
     ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
     ("mlx5", &["clock", "command", "context", "counters", "error", "event", "flow", "object", "qp"]),
 ];
@@ -258,6 +266,108 @@ fn modules_use_what_is_below_them() {
         }
     }
     assert_none("wrong arrows", &wrong);
+}
+
+/// The only files that name a transport or what it can do. Everything else goes through `Context`, by way of `door.rs`, which asks
+/// first whose the device is: a command of a child of `fork` beside its parent's can be one that the kernel does not survive.
+/// `open.rs` makes a context of a transport, and sends nothing; `identify.rs` asks a file that was opened just now.
+const TRANSPORTS: &[&str] =
+    &["src/context/door.rs", "src/context/identify.rs", "src/context/mod.rs", "src/context/open.rs"];
+
+#[test]
+fn one_file_sends_commands() {
+    let may = |name: &str| {
+        TRANSPORTS.contains(&name) || name.starts_with("src/transport/") || name.starts_with("src/soft/")
+    };
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&["src"]) {
+        if may(&name) || name.starts_with("src/bin/") {
+            continue;
+        }
+        for (i, line) in code(&text) {
+            if line.contains("dyn Transport") || line.contains("transport.") || line.contains("::Uverbs") {
+                wrong.push(format!("{name}:{i}: {}", line.trim()));
+            }
+        }
+    }
+    assert_none("ways to a transport around the door", &wrong);
+
+    // In the door each way begins with the question, and there it is a field that no other file can see.
+    let door = fs::read_to_string(root().join("src/context/door.rs")).expect("the door");
+    assert!(door.contains("\n    transport: Box<dyn Transport>,\n"), "a private field");
+    let asks = ["self.may_ask(", "self.take(", "self.check(", "if !self.owner.is_here() {"];
+    let (mut ways, mut asked) = (Vec::new(), false);
+    for (i, line) in code(&door) {
+        if line.trim_start().starts_with("fn ") || line.contains(" fn ") {
+            asked = false;
+        }
+        asked |= asks.iter().any(|ask| line.contains(ask));
+        if line.contains("self.transport.") {
+            ways.push((i, asked));
+        }
+    }
+    assert_eq!(ways.len(), 6, "invoke, read_counters, ring, map, file, and whether the device has gone");
+    assert!(ways.iter().all(|(_, asked)| *asked), "a way without the question: {ways:?}");
+
+    // What another file does with a transport is to make the door of it.
+    for name in ["src/context/mod.rs", "src/context/open.rs"] {
+        let text = fs::read_to_string(root().join(name)).expect("a source");
+        let sends = [".invoke(", ".read_counters(", ".ring(", ".map("].map(|call| format!("transport{call}"));
+        for (i, line) in code(&text) {
+            assert!(!sends.iter().any(|call| line.contains(call)), "{name}:{i}: sends around the door");
+        }
+    }
+}
+
+/// The files with locks, or with what may be initialized by one thread while others wait. A child of `fork` that finds one held
+/// waits for ever: so each says in a comment, or by what it asks first, why that does not come (`docs/safety.md`).
+const LOCKS: &[&str] = &[
+    "src/clock/watch.rs",
+    "src/completion_counter/hardware.rs",
+    "src/completion_counter/registry.rs",
+    "src/completion_counter/state.rs",
+    "src/completion_counter/sync.rs",
+    "src/completion_counter/wait_object.rs",
+    "src/completion_counter/waiter.rs",
+    "src/completion_counter/watch.rs",
+    "src/context/kept.rs",
+    "src/context/mlx5.rs",
+    "src/counters/mod.rs",
+    "src/counters/refresh.rs",
+    "src/counters/sampler/mod.rs",
+    "src/counters/sampler/thread.rs",
+    "src/mapping/register.rs",
+    "src/mlx5/pool.rs",
+    "src/mlx5/snapshots.rs",
+    "src/object.rs",
+    "src/process.rs",
+    "src/provider/mlx5/completions.rs",
+    "src/qp/multicast.rs",
+    "src/soft/mod.rs",
+    "src/soft/pcap/source.rs",
+    "src/transport/raw.rs",
+    "src/transport/trace.rs",
+    "src/work.rs",
+    "uverbs-c/src/abi/objects.rs",
+    "uverbs-c/src/channel.rs",
+];
+
+#[test]
+fn locks_are_where_the_safety_page_says() {
+    let locks = ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "Barrier", "mpsc"];
+    let has_lock = |text: &str| {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+        self::code(code).any(|(_, line)| words(line).any(|word| locks.contains(&word)))
+    };
+    let mut found = sources(&["src", "uverbs-c/src"]);
+    found
+        .retain(|name, text| !name.starts_with("src/bin/") && !name.ends_with("/tests.rs") && has_lock(text));
+    let listed: BTreeSet<_> = LOCKS.iter().map(ToString::to_string).collect();
+    assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with locks");
+    let page = fs::read_to_string(root().join("docs/safety.md")).expect("docs/safety.md");
+    for name in LOCKS {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/safety.md");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::os::fd::AsFd;
 
 use common::*;
-use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions};
 use uverbs::soft::Profile;
 use uverbs::{AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, ProtectionDomain, Remote, Status};
 
@@ -77,7 +77,7 @@ fn memory_can_be_shared_between_processes() {
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.set_len(8192).unwrap();
-        let map = || Mapping::from(MmapOptions::new().len(8192).map_raw(&file).unwrap());
+        let map = || Mapping::of_file(&file, 0, 8192).unwrap();
         let (here, there) = (map(), map());
         let status = write_there(target, b"shared", |pd| {
             (pd.memory(&here).range(4000..8192).access(ALL).register().unwrap(), 96)
@@ -86,7 +86,7 @@ fn memory_can_be_shared_between_processes() {
         let mut bytes = [0; 6];
         assert!(there.read(4096, &mut bytes));
         assert_eq!(&bytes, b"shared");
-        assert_eq!(MmapRaw::try_from(here).unwrap().len(), 8192);
+        assert_eq!(here.len(), 8192);
     });
 }
 

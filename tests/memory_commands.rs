@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use memmap2::MmapMut;
 use nix::errno::Errno;
+use uverbs::Mapping;
 use uverbs::abi::ids::device::invoke_write::{CORE_IN, WRITE_CMD};
 use uverbs::abi::write::{AllocMw, RegMr, ReregMr, cmd};
 use uverbs::command::Command;
 use uverbs::soft::Profile;
-use uverbs::transport::{Mapping, Transport};
+use uverbs::transport::Watcher;
 use uverbs::{AccessFlags, ProtectionDomain, WindowType};
 use zerocopy::FromBytes;
 
@@ -27,13 +28,10 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct Recorder {
-    inner: Box<dyn Transport>,
-    last: Arc<Mutex<Vec<Sent>>>,
-}
+struct Recorder(Arc<Mutex<Vec<Sent>>>);
 
-impl Transport for Recorder {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+impl Watcher for Recorder {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
         let method = (command.header().object_id, command.header().method_id);
         let bytes = |index, attr: &uverbs::abi::ioctl::Attr| match command.output_bytes(index) {
             Some(_) => None,
@@ -42,12 +40,8 @@ impl Transport for Recorder {
         };
         let attrs = command.attrs().enumerate();
         let attrs = attrs.map(|(index, attr)| (attr.attr_id, attr.len, bytes(index, attr))).collect();
-        self.last.lock().unwrap().push(Sent { method, attrs });
-        self.inner.invoke(command)
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.inner.map(offset, len)
+        self.0.lock().unwrap().push(Sent { method, attrs });
+        Ok(())
     }
 }
 
@@ -60,8 +54,7 @@ impl World {
     fn new() -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let target = Target::soft(Profile::default());
-        let record = |inner| -> Box<dyn Transport> { Box::new(Recorder { inner, last: sent.clone() }) };
-        let pd = target.device.open_with(record).unwrap().alloc_pd().unwrap();
+        let pd = target.device.open_with(Recorder(sent.clone())).unwrap().alloc_pd().unwrap();
         Self { pd, sent }
     }
 

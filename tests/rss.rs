@@ -363,7 +363,7 @@ fn every_command_of_a_spreading_queue_pair_may_fail() {
         let mut nth = 0;
         loop {
             nth += 1;
-            let open = target.device.open_with(|inner| Box::new(Fault::new(inner, nth, EINVAL)));
+            let open = target.device.open_with(Fault::new(nth, EINVAL));
             let result = open.and_then(|context| {
                 let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
                 let mut queue = pd.work_queue(&cq).create()?;

@@ -3,27 +3,23 @@
 
 use nix::errno::Errno;
 use uverbs::command::Command;
-use uverbs::transport::{Mapping, Transport};
+use uverbs::transport::Watcher;
 use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SoftDevice};
 
 /// Answers every destroy with EIO, and passes on the rest.
 #[derive(Debug)]
-struct Gone(Box<dyn Transport>);
+struct Gone;
 
-impl Transport for Gone {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        if command.op().ends_with(".destroy") { Err(Errno::EIO) } else { self.0.invoke(command) }
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.0.map(offset, len)
+impl Watcher for Gone {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        if command.op().ends_with(".destroy") { Err(Errno::EIO) } else { Ok(()) }
     }
 }
 
 #[test]
 fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
     let soft = SoftDevice::default();
-    let context = soft.device().open_with(|inner| Box::new(Gone(inner))).unwrap();
+    let context = soft.device().open_with(Gone).unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(8).unwrap();
     let mut qp = pd.raw_packet(&cq).connect(1).unwrap();
@@ -40,15 +36,21 @@ fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
 
 /// Answers EIO to one kind of command.
 #[derive(Debug)]
-struct Failing(Box<dyn Transport>, &'static str);
+struct Failing(&'static str);
 
-impl Transport for Failing {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        if command.op() == self.1 { Err(Errno::EIO) } else { self.0.invoke(command) }
+impl Failing {
+    fn refuse(&self, op: &str) -> Result<(), Errno> {
+        if op == self.0 { Err(Errno::EIO) } else { Ok(()) }
+    }
+}
+
+impl Watcher for Failing {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        self.refuse(command.op())
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        if self.1 == "map" { Err(Errno::EIO) } else { self.0.map(offset, len) }
+    fn before_map(&self, _: u64, _: usize) -> Result<(), Errno> {
+        self.refuse("map")
     }
 }
 
@@ -64,7 +66,7 @@ fn a_command_that_fails_with_eio_on_a_device_that_is_there_is_not_its_end() {
         "cq.destroy",
     ] {
         let soft = SoftDevice::default();
-        let context = soft.device().open_with(|inner| Box::new(Failing(inner, op)));
+        let context = soft.device().open_with(Failing(op));
         let answer = context.and_then(|context| {
             let cq = context.create_cq(8)?;
             context.query_port(1)?;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
 use uverbs::soft::Profile;
-use uverbs::transport::{Fault, Trace};
+use uverbs::transport::{Fault, Trace, Watched};
 use uverbs::{
     AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping,
     Result, SendRequest, WindowType,
@@ -43,9 +43,9 @@ fn once(
 ) -> Option<Result<()>> {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = Calls(calls.clone());
-    let open = target
-        .device
-        .open_with(|inner| Box::new(Trace::new(Box::new(Fault::new(inner, nth, errno)), counted)));
+    let open = target.device.open_through(|inner| {
+        Box::new(Watched::new(Box::new(Watched::new(inner, Fault::new(nth, errno))), Trace::new(counted)))
+    });
     let result = open.and_then(|context| scenario(&context));
     if let Err(error) = &result {
         assert_ne!(error.op(), "", "{error}");
@@ -197,7 +197,7 @@ fn every_command_of_a_shared_queue_a_group_and_a_drain_may_fail() {
 fn a_queue_that_lost_its_ring_takes_nothing_more() {
     let target = Target::soft(Profile::default());
     // The context's two commands, a domain, a queue and its ring; the sixth resizes, the seventh maps.
-    let fault = |inner| -> Box<dyn uverbs::transport::Transport> { Box::new(Fault::new(inner, 7, ENOMEM)) };
+    let fault = Fault::new(7, ENOMEM);
     let context = target.device.open_with(fault).unwrap();
     let mut srq = context.alloc_pd().unwrap().create_srq(4).unwrap();
     let error = srq.resize(20).unwrap_err();
@@ -261,7 +261,7 @@ fn every_command_of_a_bound_window_may_fail() {
 #[test]
 fn a_destroy_that_failed_can_be_tried_again() {
     let target = Target::soft(Profile::default());
-    let context = target.device.open_with(|inner| Box::new(Fault::new(inner, 4, EBUSY))).unwrap();
+    let context = target.device.open_with(Fault::new(4, EBUSY)).unwrap();
     let pd = context.alloc_pd().unwrap();
     let (pd, error) = pd.destroy().unwrap_err();
     assert_eq!(error.kind(), uverbs::ErrorKind::Busy);

@@ -10,63 +10,53 @@ use std::time::Instant;
 use common::*;
 use nix::errno::Errno;
 use uverbs::command::Command;
-use uverbs::transport::{Mapping, Transport};
+use uverbs::transport::Watcher;
 use uverbs::{ErrorKind, Eth, FlowRule};
 
 /// Watches the commands as they pass, for the one thing that the kernel does not survive: a read of counters
 /// beside the bind of their first flow or the unbind of their last (it follows a null pointer).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Witness {
-    inner: Box<dyn Transport>,
     reads: AtomicUsize,
     flows: AtomicUsize,
     window: AtomicBool,
 }
 
 impl Witness {
-    fn watch(inner: Box<dyn Transport>) -> Box<dyn Transport> {
-        let (reads, flows) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Box::new(Self { inner, reads, flows, window: AtomicBool::new(false) })
-    }
-
-    /// Passes a command on that only `alone` may have no read beside it.
-    fn watched(&self, command: &mut Command<'_>, alone: bool) -> Result<(), Errno> {
+    /// A command begins that only `alone` may have no read beside it.
+    fn begin(&self, command: &Command<'_>, alone: bool) {
         self.window.store(alone, Ordering::SeqCst);
         assert!(!alone || self.reads.load(Ordering::SeqCst) == 0, "a read beside {}", command.op());
-        let answer = self.inner.invoke(command);
-        self.window.store(false, Ordering::SeqCst);
-        answer
     }
 }
 
-impl Transport for Witness {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+impl Watcher for Witness {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
         match command.op() {
             "counters.read" => {
                 self.reads.fetch_add(1, Ordering::SeqCst);
                 assert!(!self.window.load(Ordering::SeqCst), "a read beside the first bind or last unbind");
-                let answer = self.inner.invoke(command);
-                self.reads.fetch_sub(1, Ordering::SeqCst);
-                answer
             }
-            "flow.create" => {
-                let first = self.flows.load(Ordering::SeqCst) == 0;
-                self.watched(command, first)?;
-                self.flows.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            }
-            "flow.destroy" => {
-                let last = self.flows.load(Ordering::SeqCst) == 1;
-                self.watched(command, last)?;
-                self.flows.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
-            }
-            _ => self.inner.invoke(command),
+            "flow.create" => self.begin(command, self.flows.load(Ordering::SeqCst) == 0),
+            "flow.destroy" => self.begin(command, self.flows.load(Ordering::SeqCst) == 1),
+            _ => {}
         }
+        Ok(())
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.inner.map(offset, len)
+    fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
+        match command.op() {
+            "counters.read" => drop(self.reads.fetch_sub(1, Ordering::SeqCst)),
+            "flow.create" | "flow.destroy" => {
+                self.window.store(false, Ordering::SeqCst);
+                match command.op() {
+                    _ if answer.is_err() => {}
+                    "flow.create" => drop(self.flows.fetch_add(1, Ordering::SeqCst)),
+                    _ => drop(self.flows.fetch_sub(1, Ordering::SeqCst)),
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -78,7 +68,7 @@ fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last
         std::env::var("UVERBS_TEST_SECONDS").map_or(10, |seconds| seconds.parse().expect("a number"));
     on_every_counting_device(|target| {
         let begun = Instant::now();
-        let context = target.device.open_with(Witness::watch).unwrap();
+        let context = target.device.open_with(Witness::default()).unwrap();
         let raw = Raw::new(&context);
         let counters = packets_and_bytes(&context);
         let to = |mac| FlowRule::normal(1).eth(Eth::any().dst(mac)).count(&counters);

@@ -392,7 +392,6 @@ impl Command<'_> {
     }
 
     /// The memory behind attribute `index`, to be written; the attribute is marked as written.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     pub(crate) fn answer(&mut self, index: usize) -> Option<&mut [u8]> {
         let bytes = match self.buffers.get_mut(index)? {
             Buffer::Out(bytes) => bytes,

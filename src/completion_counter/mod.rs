@@ -62,6 +62,8 @@ pub enum CounterEvents {
 /// flight may lose what they add, or be lost itself: set a counter when all that it counts has come in. A value that
 /// grows beyond 64 bits begins again at zero.
 ///
+/// A counter is its process's: in a child of `fork` it keeps the values that it had, and everything else is refused.
+///
 /// The calls are those of libfabric's `fi_cntr`, and mean the same.
 ///
 /// ```
@@ -190,11 +192,12 @@ impl CompletionCounter {
     /// Adds to the value, and wakes whoever waits for no more than what it becomes.
     ///
     /// # Errors
-    /// None for a counter in the process's own memory; those of the kernel for one of the device's.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`; those of the kernel for a counter of the device's.
     #[inline]
     #[doc(alias = "fi_cntr_add")]
     #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn add(&self, value: u64) -> Result<()> {
+        self.state.check_origin("completion_counter.add")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return hardware.add(value);
@@ -210,6 +213,7 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_adderr")]
     #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
+        self.state.check_origin("completion_counter.add_err")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return self.state.seen(hardware, |hardware| hardware.add_err(value));
@@ -226,6 +230,7 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_set")]
     #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set(&self, value: u64) -> Result<()> {
+        self.state.check_origin("completion_counter.set")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return hardware.set(value);
@@ -241,6 +246,7 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_seterr")]
     #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_err(&self, value: u64) -> Result<()> {
+        self.state.check_origin("completion_counter.set_err")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return self.state.seen(hardware, |hardware| hardware.set_err(value));
@@ -316,8 +322,10 @@ impl CompletionCounter {
     /// ```
     #[doc(alias = "fi_trywait")]
     pub fn arm(&self, threshold: u64) -> Result<bool> {
+        let op = "completion_counter.arm";
+        self.state.check_origin(op)?;
         if !self.state.signal.is_signalled() {
-            return Err(Error::refused("completion_counter.arm", Errno::EINVAL, NO_HANDLE));
+            return Err(Error::refused(op, Errno::EINVAL, NO_HANDLE));
         }
         Ok(self.state.arm(threshold))
     }
@@ -329,7 +337,9 @@ impl CompletionCounter {
     /// [`WaitObject::Unspecified`] and [`WaitObject::Yield`].
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_handle(&self) -> Result<WaitHandle<'_>> {
-        let none = || Error::refused("completion_counter.wait_handle", Errno::ENOSYS, NO_HANDLE);
+        let op = "completion_counter.wait_handle";
+        self.state.check_origin(op)?;
+        let none = || Error::refused(op, Errno::ENOSYS, NO_HANDLE);
         self.state.signal.handle().ok_or_else(none)
     }
 

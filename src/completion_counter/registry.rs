@@ -14,10 +14,13 @@ use super::ledger::{Binding, Counted, Ledger};
 use super::log::{Log, Posted, Writer};
 use super::watch::Watched;
 use crate::completion::Completion;
+use crate::process::Origin;
 
 /// The queue pairs with counters that complete in a completion queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
+    /// Asked before the lock, for which a child of `fork` must not wait.
+    origin: Origin,
     entries: Mutex<Vec<Entry>>,
     /// Those that have bound memory windows, by their numbers.
     watched: Mutex<Vec<Arc<Watched>>>,
@@ -32,8 +35,22 @@ struct Entry {
     receives: bool,
 }
 
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            origin: Origin::here(),
+            entries: Mutex::default(),
+            watched: Mutex::default(),
+            changes: AtomicU32::new(0),
+        }
+    }
+}
+
 impl Registry {
     fn change(&self, how: impl FnOnce(&mut Vec<Entry>)) {
+        if !self.origin.is_here() {
+            return;
+        }
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         how(&mut entries);
         drop(entries);
@@ -97,7 +114,8 @@ impl Tally {
     #[inline]
     pub(crate) fn count(&mut self, registry: &Registry, completions: &[Completion]) {
         let changes = registry.changes.load(Ordering::Acquire);
-        if changes != 0 {
+        // None are taken in a child, which must not look at the list.
+        if changes != 0 && !completions.is_empty() {
             self.count_bound(registry, changes, completions);
         }
     }

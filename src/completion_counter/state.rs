@@ -29,6 +29,7 @@ use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use super::wait_object::Signal;
 use super::waiter::{Outcome, Waiter};
 use crate::error::{Error, Result};
+use crate::process::Origin;
 
 /// `lowest` when nobody waits. Who waits for just this many is woken all the same, since it is reached.
 const NOBODY: u64 = u64::MAX;
@@ -36,6 +37,9 @@ const NOBODY: u64 = u64::MAX;
 /// What a counter shares with the queue pairs that it is bound to.
 #[derive(Debug)]
 pub(crate) struct State {
+    /// The process whose counter it is. Asked before the lock, for which a child of `fork` must not wait; and a wait object is
+    /// the parent's.
+    origin: Origin,
     successes: AtomicU64,
     lowest: AtomicU64,
     errors: AtomicU64,
@@ -83,6 +87,7 @@ impl State {
         let armed = signal.is_signalled().then_some(1);
         let waiting = Waiting { list: Vec::new(), armed };
         Self {
+            origin: Origin::here(),
             successes: AtomicU64::new(0),
             lowest: AtomicU64::new(waiting.lowest()),
             errors: AtomicU64::new(0),
@@ -155,6 +160,12 @@ impl State {
         self.lock().list.len()
     }
 
+    /// Refuses `op` in a child of `fork`.
+    #[inline]
+    pub(super) fn check_origin(&self, op: &'static str) -> Result<()> {
+        self.origin.check(op)
+    }
+
     /// Whether it counts bytes, not operations.
     pub(super) fn counts_bytes(&self) -> bool {
         self.bytes
@@ -222,8 +233,11 @@ impl State {
         }
     }
 
-    /// How often the error value has changed by now; none if it is not `errors`, when given.
+    /// How often the error value has changed by now; none if it is not `errors`, when given, and in a child of `fork`.
     pub(super) fn failures(&self, errors: Option<u64>) -> Option<u64> {
+        if !self.origin.is_here() {
+            return None;
+        }
         let _waiting = self.lock();
         let is_known = errors.is_none_or(|errors| self.errors.load(Ordering::Relaxed) == errors);
         is_known.then(|| self.failures.load(Ordering::Relaxed))
@@ -279,6 +293,9 @@ impl State {
 
     /// Takes a waiter out of the list; the outcome if it is not in there any more.
     pub(super) fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<Outcome> {
+        if !self.origin.is_here() {
+            return waiter.outcome();
+        }
         let mut waiting = self.lock();
         if waiting.remove(waiter) {
             self.lowest.store(waiting.lowest(), Ordering::Relaxed);
@@ -303,7 +320,7 @@ impl State {
 
     #[inline]
     pub(super) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
-        if self.can_wait && self.read() >= threshold {
+        if self.can_wait && self.origin.is_here() && self.read() >= threshold {
             return Ok(());
         }
         self.wait_since(threshold, None, timeout)
@@ -335,6 +352,7 @@ impl State {
 
     /// Whether the wait object is one to wait with.
     pub(super) fn allow_waiting(&self) -> Result<()> {
+        self.check_origin(OP_WAIT)?;
         if self.can_wait {
             return Ok(());
         }
@@ -347,6 +365,7 @@ impl State {
 
     /// Whether somebody wakes who sleeps.
     pub(super) fn allow_sleeping(&self) -> Result<()> {
+        self.check_origin(OP_WAIT)?;
         #[cfg(feature = "comp-cntr-uapi")]
         if self.hardware.is_some() {
             let hint = "a counter of the device's wakes nobody: call `wait`, which asks again and again";

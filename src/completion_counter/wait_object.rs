@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::{Error, Result};
+use crate::process::Origin;
 
 /// What can be waited on, for a [`CompletionCounter`](super::CompletionCounter) to reach a threshold.
 #[derive(Clone, Debug, Default)]
@@ -142,12 +143,24 @@ pub(crate) fn event_file(op: &'static str) -> Result<EventFd> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[doc(alias = "fi_wait_open")]
 pub struct WaitSet(Arc<Shared>);
 
-#[derive(Debug, Default)]
+impl Default for WaitSet {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            origin: Origin::here(),
+            signalled: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+}
+
+#[derive(Debug)]
 struct Shared {
+    /// Asked before the lock: a child of `fork` must not wait for it.
+    origin: Origin,
     signalled: Mutex<bool>,
     changed: Condvar,
 }
@@ -163,9 +176,11 @@ impl WaitSet {
     /// thread waits for a set.
     ///
     /// # Errors
-    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`.
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`; [`Disassociated`](crate::ErrorKind::Disassociated) in a
+    /// child of `fork`.
     #[doc(alias = "fi_wait")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        self.0.origin.check("wait_set.wait")?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut signalled = self.0.signalled.lock().unwrap_or_else(PoisonError::into_inner);
         while !*signalled {

@@ -11,7 +11,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode};
 
 use super::registry::Registry;
 use crate::completion::{Completion, Status};
-use crate::context::Origin;
+use crate::process::Origin;
 
 /// What completions have said about one request that binds a window.
 #[derive(Debug, Default)]

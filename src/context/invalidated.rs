@@ -6,9 +6,10 @@
 //! free. What other processes do cannot be seen from here.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::Context;
+use crate::process::Local;
 use crate::provider::Provider;
 
 /// A GID of the device that the windows are on.
@@ -48,7 +49,7 @@ impl LowBytes {
 const MOST: u32 = 192;
 
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     /// By the device and the index of the window: keys for which an invalidate was sent.
     sent: BTreeMap<(Gid, u32), LowBytes>,
     /// Keys that windows of this process have, or may have, while they are free.
@@ -56,18 +57,35 @@ struct Known {
 }
 
 /// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Keys(Arc<Mutex<Known>>);
+#[derive(Clone, Debug)]
+pub(crate) enum Keys {
+    OfRxe,
+    Own(Arc<Local<Known>>),
+}
 
-static OF_RXE: LazyLock<Keys> = LazyLock::new(Keys::default);
+static OF_RXE: Local<Known> = Local::new(inherit);
+
+/// A child of `fork` knows what was sent; the windows are its parent's.
+fn inherit(known: &Known) -> Known {
+    Known { sent: known.sent.clone(), free: BTreeMap::new() }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::Own(Arc::new(Local::new(inherit)))
+    }
+}
 
 impl Keys {
     pub(super) fn of(provider: Provider) -> Self {
-        if provider == Provider::Rxe { OF_RXE.clone() } else { Self::default() }
+        if provider == Provider::Rxe { Self::OfRxe } else { Self::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        match self {
+            Self::OfRxe => OF_RXE.lock(),
+            Self::Own(known) => known.lock(),
+        }
     }
 
     /// A window has this key while it is free.

@@ -40,6 +40,8 @@ impl Context {
     /// Limits and registers, if the device is one of mlx5's.
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<Option<(&Limits, Registers)>> {
         let Some(mlx5) = &self.0.mlx5 else { return Ok(None) };
+        // Before the lock, which a thread may hold that a child does not have.
+        self.0.door.take(op)?;
         let mut registers = mlx5.registers.lock().unwrap_or_else(PoisonError::into_inner);
         let registers = match &*registers {
             Some(registers) => registers.clone(),

@@ -1,38 +1,38 @@
 //! An open device.
 
+mod door;
 mod event;
 mod identify;
 mod invalidated;
 mod kept;
 mod mlx5;
 mod open;
-mod origin;
 mod query;
 #[cfg(feature = "raw")]
 mod raw;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp};
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::write::{AsyncEventDesc, GidEntry};
+use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::door::Door;
 pub use self::event::{AsyncEvent, EventKind, Subject};
 use self::invalidated::Keys;
 use self::kept::Abandoned;
 use self::mlx5::Mlx5;
 pub use self::open::OpenOptions;
-pub(crate) use self::origin::Origin;
-use self::query::Offloads;
 pub use self::query::{Gid, GidKind};
-use crate::command::{Command, CountersRead, Doorbell, READ_OP};
+use crate::command::{Command, CountersRead};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event as event_file;
+use crate::process::Origin;
 use crate::provider::Provider;
 use crate::provider::mlx5::Limits;
 use crate::provider::queues::Receives;
@@ -43,6 +43,10 @@ use crate::transport::{Mapping, Transport};
 ///
 /// Cheap to clone; the device file is closed when the last clone and the last object are gone. The one exception is a file
 /// whose close the kernel may not survive: see [`create_flow`](crate::QueuePair::create_flow).
+///
+/// After a `fork` it belongs to the process that is the first to make something of it but a [`ProtectionDomain`](crate::ProtectionDomain),
+/// before the fork or after it. In the other process it, and all that was made of it, is
+/// [`Disassociated`](crate::ErrorKind::Disassociated).
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_context")]
 #[doc(alias = "ibv_close_device")]
@@ -50,17 +54,16 @@ pub struct Context(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    transport: Box<dyn Transport>,
+    door: Door,
     device: Device,
     provider: Provider,
     completion_vectors: u32,
     events: OwnedFd,
-    origin: Origin,
     mlx5: Option<Mlx5>,
     /// Whether it may send commands to the firmware.
     devx: bool,
-    /// What it does to raw packets, once asked.
-    offloads: OnceLock<Offloads>,
+    /// What it does to raw packets ([`query::Offloads`]), zero before it was asked.
+    offloads: AtomicU64,
     /// Keys of memory windows that must not be invalidated.
     window_keys: Keys,
     abandoned: Abandoned,
@@ -72,13 +75,16 @@ impl Context {
     /// The ioctl form is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` answers EBADF on Linux 7.2
     /// (ib_alloc_ucontext, uverbs_cmd.c). The async event file is made before any other object, since
     /// objects made without one have no events.
-    pub(crate) fn establish(device: Device, transport: Box<dyn Transport>, devx: bool) -> Result<Self> {
-        let driver = device.driver_id();
+    pub(crate) fn establish(
+        device: Device,
+        transport: Box<dyn Transport>,
+        devx: bool,
+        inheritable: bool,
+    ) -> Result<Self> {
+        let door = Door::new(transport, device.driver_id(), inheritable)?;
         let provider = device.provider();
         let mut response = AllocUcontextResp::new_zeroed();
-        let mut create = |request: Option<AllocUcontextReqV2>| {
-            create(&*transport, driver, request.as_ref(), &mut response)
-        };
+        let mut create = |request: Option<AllocUcontextReqV2>| create(&door, request.as_ref(), &mut response);
         let vectors = create(provider.context_request(devx)).or_else(|error| {
             let older = provider.older_context_request();
             let older = older.filter(|_| !devx && error.kind() == ErrorKind::InvalidInput);
@@ -87,21 +93,19 @@ impl Context {
 
         let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
-        invoke(&*transport, driver, &mut command)?;
+        door.invoke(&mut command)?;
         let events = command.take_fd()?;
         event_file::set_nonblocking("async_event.create", &events)?;
         let mlx5 = (provider == Provider::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
-        let origin = Origin::new().map_err(|errno| Error::kernel("context.create", errno))?;
         let inner = Inner {
-            transport,
+            door,
             device,
             provider,
             completion_vectors: vectors,
             events,
-            origin,
             mlx5,
             devx,
-            offloads: OnceLock::new(),
+            offloads: AtomicU64::new(0),
             window_keys: Keys::of(provider),
             abandoned: Abandoned::default(),
         };
@@ -110,40 +114,41 @@ impl Context {
 
     /// Sends a command and checks that the kernel wrote every answer it was asked for.
     pub(crate) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
-        self.check_origin(command.op())?;
-        invoke(&*self.0.transport, self.0.device.driver_id(), command)
+        self.0.door.invoke(command)
     }
 
-    /// Whether this is the process that opened the device, and not a child that `fork` made of it.
+    /// Whether it is this process that has objects of the device.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        self.0.origin.is_here()
+        self.0.door.origin().is_here()
     }
 
-    /// The process that opened the device.
+    /// The process that has objects of the device.
     pub(crate) fn origin(&self) -> Origin {
-        self.0.origin
+        self.0.door.origin()
     }
 
-    /// Refuses `op` in a child that `fork` made.
+    /// Refuses `op`, on an object, in a child that `fork` made.
     #[inline]
     pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
-        self.0.origin.check(op)
+        self.0.door.check(op)
+    }
+
+    /// Refuses to destroy in a child what its parent has made.
+    pub(crate) fn may_destroy(&self, op: &'static str) -> Result<()> {
+        self.0.door.may_destroy(op)
     }
 
     /// Reads counters into `values`, of which there are 8191 at most.
     #[inline]
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
-        let answer = self.0.transport.read_counters(read, values);
-        if answer.is_ok() && read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
+        self.0.door.read_counters(read, values)
     }
 
     /// Has the kernel look at the send ring of the queue pair `handle`.
     #[inline]
     pub(crate) fn ring(&self, op: &'static str, handle: u32) -> Result<()> {
-        let mut doorbell = Doorbell::new(self.0.device.driver_id(), handle);
-        let answer = self.0.transport.ring(op, &mut doorbell);
-        if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(self.refusal(op, answer)) }
+        self.0.door.ring(op, handle)
     }
 
     /// Whether both are clones of one open device.
@@ -173,14 +178,7 @@ impl Context {
 
     /// Maps memory of the device at an offset that the kernel or its driver knows.
     fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
-        self.0.transport.map(offset, len).map_err(|errno| self.refusal(op, Err(errno)))
-    }
-
-    /// The error of a command that failed, or that succeeded without its answers.
-    #[cold]
-    #[inline(never)]
-    fn refusal(&self, op: &'static str, answer: Result<(), Errno>) -> Error {
-        refusal(&*self.0.transport, self.driver_id(), op, answer)
+        self.0.door.map(op, offset, len)
     }
 
     pub(crate) fn provider(&self) -> Provider {
@@ -217,7 +215,7 @@ impl Context {
     #[doc(alias = "ibv_ack_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";
-        self.check_origin(op)?;
+        self.0.door.may_ask(op)?;
         let record = event_file::read::<AsyncEventDesc>(op, &self.0.events)?;
         Ok(record.map(AsyncEvent::from))
     }
@@ -227,15 +225,14 @@ impl Context {
     /// On Linux 7.2 a device that has gone answers some commands with EPERM; so before "permission denied"
     /// is believed, a command that needs no permission is asked.
     pub(crate) fn is_gone(&self) -> bool {
-        is_gone(&*self.0.transport, self.driver_id())
+        self.0.door.is_gone()
     }
 }
 
 /// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
 /// there are.
 fn create(
-    transport: &dyn Transport,
-    driver: u32,
+    door: &Door,
     request: Option<&AllocUcontextReqV2>,
     response: &mut AllocUcontextResp,
 ) -> Result<u32> {
@@ -247,44 +244,8 @@ fn create(
     if let Some(request) = request {
         command.driver_payload((request.as_bytes(), response.as_mut_bytes()));
     }
-    invoke(transport, driver, &mut command)?;
+    door.invoke(&mut command)?;
     Ok(vectors)
-}
-
-/// Sends one command to `driver`'s device.
-fn invoke(transport: &dyn Transport, driver: u32, command: &mut Command<'_>) -> Result<()> {
-    command.sendable()?;
-    command.for_driver(driver);
-    let answer = transport.invoke(command);
-    if answer.is_ok() && command.outputs_are_valid() {
-        return Ok(());
-    }
-    Err(refusal(transport, driver, command.op(), answer))
-}
-
-/// The error of a command that failed, or that succeeded without its answers.
-///
-/// EIO is the answer of a device that has gone, and also what mlx5 makes of a firmware that fails (cmd_status_to_err, cmd.c,
-/// Linux 6.1). Which of the two it is, another command tells.
-#[cold]
-#[inline(never)]
-fn refusal(transport: &dyn Transport, driver: u32, op: &'static str, answer: Result<(), Errno>) -> Error {
-    match answer {
-        Err(Errno::EIO) if !is_gone(transport, driver) => Error::device_failed(op),
-        Err(errno) => Error::kernel(op, errno),
-        Ok(()) => Error::malformed(op, "the kernel did not write every answer"),
-    }
-}
-
-/// Asks for an entry of the GID table, which the core has itself (uverbs_std_types_device.c, Linux 6.1): EIO then comes from
-/// the core alone, when the device has gone, with or without a context.
-fn is_gone(transport: &dyn Transport, driver: u32) -> bool {
-    use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
-    let mut entry = GidEntry::new_zeroed();
-    let mut command = Command::new("gid.query", device::OBJECT, device::method::QUERY_GID_ENTRY);
-    command.value(PORT, 1).value(GID_INDEX, 0).flags(FLAGS, 0).output(RESP_ENTRY, entry.as_mut_bytes());
-    command.for_driver(driver);
-    transport.invoke(&mut command) == Err(Errno::EIO)
 }
 
 impl AsFd for Context {

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::provider::Provider;
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
-use crate::transport::{Transport, Uverbs};
+use crate::transport::{Transport, Uverbs, Watched, Watcher};
 
 /// How a device is opened, for more than [`Device::open`] does.
 ///
@@ -55,17 +55,36 @@ impl OpenOptions {
     /// # Errors
     /// As [`Device::open`]; [`ErrorKind::Unsupported`] when DEVX is wanted and the driver or the device does not have it.
     pub fn open(self, device: &Device) -> Result<Context> {
-        self.open_with(device, |transport| transport)
+        // A soft device is the memory of its process.
+        let inheritable = matches!(device.node, Node::File(_));
+        self.establish(device, |transport| transport, inheritable)
     }
 
-    /// Opens the device behind a wrapper, as [`Device::open_with`] does.
+    /// Opens the device with somebody who watches, as [`Device::open_with`] does.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open_with(
+    pub fn open_with(self, device: &Device, watcher: impl Watcher + 'static) -> Result<Context> {
+        self.open_through(device, |inner| Box::new(Watched::new(inner, watcher)))
+    }
+
+    /// Opens the device through another transport, as [`Device::open_through`] does.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_through(
         self,
         device: &Device,
         wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
+    ) -> Result<Context> {
+        self.establish(device, wrap, false)
+    }
+
+    fn establish(
+        self,
+        device: &Device,
+        wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
+        inheritable: bool,
     ) -> Result<Context> {
         let transport = device.connect()?;
         let mut device = device.clone();
@@ -77,7 +96,7 @@ impl OpenOptions {
             return Err(Error::refused("context.create", Errno::EOPNOTSUPP, hint));
         }
         let is_unknown = device.driver_id == driver_id::UNKNOWN && device.node().is_some();
-        Context::establish(device, wrap(transport), self.devx).map_err(|error| {
+        Context::establish(device, wrap(transport), self.devx, inheritable).map_err(|error| {
             if self.devx && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
                 // EINVAL is all that the kernel says, and without DEVX the same request is good.
                 let hint = "this device, or this function of it, has no DEVX (its log_max_uctx is zero)";
@@ -101,15 +120,27 @@ impl Device {
     /// [`ErrorKind::PermissionDenied`] and [`ErrorKind::NotFound`] as the device file's mode and presence say.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
-        self.open_with(|transport| transport)
+        OpenOptions::new().open(self)
     }
 
-    /// Opens the device behind a wrapper of one's own: to trace, to count, to inject faults.
+    /// Opens the device with a [`Watcher`]: to trace, to count, to inject faults.
     ///
     /// # Errors
     /// As [`Device::open`].
-    pub fn open_with(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>) -> Result<Context> {
-        OpenOptions::new().open_with(self, wrap)
+    pub fn open_with(&self, watcher: impl Watcher + 'static) -> Result<Context> {
+        OpenOptions::new().open_with(self, watcher)
+    }
+
+    /// Opens the device, and goes through what `wrap` makes of its transport: a [`Transport`] of one's own, several
+    /// [`Watched`], or a [`Script`](crate::transport::Script) in the place of the device.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_through(
+        &self,
+        wrap: impl FnOnce(Box<dyn Transport>) -> Box<dyn Transport>,
+    ) -> Result<Context> {
+        OpenOptions::new().open_through(self, wrap)
     }
 
     /// Opens the device file.
@@ -120,7 +151,7 @@ impl Device {
                 Ok(Box::new(file))
             }
             #[cfg(feature = "soft")]
-            Node::Soft(device) => Ok(Box::new(device.connect())),
+            Node::Soft(device) => Ok(Box::new(device.connect("device.open")?)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Asking the device: limits, ports, addresses.
 
+use std::sync::atomic::Ordering;
+
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
 use uverbs_abi::mlx5::QueryDeviceResp;
@@ -18,6 +20,18 @@ pub(super) struct Offloads {
     raw_packet: RawPacketCaps,
     /// Most bytes of payload of a large send; zero without them.
     large_send: u32,
+}
+
+impl Offloads {
+    /// So that they fit into an atomic, of which zero is "not known": no lock, which a child of `fork` could find held.
+    fn bits(self) -> u64 {
+        1 << 63 | u64::from(self.raw_packet.bits() & !(1 << 31)) << 32 | u64::from(self.large_send)
+    }
+
+    fn known(bits: u64) -> Option<Self> {
+        let raw_packet = RawPacketCaps::from_bits_retain((bits >> 32) as u32 & !(1 << 31));
+        (bits != 0).then_some(Self { raw_packet, large_send: bits as u32 })
+    }
 }
 
 impl Context {
@@ -84,8 +98,8 @@ impl Context {
 
     /// What the device does to raw packets. It is asked once.
     fn offloads(&self) -> Result<Offloads> {
-        if let Some(known) = self.0.offloads.get() {
-            return Ok(*known);
+        if let Some(known) = Offloads::known(self.0.offloads.load(Ordering::Relaxed)) {
+            return Ok(known);
         }
         let mut driver = QueryDeviceResp::new_zeroed();
         let is_mlx5 = self.provider() == Provider::Mlx5;
@@ -96,7 +110,8 @@ impl Context {
             raw_packet: RawPacketCaps::from_bits_retain(core.raw_packet_caps),
             large_send: if has_large_sends { tso.max_tso } else { 0 },
         };
-        Ok(*self.0.offloads.get_or_init(|| offloads))
+        self.0.offloads.store(offloads.bits(), Ordering::Relaxed);
+        Ok(offloads)
     }
 
     /// State and limits of `port`, which counts from 1.

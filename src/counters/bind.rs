@@ -40,6 +40,7 @@ impl Counters {
         priority: u16,
         create_flow: impl Fn(u32, Points<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.context().check_origin("flow.create")?;
         let mut binding = self.binding();
         let made = if binding.flows > 0 {
             let handle = self.kernel().object.id();
@@ -101,6 +102,10 @@ impl Counters {
 
     /// Destroys a flow that counts here. If that fails the counters stay bound.
     pub(crate) fn unbind(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.context().is_here() {
+            // A child of `fork` does not wait for a lock that a thread of its parent held: nothing is destroyed here anyway.
+            return destroy();
+        }
         let mut binding = self.binding();
         if binding.flows == 1 {
             let mut kernel = self.kernel_alone();

@@ -118,7 +118,8 @@ pub struct Counters(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     context: Context,
-    /// Held while a flow is created or destroyed, and while a point is attached.
+    /// Held while a flow is created or destroyed, and while a point is attached. Before this lock and the next the context is
+    /// asked whether it is this process's: a child of `fork` must not wait for them.
     binding: Mutex<Binding>,
     /// Shared by reads, exclusive to the first bind and the last unbind.
     kernel: RwLock<Kernel>,
@@ -217,6 +218,7 @@ impl Counters {
             let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
+        self.context().check_origin(op)?;
         let mut binding = self.binding();
         if binding.flows > 0 {
             let hint = "a flow uses these counters; attach before the first flow or after the last";
@@ -254,6 +256,7 @@ impl Counters {
     #[doc(alias = "ibv_read_counters_flags")]
     pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
         let op = "counters.read";
+        self.context().check_origin(op)?;
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
             return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters"));

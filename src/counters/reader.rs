@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uverbs_abi::types::ReadCountersFlags;
 
 use super::Counters;
-use crate::command::CountersRead;
+use crate::command::{CountersRead, READ_OP};
 use crate::context::Context;
 use crate::error::Result;
 
@@ -46,19 +46,20 @@ impl Reader {
         counters: &Counters,
         flow: Arc<dyn Any + Send + Sync>,
         flags: ReadCountersFlags,
-    ) -> Self {
+    ) -> Result<Self> {
         let context = counters.context().clone();
+        context.check_origin(READ_OP)?;
         let kernel = counters.kernel();
         let command = CountersRead::new(context.driver_id(), kernel.object.id(), flags.bits());
         let values = vec![0; kernel.slots.unwrap_or(0)].into_boxed_slice();
         drop(kernel);
-        Self { command, values, context, _flow: flow }
+        Ok(Self { command, values, context, _flow: flow })
     }
 
     /// Reads all values from the device, up to the highest index that has a point.
     ///
     /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and those of its firmware.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and in a child of `fork`; those of its firmware.
     #[inline]
     #[doc(alias = "ibv_read_counters")]
     pub fn read(&mut self) -> Result<&[u64]> {

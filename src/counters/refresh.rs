@@ -15,8 +15,9 @@ use nix::errno::Errno;
 use super::latch::{Entry, Latch};
 use crate::clock::{Clock, Moment, NEVER, Rate};
 use crate::command::READ_OP;
-use crate::context::{Context, Origin};
+use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::Origin;
 
 /// Reads the device for one snapshot or for many.
 pub(crate) trait Source: fmt::Debug + Send {
@@ -143,7 +144,7 @@ impl Refresher {
 
     /// Why the last command failed; none if it did not.
     pub(crate) fn failure(&self) -> Option<Error> {
-        lock(&self.failure).clone()
+        self.origin.check(READ_OP).err().or_else(|| lock(&self.failure).clone())
     }
 
     /// Destroys what the source reads, with no command under way, and ends the snapshots if that went well.

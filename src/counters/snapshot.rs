@@ -92,6 +92,7 @@ impl Counters {
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) while no flow uses the counters.
     pub fn snapshot(&self) -> Result<Snapshot> {
+        self.context().check_origin(READ_OP)?;
         let mut binding = self.binding();
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
@@ -261,7 +262,8 @@ impl Snapshot {
         self.refresher.refresh(Clock::Monotonic, || false)
     }
 
-    /// Why the device could not be read the last time that it was asked; none if it could. The snapshot goes on.
+    /// Why the device could not be read the last time that it was asked; none if it could. The snapshot goes on. In a child of
+    /// `fork`, that it is the parent's.
     pub fn last_error(&self) -> Option<Error> {
         self.refresher.failure()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uverbs_abi::write::{CqModeration, DestroyCqResp, Wc};
 use zerocopy::FromBytes;
 
-use super::CompletionQueue;
+use super::{CompletionChannel, CompletionQueue};
 use crate::completion::Extended;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
@@ -83,5 +83,15 @@ impl CompletionQueue {
             Err(error) if error.kind() == ErrorKind::Disassociated => Ok(DestroyCqResp::default()),
             Err(error) => Err((Self { ring, shared: Arc::new(shared), tally }, error)),
         }
+    }
+}
+
+impl CompletionChannel {
+    /// Refuses what a channel is not for that is another process's.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    pub fn check(&self) -> Result<()> {
+        self.0.context.check_origin("comp_channel.check")
     }
 }

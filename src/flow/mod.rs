@@ -300,7 +300,7 @@ impl Flow {
     /// # Errors
     /// As [`Flow::reader`].
     pub fn reader_with(&self, flags: ReadCountersFlags) -> Result<Reader> {
-        Ok(Reader::new(self.counted()?, self.0.clone(), flags))
+        Reader::new(self.counted()?, self.0.clone(), flags)
     }
 
     /// The cache of the flow's counters, which all flows that count into them share: see [`Counters::snapshot`].

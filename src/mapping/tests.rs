@@ -66,12 +66,29 @@ fn a_box_of_any_length_is_copied_to_its_edges_and_comes_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
+fn a_file_must_be_open_for_both() {
+    let path = std::env::temp_dir().join(format!("uverbs-mapping-{}", std::process::id()));
+    std::fs::write(&path, [7; 100]).unwrap();
+    let files = [File::open(&path).unwrap(), File::options().write(true).open(&path).unwrap()];
+    let both = File::options().read(true).write(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for file in files {
+        assert_eq!(Mapping::of_file(&file, 0, 100).unwrap_err().raw_os_error(), Some(Errno::EACCES as i32));
+    }
+    assert_eq!(Mapping::of_file(&both, 0, 0).unwrap_err().raw_os_error(), Some(Errno::EINVAL as i32));
+    let (one, other) = (Mapping::of_file(&both, 0, 100).unwrap(), Mapping::of_file(&both, 0, 100).unwrap());
+    assert!(one.write(3, b"x") && MmapMut::try_from(one).is_err());
+    let mut byte = [0; 2];
+    assert!(other.read(3, &mut byte));
+    assert_eq!(byte, *b"x\x07");
+}
+
+#[test]
 fn a_map_comes_back() {
     let map = Mapping::from(MmapMut::map_anon(100).unwrap());
     assert!(map.len() == 100 && map.write(98, &[1, 2]) && !map.write(99, &[1, 2]));
     let map = Box::<[u8]>::try_from(map).unwrap_err();
     let map = MmapMut::try_from(map).unwrap();
     assert_eq!(map[98..], [1, 2]);
-    let map = Mapping::from(MmapRaw::from(map));
-    assert!(MmapRaw::try_from(map).is_ok());
 }

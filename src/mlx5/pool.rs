@@ -94,9 +94,9 @@ impl CounterPool {
         self.0.row.capacity
     }
 
-    /// How many of them nobody has.
+    /// How many of them nobody has; none in a child of `fork`.
     pub fn available(&self) -> usize {
-        self.0.free().len()
+        self.0.free().map_or(0, |free| free.len())
     }
 
     /// The device that it is on.
@@ -112,12 +112,14 @@ impl CounterPool {
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when all are taken; those of [`PoolReader::read`].
     pub fn take(&self) -> Result<PoolCounter> {
-        let Some(index) = self.0.free().pop_front() else {
-            return Err(Error::refused("pool.take", Errno::ENOSPC, "all counters of the pool are taken"));
+        let op = "pool.take";
+        self.context().check_origin(op)?;
+        let Some(index) = self.0.free().and_then(|mut free| free.pop_front()) else {
+            return Err(Error::refused(op, Errno::ENOSPC, "all counters of the pool are taken"));
         };
         // Given back by its drop if the read fails.
         let taken = Taken { pool: self.0.clone(), index, is_lost: AtomicBool::new(false) };
-        let base = taken.pool.row.read_one("pool.take", index)?;
+        let base = taken.pool.row.read_one(op, index)?;
         Ok(PoolCounter(Arc::new(Slot { taken, base })))
     }
 
@@ -153,8 +155,10 @@ impl CounterPool {
 }
 
 impl Inner {
-    fn free(&self) -> MutexGuard<'_, VecDeque<u32>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// None in a child of `fork`, which must not wait for the lock.
+    fn free(&self) -> Option<MutexGuard<'_, VecDeque<u32>>> {
+        let is_here = self.row.object.context().is_here();
+        is_here.then(|| self.free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -183,8 +187,10 @@ struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.pool.snapshots.end_of(self.index);
-        if !*self.is_lost.get_mut() {
-            self.pool.free().push_back(self.index);
+        if !*self.is_lost.get_mut()
+            && let Some(mut free) = self.pool.free()
+        {
+            free.push_back(self.index);
         }
     }
 }

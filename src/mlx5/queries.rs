@@ -116,8 +116,9 @@ impl PoolQueries {
     /// Waits until there is an answer, or `timeout` is over (none: for ever). True when there is one.
     ///
     /// # Errors
-    /// Those of `poll(2)`.
+    /// Those of `poll(2)`; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        self.pool.row.object.context().check_origin(OP)?;
         event::wait(OP, &self.answers, timeout)
     }
 }

@@ -58,7 +58,9 @@ impl Source for Bulk {
 impl Drop for Bulk {
     /// Nobody reads the row any more: the device or the pool has gone.
     fn drop(&mut self) {
-        lock(&self.feeds).clear();
+        if self.row.object.context().is_here() {
+            lock(&self.feeds).clear();
+        }
     }
 }
 
@@ -73,6 +75,10 @@ impl Snapshots {
 
     /// The snapshot of a counter, which had `base` when it was taken.
     pub(super) fn of(&self, index: u32, base: Totals) -> Snapshot {
+        if !self.context.is_here() {
+            // A child of `fork` takes no lock of its parent's: a snapshot that has ended.
+            return Snapshot::new(Publisher::new(&self.context, 2).cell(), self.refresher.clone());
+        }
         let mut feeds = lock(&self.feeds);
         let feed =
             feeds.entry(index).or_insert_with(|| Feed { publisher: Publisher::new(&self.context, 2), base });
@@ -81,7 +87,9 @@ impl Snapshots {
 
     /// No values of a counter come any more.
     pub(super) fn end_of(&self, index: u32) {
-        lock(&self.feeds).remove(&index);
+        if self.context.is_here() {
+            lock(&self.feeds).remove(&index);
+        }
     }
 
     /// No values come any more; waits until nobody reads the row for them.

@@ -90,6 +90,7 @@ impl QueuePair<Ud> {
         let op = "qp.join_multicast";
         let object = self.shared.object();
         let request = AttachMcast { gid: *gid, qp_handle: object.id(), mlid: lid, reserved: 0 };
+        object.context().check_origin(op)?;
         let answer = self.shared.groups.change(gid, false, || {
             let mut command = Command::write(op, cmd::ATTACH_MCAST);
             command.input(CORE_IN, &request);
@@ -130,6 +131,10 @@ impl Membership {
     /// Leaves the group, if that is not done. A device that has gone has forgotten its groups.
     fn detach(&self) -> Result<()> {
         let object = self.qp.object();
+        if !object.context().is_here() {
+            // A child of `fork` does not wait for the lock, and leaves no group of its parent's.
+            return Ok(());
+        }
         let request = DetachMcast { gid: self.gid, qp_handle: object.id(), mlid: self.lid, reserved: 0 };
         let answer = self.qp.groups.change(&self.gid, true, || {
             let mut command = Command::write("qp.leave_multicast", cmd::DETACH_MCAST);

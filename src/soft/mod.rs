@@ -19,6 +19,7 @@ mod addresses;
 mod attributes;
 mod call;
 mod completion_counters;
+mod connection;
 mod context;
 mod copy;
 mod counters;
@@ -61,9 +62,7 @@ mod write;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::errno::Errno;
-
-use self::call::Call;
+use self::connection::Connection;
 #[cfg(feature = "pcap")]
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
@@ -71,9 +70,10 @@ pub use self::resources::Resources;
 use self::state::State;
 use self::steering::Origin;
 pub use self::traffic::{Traffic, TrafficError, Vary};
-use crate::command::Command;
+use crate::error::Result;
+use crate::process::Origin as Process;
 use crate::provider::ring::Watcher;
-use crate::transport::{AnyShape, Mapping, Transport};
+use crate::transport::Transport;
 pub use crate::transport::{RawAttr, RawCommand, RawConnection};
 
 /// The driver id that commands to it carry: none of the kernel's drivers.
@@ -88,7 +88,8 @@ const NAME: &str = "soft0";
 
 /// A soft device: the hardware, which any number of files can be opened on.
 ///
-/// Clones are the same hardware. It lasts as long as a clone or an open file does.
+/// Clones are the same hardware. It lasts as long as a clone or an open file does. It is memory of the process that made it: in a
+/// child of `fork` it cannot be opened, and nothing happens to it.
 #[derive(Clone)]
 pub struct SoftDevice {
     hardware: Arc<Hardware>,
@@ -97,13 +98,16 @@ pub struct SoftDevice {
 #[derive(Debug)]
 struct Hardware {
     profile: Profile,
+    /// The process whose memory it is.
+    process: Process,
     state: Mutex<State>,
 }
 
 impl Hardware {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// None in a child of `fork`: a thread that is not there may have the lock, and the event files are the parent's.
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
         // Nothing in there panics; were it to, the state would still be the best there is.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.is_here().then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -120,7 +124,7 @@ impl SoftDevice {
     pub fn new(profile: Profile) -> Self {
         let profile = profile.bounded();
         let state = Mutex::new(State::new(profile.clone()));
-        Self { hardware: Arc::new(Hardware { profile, state }) }
+        Self { hardware: Arc::new(Hardware { profile, process: Process::here(), state }) }
     }
 
     /// The device's name.
@@ -140,13 +144,13 @@ impl SoftDevice {
     /// assert!(device.resources().is_empty());
     /// ```
     pub fn resources(&self) -> Resources {
-        self.hardware.lock().resources()
+        self.hardware.lock().map_or_else(Resources::default, |mut state| state.resources())
     }
 
     /// A frame comes in from the wire on port 1, from the destination address to the end of the payload (no
     /// check sequence).
     pub fn inject(&self, frame: &[u8]) {
-        let mut state = self.hardware.lock();
+        let Some(mut state) = self.hardware.lock() else { return };
         if !state.gone {
             state.arrive(frame, Origin::Wire { port: PORTS });
             state.retry_waiting();
@@ -159,7 +163,9 @@ impl SoftDevice {
     /// files announce "device fatal", completion channels end. A device whose profile has no `disassociate`
     /// stays until the last file is closed.
     pub fn unplug(&self) {
-        self.hardware.lock().unplug();
+        if let Some(mut state) = self.hardware.lock() {
+            state.unplug();
+        }
     }
 
     /// To be told of receives of this queue pair, or of a shared queue.
@@ -168,14 +174,23 @@ impl SoftDevice {
     }
 
     /// Opens a file on it.
-    pub(crate) fn connect(&self) -> impl Transport + use<> {
-        Connection { file: self.hardware.lock().open(), hardware: self.hardware.clone() }
+    pub(crate) fn connect(&self, op: &'static str) -> Result<impl Transport + use<>> {
+        self.hardware.process.check(op)?;
+        Ok(self.open_file())
+    }
+
+    fn open_file(&self) -> Connection {
+        // In a child there is no file, so that everything is answered by EIO.
+        let file = self.hardware.lock().map_or(0, |mut state| state.open());
+        Connection { file, hardware: self.hardware.clone() }
     }
 
     /// Opens a file on it that takes any command, also a malformed one.
     pub fn raw(&self) -> RawConnection {
-        let connection = Connection { file: self.hardware.lock().open(), hardware: self.hardware.clone() };
-        if let Some(file) = self.hardware.lock().files.get_mut(&connection.file) {
+        let connection = self.open_file();
+        if let Some(mut state) = self.hardware.lock()
+            && let Some(file) = state.files.get_mut(&connection.file)
+        {
             file.only_memory = Some(Vec::new());
         }
         RawConnection::new(Box::new(connection), DRIVER_ID)
@@ -188,42 +203,6 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// An open file. Dropping it closes it.
-struct Connection {
-    hardware: Arc<Hardware>,
-    file: u32,
-}
-
-impl AnyShape for Connection {
-    fn allow(&self, memory: &Mapping) {
-        if let Some(file) = self.hardware.lock().files.get_mut(&self.file) {
-            file.only_memory.get_or_insert_default().push(memory.clone());
-        }
-    }
-}
-
-impl Transport for Connection {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        let method = parse::method(&self.hardware.profile, command)?;
-        let mut state = self.hardware.lock();
-        let answer = Call::new(&mut state, self.file, command).run(method);
-        state.retry_waiting();
-        answer
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.hardware.lock().map(self.file, offset, len)
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let mut state = self.hardware.lock();
-        state.close(self.file);
-        state.retry_waiting();
-    }
-}
-
 /// Somebody posts receives.
 #[derive(Debug)]
 struct Receives {
@@ -233,16 +212,10 @@ struct Receives {
 
 impl Watcher for Receives {
     fn look(&self) {
-        let mut state = self.hardware.lock();
+        let Some(mut state) = self.hardware.lock() else { return };
         if let Some(qp) = self.qp {
             state.flush_if_broken(qp);
         }
         state.retry_waiting();
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("device", &NAME).field("file", &self.file).finish()
     }
 }

@@ -1,25 +1,24 @@
-//! A wrapper that fails one command.
+//! A watcher that fails one command.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 
-use super::{Mapping, Transport};
+use super::Watcher;
 use crate::command::Command;
 
 /// Answers the `nth` command (or mapping; counted together from 1) with an errno, without passing it on.
 #[derive(Debug)]
 pub struct Fault {
-    inner: Box<dyn Transport>,
     nth: u64,
     errno: Errno,
     seen: AtomicU64,
 }
 
 impl Fault {
-    /// Fails the `nth` command sent to `inner` with `errno`, a positive number.
-    pub fn new(inner: Box<dyn Transport>, nth: u64, errno: i32) -> Self {
-        Self { inner, nth, errno: Errno::from_raw(errno), seen: AtomicU64::new(0) }
+    /// Fails the `nth` command with `errno`, a positive number.
+    pub fn new(nth: u64, errno: i32) -> Self {
+        Self { nth, errno: Errno::from_raw(errno), seen: AtomicU64::new(0) }
     }
 
     fn due(&self) -> Result<(), Errno> {
@@ -28,14 +27,12 @@ impl Fault {
     }
 }
 
-impl Transport for Fault {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        self.due()?;
-        self.inner.invoke(command)
+impl Watcher for Fault {
+    fn before(&self, _: &Command<'_>) -> Result<(), Errno> {
+        self.due()
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.due()?;
-        self.inner.map(offset, len)
+    fn before_map(&self, _: u64, _: usize) -> Result<(), Errno> {
+        self.due()
     }
 }

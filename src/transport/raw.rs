@@ -14,6 +14,7 @@ use uverbs_abi::write::cmd;
 
 use super::{Mapping, Transport};
 use crate::command::Command;
+use crate::process::Origin;
 
 /// What an attribute's address would lead to.
 #[derive(Clone, Debug, Default)]
@@ -287,11 +288,18 @@ pub struct RawConnection {
     driver_id: u32,
     /// What the device may have registered; freed after the file is closed.
     memory: Mutex<Vec<Mapping>>,
+    /// The process that may send commands. A child of `fork` has the file too.
+    origin: Origin,
 }
 
 impl RawConnection {
     pub(crate) fn new(transport: Box<dyn AnyShape>, driver_id: u32) -> Self {
-        Self { transport, driver_id, memory: Mutex::default() }
+        Self { transport, driver_id, memory: Mutex::default(), origin: Origin::here() }
+    }
+
+    /// Refuses everything in a child of `fork`, before any lock.
+    fn here(&self) -> Result<(), i32> {
+        if self.origin.is_here() { Ok(()) } else { Err(Errno::EIO as i32) }
     }
 
     /// Carries out a command.
@@ -307,6 +315,7 @@ impl RawConnection {
     /// # Errors
     /// The errno, a positive number.
     pub fn invoke_fd(&self, command: &mut RawCommand) -> Result<Option<OwnedFd>, i32> {
+        self.here()?;
         command.send(self).map_err(|errno| errno as i32)
     }
 
@@ -315,6 +324,7 @@ impl RawConnection {
     /// # Errors
     /// The errno, a positive number.
     pub fn map(&self, offset: u64, len: usize) -> Result<Mapping, i32> {
+        self.here()?;
         self.transport.map(offset, len).map_err(|errno| errno as i32)
     }
 
@@ -325,6 +335,7 @@ impl RawConnection {
     /// # Errors
     /// The errno, a positive number: `EINVAL` for a length of zero.
     pub fn memory(&self, len: usize) -> Result<(u64, Mapping), i32> {
+        self.here()?;
         let map = Mapping::block(len).map_err(|errno| errno as i32)?;
         self.transport.allow(&map);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).push(map.clone());

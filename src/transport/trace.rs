@@ -1,4 +1,4 @@
-//! A wrapper that writes one readable line per command.
+//! A watcher that writes one readable line per command.
 
 use std::fmt;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use nix::errno::Errno;
 
-use super::{Mapping, Transport};
+use super::Watcher;
 use crate::command::Command;
 
 /// Writes one line for every command and mapping, with its answer, to a sink.
@@ -15,20 +15,19 @@ use crate::command::Command;
 /// use uverbs::transport::Trace;
 /// # fn main() -> uverbs::Result<()> {
 /// let device = uverbs::SoftDevice::default().device();
-/// let context = device.open_with(|inner| Box::new(Trace::new(inner, std::io::stderr())))?;
+/// let context = device.open_with(Trace::new(std::io::stderr()))?;
 /// # drop(context);
 /// # Ok(())
 /// # }
 /// ```
 pub struct Trace {
-    inner: Box<dyn Transport>,
     sink: Mutex<Box<dyn Write + Send>>,
 }
 
 impl Trace {
-    /// Traces `inner` to `sink`. What the sink cannot take is dropped.
-    pub fn new(inner: Box<dyn Transport>, sink: impl Write + Send + 'static) -> Self {
-        Self { inner, sink: Mutex::new(Box::new(sink)) }
+    /// Traces to `sink`. What the sink cannot take is dropped.
+    pub fn new(sink: impl Write + Send + 'static) -> Self {
+        Self { sink: Mutex::new(Box::new(sink)) }
     }
 
     fn line(&self, line: fmt::Arguments<'_>) {
@@ -40,26 +39,22 @@ impl Trace {
 
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Trace").field(&self.inner).finish()
+        f.debug_struct("Trace").finish_non_exhaustive()
     }
 }
 
-impl Transport for Trace {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        let answer = self.inner.invoke(command);
+impl Watcher for Trace {
+    fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
         match answer {
             Ok(()) => self.line(format_args!("{command:?} -> ok")),
             Err(errno) => self.line(format_args!("{command:?} -> {errno:?}")),
         }
-        answer
     }
 
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        let answer = self.inner.map(offset, len);
-        match &answer {
-            Ok(_) => self.line(format_args!("mmap offset={offset:#x} len={len} -> ok")),
+    fn after_map(&self, offset: u64, len: usize, answer: Result<(), Errno>) {
+        match answer {
+            Ok(()) => self.line(format_args!("mmap offset={offset:#x} len={len} -> ok")),
             Err(errno) => self.line(format_args!("mmap offset={offset:#x} len={len} -> {errno:?}")),
         }
-        answer
     }
 }

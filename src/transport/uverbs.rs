@@ -20,7 +20,6 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-use memmap2::MmapOptions;
 use nix::errno::Errno;
 use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
@@ -76,7 +75,9 @@ impl RawConnection {
     }
 }
 
-impl Transport for Uverbs {
+// SAFETY: the kernel answers, for the device of the file, which nobody else has; it is sent each command once, and takes nothing
+// else to be memory that it may use than what the command says (the invariants above). Its answers are passed on as they are.
+unsafe impl Transport for Uverbs {
     #[inline]
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         let message = command.lower().as_mut_ptr();
@@ -99,7 +100,12 @@ impl Transport for Uverbs {
         let message = read.lower(values).as_mut_ptr();
         // SAFETY: as in `invoke`; the one output is `values`, exclusively borrowed during the call.
         let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
-        if answer < 0 { Err(Errno::last()) } else { Ok(()) }
+        if answer < 0 {
+            let errno = Errno::last();
+            read.mark(false);
+            return Err(errno);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -111,12 +117,7 @@ impl Transport for Uverbs {
     }
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        if len == 0 {
-            // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
-            return Err(Errno::EINVAL);
-        }
-        let map = MmapOptions::new().offset(offset).len(len).map_raw(&self.file).map_err(errno_of)?;
-        Ok(Mapping::from(map))
+        Mapping::of_file(&self.file, offset, len).map_err(errno_of)
     }
 
     #[cfg(feature = "raw")]

@@ -1,15 +1,15 @@
-//! A transport that counts commands, and whose reads of counters can be made to fail or to take their time.
+//! A watcher that counts commands, and whose reads of counters can be made to fail or to take their time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uverbs::command::{Command, CountersRead};
-use uverbs::transport::{Mapping, Transport};
+use uverbs::command::Command;
+use uverbs::transport::Watcher;
 use uverbs::{Context, Device};
 
-/// What the transport has seen, and what it is to do.
+/// What the watcher has seen, and what it is to do.
 #[derive(Clone, Debug, Default)]
 pub struct Switch(Arc<State>);
 
@@ -22,11 +22,10 @@ struct State {
 }
 
 impl Switch {
-    /// Opens a device behind a switch.
+    /// Opens a device with a switch.
     pub fn open(device: &Device) -> (Context, Self) {
         let switch = Self::default();
-        let wrap = |inner| Box::new(Switched { inner, switch: switch.clone() }) as Box<dyn Transport>;
-        (device.open_with(wrap).expect("the device under test opens"), switch)
+        (device.open_with(switch.clone()).expect("the device under test opens"), switch)
     }
 
     /// Commands of all kinds so far.
@@ -50,36 +49,22 @@ impl Switch {
     }
 }
 
-#[derive(Debug)]
-struct Switched {
-    inner: Box<dyn Transport>,
-    switch: Switch,
-}
-
-impl Transport for Switched {
-    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
-        self.switch.0.commands.fetch_add(1, Ordering::SeqCst);
-        if self.switch.0.errno.load(Ordering::SeqCst) == Errno::EIO as i32 {
-            return Err(Errno::EIO);
-        }
-        self.inner.invoke(command)
-    }
-
-    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
-        let State { commands, reads, errno, micros } = &*self.switch.0;
+impl Watcher for Switch {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        let State { commands, reads, errno, micros } = &*self.0;
         commands.fetch_add(1, Ordering::SeqCst);
-        reads.fetch_add(1, Ordering::SeqCst);
-        match micros.load(Ordering::SeqCst) {
-            0 => {}
-            micros => std::thread::sleep(Duration::from_micros(micros)),
+        let is_read = command.op() == "counters.read";
+        if is_read {
+            reads.fetch_add(1, Ordering::SeqCst);
+            match micros.load(Ordering::SeqCst) {
+                0 => {}
+                micros => std::thread::sleep(Duration::from_micros(micros)),
+            }
         }
         match errno.load(Ordering::SeqCst) {
-            0 => self.inner.read_counters(read, values),
-            errno => Err(Errno::from_raw(errno)),
+            0 => Ok(()),
+            errno if is_read || errno == Errno::EIO as i32 => Err(Errno::from_raw(errno)),
+            _ => Ok(()),
         }
-    }
-
-    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        self.inner.map(offset, len)
     }
 }

@@ -26,8 +26,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uverbs::raw::{Range, Region};
+use uverbs::raw::{Origin, Range, Region};
 use uverbs::{ProtectionDomain, Result};
+
+use crate::answer::{Answer, Code};
 
 /// A pointer in a structure.
 #[repr(transparent)]
@@ -235,56 +237,75 @@ pub(crate) fn take_part<W>(part: Pointer, offset: usize) -> Option<Box<W>> {
     (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
 }
 
-/// What one thread at a time may use, such as a queue.
+/// What one thread at a time may use, such as a queue. A child of `fork` that finds it taken, by a thread that is not there, is refused.
 ///
 /// It turns instead of sleeping, as the locks of libibverbs' drivers do: most often it is free, and held for some
 /// hundred instructions.
-#[derive(Default)]
 pub(crate) struct Lock<T> {
     is_taken: AtomicBool,
+    /// The process whose threads may have it.
+    origin: Origin,
     value: UnsafeCell<T>,
+}
+
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
 }
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { is_taken: AtomicBool::new(false), origin: Origin::here(), value: UnsafeCell::new(value) }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
-        self.begin();
-        Guard(self)
+    pub(crate) fn lock(&self) -> Answer<Guard<'_, T>> {
+        if self.begin() { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
     }
 
-    /// Takes the lock for more than one call of C's.
+    /// Takes the lock for more than one call of C's; false, and nothing taken, in a child that cannot have it.
     #[inline]
-    pub(crate) fn begin(&self) {
-        if self.is_taken.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
+    #[must_use]
+    pub(crate) fn begin(&self) -> bool {
+        !self.is_taken.swap(true, Ordering::Acquire) || self.wait()
     }
 
     /// For whoever holds it for long, which is during a system call.
     #[cold]
     #[inline(never)]
-    fn wait(&self) {
-        while self.is_taken.swap(true, Ordering::Acquire) {
+    fn wait(&self) -> bool {
+        loop {
+            if !self.origin.is_here() {
+                return false;
+            }
             std::thread::yield_now();
+            if !self.is_taken.swap(true, Ordering::Acquire) {
+                return true;
+            }
         }
     }
 
-    /// Uses what [`Lock::begin`] took; not if nothing was taken.
-    #[inline]
-    pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // SAFETY: the lock was taken by `begin`, and by the contract of the calls that come between it and `end`, this is the
-        // thread that did, and it is in none of these calls (fourth form).
-        self.is_taken.load(Ordering::Relaxed).then(|| how(unsafe { &mut *self.value.get() }))
+    /// Whether this is the process whose threads may have it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
-    /// Gives back what [`Lock::begin`] took.
+    /// Uses what [`Lock::begin`] took; not if nothing was taken, and not in a child, where another thread's hand may be in it.
+    #[inline]
+    pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let is_ours = self.is_taken.load(Ordering::Relaxed) && self.origin.is_here();
+        // SAFETY: the lock was taken by `begin`, and by the contract of the calls that come between it and `end`, this is the
+        // thread that did, and it is in none of these calls (fourth form).
+        is_ours.then(|| how(unsafe { &mut *self.value.get() }))
+    }
+
+    /// Gives back what [`Lock::begin`] took; nothing in a child, where it may not have been taken.
     #[inline]
     pub(crate) fn end(&self) {
-        self.is_taken.store(false, Ordering::Release);
+        if self.origin.is_here() {
+            self.is_taken.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -312,6 +333,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.end();
+        self.0.is_taken.store(false, Ordering::Release);
     }
 }

@@ -10,6 +10,7 @@ use uverbs::CompletionChannel;
 use uverbs::abi::types::event_type;
 pub(crate) use uverbs::abi::write::AsyncEventDesc as AsyncEvent;
 use uverbs::abi::write::CompEventDesc;
+use uverbs::raw::Origin;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi;
@@ -22,14 +23,24 @@ use crate::srq::Srq;
 use crate::wq::Wq;
 
 /// How many events of an object the program has acknowledged.
-#[derive(Default)]
 pub(crate) struct Acknowledged {
+    /// A child of `fork` takes no lock of its parent's.
+    origin: Origin,
     count: Mutex<u32>,
     more: Condvar,
 }
 
+impl Default for Acknowledged {
+    fn default() -> Self {
+        Self { origin: Origin::here(), count: Mutex::default(), more: Condvar::new() }
+    }
+}
+
 impl Acknowledged {
     pub(crate) fn add(&self, count: u32) {
+        if !self.origin.is_here() {
+            return;
+        }
         let mut sum = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *sum = sum.wrapping_add(count);
         self.more.notify_all();
@@ -38,6 +49,9 @@ impl Acknowledged {
     /// Waits until as many are acknowledged as were read. Of a device that has gone, or in a child of `fork`, nobody
     /// says how many those were: then there is nothing to wait for.
     pub(crate) fn wait_for(&self, read: u32) {
+        if !self.origin.is_here() {
+            return;
+        }
         let sum = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         // Both counts go round.
         let is_behind = |sum: &mut u32| read.wrapping_sub(*sum).cast_signed() > 0;
@@ -101,6 +115,8 @@ pub(crate) extern "C" fn get_cq_event(
 ) -> c_int {
     let get = || {
         let (channel, place) = (channel.ok_or(EINVAL)?, cq.ok_or(EINVAL)?);
+        // The cookie of an event is an address in the process that made the queue.
+        channel.channel.check()?;
         let record: CompEventDesc = read_record(channel.channel.as_fd())?;
         *place = Pointer::from_word(record.cq_handle);
         let cq = place.get::<Cq>().ok_or(Code(libc::EIO))?;

@@ -118,14 +118,14 @@ fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCom
     if attr.comp_mask != 0 || attr.op_mask != mask {
         return Err(EOPNOTSUPP);
     }
-    let mut sends = qp.sends.lock();
+    let mut sends = qp.sends.lock()?;
     // The library would have several counters count one operation; libibverbs' manual has one.
     if sends.counted & mask != 0 {
         return Err(EBUSY);
     }
     // A queue pair on a table has no queues.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
-    qp.qp.lock().get()?.bind_counter(queue, counter.counter.get()?, counted)?;
+    qp.qp.lock()?.get()?.bind_counter(queue, counter.counter.get()?, counted)?;
     sends.counted |= mask;
     Ok(())
 }

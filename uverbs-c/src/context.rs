@@ -73,7 +73,12 @@ pub(crate) extern "C" fn get_async_event(
 ) -> c_int {
     let read = || {
         let (context, event) = (context.ok_or(EINVAL)?, event.ok_or(EINVAL)?);
-        *event = channel::read_record(context.context.as_fd())?;
+        // The cookie of an event is an address in the process that made the object. Another may have made the first one while
+        // this waited.
+        context.context.check()?;
+        let record = channel::read_record(context.context.as_fd())?;
+        context.context.check()?;
+        *event = record;
         Ok(())
     };
     minus_one(read())

@@ -90,7 +90,7 @@ pub(crate) extern "C" fn create_plain_cq(
 pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
     let resize = || {
         let cq = cq.ok_or(EINVAL)?;
-        let mut queue = cq.queue.lock();
+        let mut queue = cq.queue.lock()?;
         let queue = queue.get_mut()?;
         queue.resize(cqe as u32)?;
         cq.c.cqe.set(queue.capacity() as c_int);
@@ -102,14 +102,14 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
 pub(crate) extern "C" fn modify_cq(cq: Option<&Cq>, attr: Option<&ModifyCqAttr>) -> c_int {
     let modify = || {
         let (cq, attr) = (cq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-        Ok(cq.queue.lock().get()?.modify(attr.attr_mask, attr.moderate)?)
+        Ok(cq.queue.lock()?.get()?.modify(attr.attr_mask, attr.moderate)?)
     };
     returned(modify())
 }
 
 pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
     let destroyed = end_shared(cq, |cq| {
-        let read = cq.queue.lock().destroy(CompletionQueue::destroy_reporting)?;
+        let read = cq.queue.lock()?.destroy(CompletionQueue::destroy_reporting)?;
         if let Some(channel) = cq.c.channel.get::<Channel>() {
             channel.let_go();
         }
@@ -133,7 +133,8 @@ pub(crate) fn flags(wc: Wc) -> Wc {
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
     let count = usize::try_from(count).unwrap_or(0);
-    let mut queue = cq.queue.lock();
+    // In a child of `fork` there are none.
+    let Ok(mut queue) = cq.queue.lock() else { return 0 };
     let Ok(queue) = queue.get_mut() else { return -1 };
     // Most often it is.
     if queue.is_empty() { 0 } else { take(queue, places.get(count)) as c_int }
@@ -147,7 +148,7 @@ fn take(queue: &mut CompletionQueue, places: &mut [MaybeUninit<Wc>]) -> usize {
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
-    let notify = || Ok(cq.ok_or(EINVAL)?.queue.lock().get()?.notify(solicited_only != 0)?);
+    let notify = || Ok(cq.ok_or(EINVAL)?.queue.lock()?.get()?.notify(solicited_only != 0)?);
     returned(notify())
 }
 

@@ -79,7 +79,8 @@ pub(crate) extern "C" fn create_cq_ex(
 
 /// Takes the next completion; ENOENT when there is none.
 fn next(cq: &Cq) -> c_int {
-    let mut queue = cq.queue.lock();
+    // In a child of `fork` there are none.
+    let Ok(mut queue) = cq.queue.lock() else { return libc::ENOENT };
     let Ok(queue) = queue.get_mut() else { return libc::EINVAL };
     if queue.is_empty() {
         return libc::ENOENT;
@@ -98,6 +99,9 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
         return libc::EINVAL;
     }
     while cq.polling.swap(true, Ordering::Acquire) {
+        if !cq.queue.is_here() {
+            return libc::ENOENT;
+        }
         std::thread::yield_now();
     }
     let answer = next(cq);

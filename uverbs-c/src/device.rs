@@ -8,11 +8,12 @@ use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::libc;
 use uverbs::abi::types::node_type;
+use uverbs::raw::Local;
 
 use crate::abi;
 use crate::answer::{Answer, Code, or_null};
@@ -28,6 +29,7 @@ pub(crate) struct Device {
 }
 
 /// What tells a device from another, also from one that had its name and its file before.
+#[derive(Clone)]
 struct Identity {
     node: PathBuf,
     /// The kernel's number, which netlink says and sysfs does not.
@@ -54,6 +56,7 @@ impl Identity {
 }
 
 /// A device that was there when the kernel was last asked.
+#[derive(Clone)]
 struct Known {
     identity: Identity,
     device: Arc<Device>,
@@ -61,9 +64,8 @@ struct Known {
     found: u64,
 }
 
-/// The devices that there are, the newest first. Locked without asking the kernel meanwhile, so that a child of `fork` seldom
-/// finds it locked by a thread that it does not have.
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+/// The devices that there are, the newest first.
+static KNOWN: Local<Vec<Known>> = Local::new(Vec::clone);
 
 /// How often the kernel was asked.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -125,7 +127,7 @@ fn devices() -> Answer<Vec<Arc<Device>>> {
     }
     let found: Vec<_> =
         devices.into_iter().filter_map(|device| Some((Identity::of(&device)?, device))).collect();
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     Ok(update(&mut known, found, asked))
 }
 

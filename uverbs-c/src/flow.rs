@@ -138,7 +138,7 @@ fn rule(place: Pointer) -> Answer<FlowRule> {
 
 fn create(qp: Option<&Qp>, attr: Pointer) -> Answer<Box<Flow>> {
     let qp = qp.ok_or(EINVAL)?;
-    let flow = qp.qp.lock().get()?.create_flow(&rule(attr)?)?;
+    let flow = qp.qp.lock()?.get()?.create_flow(&rule(attr)?)?;
     let c = abi::Flow { comp_mask: 0, context: qp.c.qp_base.context, handle: flow.handle() };
     Ok(Box::new(Flow { c, flow: Owned::new(flow) }))
 }

@@ -245,7 +245,7 @@ fn large(wr: &SendWr) -> (&[u8], u16) {
 
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
-    let mut sending = qp.sends.lock();
+    let mut sending = qp.sends.lock()?;
     let Sending { queue, scratch, .. } = &mut *sending;
     // What only another operation has is left in it: nobody looks there.
     let mut to = Wr::new_zeroed();
@@ -259,13 +259,13 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
         if wr.opcode == wr_opcode::TSO && qp.is_raw_packet() {
             head(qp, wr, &mut to);
             let (header, mss) = large(wr);
-            return Ok(queue.put_large(qp.qp.lock().get()?, &to, header, mss, pieces)?);
+            return Ok(queue.put_large(qp.qp.lock()?.get()?, &to, header, mss, pieces)?);
         }
         let length = || pieces.clone().map(|piece| u64::from(piece.length)).sum();
         let iova = translate(qp, wr, &mut to, length)?;
         put(queue, scratch, &to, iova, pieces)
     };
-    post_list(queue, list, bad, put, |queue| Ok(queue.get_mut()?.publish(qp.qp.lock().get()?)?))
+    post_list(queue, list, bad, put, |queue| Ok(queue.get_mut()?.publish(qp.qp.lock()?.get()?)?))
 }
 
 /// The data path leaves `errno` alone.
@@ -283,7 +283,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
         if qp.c.qp_base.state.get() == u32::from(qp_state::RESET) {
             return Err(EINVAL);
         }
-        let mut queue = qp.receives.lock();
+        let mut queue = qp.receives.lock()?;
         // A queue pair on a shared queue has none.
         let queue = queue.as_mut().ok_or(EINVAL)?;
         let put = |queue: &mut &mut ReceiveQueue, wr: &RecvWr| {

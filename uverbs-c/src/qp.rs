@@ -116,11 +116,11 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         // Always in the same order, so that two makers never wait for each other.
         let mut both = [send, recv];
         both.sort_by_key(|cq| std::ptr::from_ref::<Cq>(cq));
-        let first = both[0].queue.lock();
-        let second = (!std::ptr::eq(send, recv)).then(|| both[1].queue.lock());
+        let first = both[0].queue.lock()?;
+        let second = (!std::ptr::eq(send, recv)).then(|| both[1].queue.lock()).transpose()?;
         let second = second.as_deref().unwrap_or(&*first);
         let is_first = |cq: &Cq| std::ptr::eq(cq, both[0]);
-        let queue = srq.map(|srq| srq.queue.lock());
+        let queue = srq.map(|srq| srq.queue.lock()).transpose()?;
         let init = QueuePairInit {
             type_,
             send_cq: if is_first(send) { first.get()? } else { second.get()? },
@@ -183,7 +183,7 @@ pub(crate) extern "C" fn qp_to_qp_ex(qp: Option<&Qp>) -> Pointer {
 
 pub(crate) extern "C" fn destroy_qp(qp: Given<Qp>) -> c_int {
     let destroyed = end_shared(qp, |qp| {
-        let read = qp.qp.lock().destroy(QueuePair::destroy)?;
+        let read = qp.qp.lock()?.destroy(QueuePair::destroy)?;
         qp.events.wait_for(read);
         Ok(())
     });
@@ -251,11 +251,11 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         alt_timeout: attr.alt_timeout,
         ..ModifyQp::new_zeroed()
     };
-    let mut sends = qp.sends.lock();
-    let mut receives = qp.receives.lock();
+    let mut sends = qp.sends.lock()?;
+    let mut receives = qp.receives.lock()?;
     // A queue pair on a table has no states.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
-    let made = qp.qp.lock();
+    let made = qp.qp.lock()?;
     made.get()?.modify(&request, queue, receives.as_mut())?;
     let number = made.get()?.number();
     drop((made, sends, receives));
@@ -263,7 +263,7 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                cq.get::<Cq>().ok_or(EINVAL)?.queue.lock().get_mut()?.forget(number);
+                cq.get::<Cq>().ok_or(EINVAL)?.queue.lock()?.get_mut()?.forget(number);
             }
         }
     }
@@ -291,7 +291,7 @@ fn query(
         if qp.is_spread {
             return Err(EOPNOTSUPP);
         }
-        qp.qp.lock().get()?.query(QpAttrMask::from_bits_retain(mask))?
+        qp.qp.lock()?.get()?.query(QpAttrMask::from_bits_retain(mask))?
     };
     let cap = QpCap {
         max_send_wr: answer.max_send_wr,
@@ -355,12 +355,12 @@ pub(crate) extern "C" fn query_qp(
 }
 
 pub(crate) extern "C" fn attach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let attach = || Ok(qp.ok_or(EINVAL)?.qp.lock().get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let attach = || Ok(qp.ok_or(EINVAL)?.qp.lock()?.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(attach())
 }
 
 pub(crate) extern "C" fn detach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let detach = || Ok(qp.ok_or(EINVAL)?.qp.lock().get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
+    let detach = || Ok(qp.ok_or(EINVAL)?.qp.lock()?.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
     returned(detach())
 }
 

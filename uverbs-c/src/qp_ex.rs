@@ -161,7 +161,7 @@ impl Sending {
             (false, true) => Ok(queue.put_inline(wr, *iova, bytes)?),
             (false, false) => put(queue, scratch, wr, *iova, pieces.iter().copied()),
             (true, false) => {
-                Ok(queue.put_large(qp.qp.lock().get()?, wr, header, *mss, pieces.iter().copied())?)
+                Ok(queue.put_large(qp.qp.lock()?.get()?, wr, header, *mss, pieces.iter().copied())?)
             }
             // The data of a large send is never in the request.
             (true, true) => Err(EINVAL),
@@ -213,7 +213,8 @@ fn atomic(qp: &Qp, opcode: u32, rkey: u32, remote_addr: u64, compare_add: u64, s
 
 /// From here to the end other threads wait, as they do with libibverbs.
 extern "C" fn wr_start(qp: &Qp) {
-    qp.sends.begin();
+    // In a child that cannot have it nothing is held from here on.
+    let _ = qp.sends.begin();
     qp.sends.held(|sending| {
         sending.batch.is_begun = false;
         sending.batch.error = None;
@@ -228,13 +229,14 @@ fn complete(qp: &Qp, sending: &mut Sending) -> Answer {
         queue.rewind();
         return Err(code);
     }
-    Ok(queue.publish(qp.qp.lock().get()?)?)
+    Ok(queue.publish(qp.qp.lock()?.get()?)?)
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
     let answer = qp.sends.held(|sending| complete(qp, sending));
     qp.sends.end();
-    answer.unwrap_or(Err(EINVAL)).map_or_else(|code| code.0, |()| 0)
+    let none = if qp.sends.is_here() { EINVAL } else { Code(nix::libc::EIO) };
+    answer.unwrap_or(Err(none)).map_or_else(|code| code.0, |()| 0)
 }
 
 extern "C" fn wr_abort(qp: &Qp) {

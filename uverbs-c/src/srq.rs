@@ -77,7 +77,7 @@ const LIMIT: u32 = 2;
 pub(crate) extern "C" fn modify_srq(srq: Option<&Srq>, attr: Option<&SrqAttr>, mask: c_int) -> c_int {
     let modify = || {
         let (srq, attr) = (srq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-        let mut queue = srq.queue.lock();
+        let mut queue = srq.queue.lock()?;
         let queue = queue.get_mut()?;
         if mask as u32 & !(MAX_WR | LIMIT) != 0 {
             return Err(EINVAL);
@@ -95,7 +95,7 @@ pub(crate) extern "C" fn modify_srq(srq: Option<&Srq>, attr: Option<&SrqAttr>, m
 
 pub(crate) extern "C" fn query_srq(srq: Option<&Srq>, attr: Option<&mut MaybeUninit<SrqAttr>>) -> c_int {
     let query = || {
-        let answer = srq.ok_or(EINVAL)?.queue.lock().get()?.query()?;
+        let answer = srq.ok_or(EINVAL)?.queue.lock()?.get()?.query()?;
         let (max_wr, max_sge, srq_limit) = (answer.max_wr, answer.max_sge, answer.srq_limit);
         attr.ok_or(EINVAL)?.write(SrqAttr { max_wr, max_sge, srq_limit });
         Ok(())
@@ -105,7 +105,7 @@ pub(crate) extern "C" fn query_srq(srq: Option<&Srq>, attr: Option<&mut MaybeUni
 
 pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
     let destroyed = end_shared(srq, |srq| {
-        let read = srq.queue.lock().destroy(SharedReceiveQueue::destroy_reporting)?;
+        let read = srq.queue.lock()?.destroy(SharedReceiveQueue::destroy_reporting)?;
         srq.events.wait_for(read);
         Ok(())
     });
@@ -114,7 +114,7 @@ pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
 
 pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = srq.ok_or(EINVAL)?.queue.lock();
+        let mut queue = srq.ok_or(EINVAL)?.queue.lock()?;
         let queue = queue.get_mut()?;
         let put = |queue: &mut &mut SharedReceiveQueue, wr: &RecvWr| {
             Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)

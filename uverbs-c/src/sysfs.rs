@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, c_int};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::libc;
 
@@ -12,13 +12,17 @@ use crate::boundary::{Places, Pointer, Text};
 
 /// The path of sysfs: `SYSFS_PATH` if that is set, without the slashes at its end.
 pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
-    static PATH: OnceLock<[u8; 256]> = OnceLock::new();
-    Pointer::to(PATH.get_or_init(|| {
+    // Not a lock, which a child of `fork` could find held.
+    static PATH: AtomicPtr<[u8; 256]> = AtomicPtr::new(std::ptr::null_mut());
+    if PATH.load(Ordering::Acquire).is_null() {
         let path = std::env::var_os("SYSFS_PATH").unwrap_or_else(|| "/sys".into());
         let path = path.as_bytes();
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        crate::device::text(&path[..end])
-    }))
+        let text = Box::into_raw(Box::new(crate::device::text(&path[..end])));
+        // Of threads that come here together one is first; what the others have made stays unused.
+        let _ = PATH.compare_exchange(std::ptr::null_mut(), text, Ordering::AcqRel, Ordering::Acquire);
+    }
+    Pointer::from_word(PATH.load(Ordering::Acquire).expose_provenance() as u64)
 }
 
 fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> Answer<c_int> {

@@ -56,7 +56,7 @@ fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Bo
     });
     let cookie = Pointer::cookie(&*wq);
     let queue = {
-        let cq = cq.queue.lock();
+        let cq = cq.queue.lock()?;
         let builder = pd.pd.get()?.work_queue(cq.get()?).depth(attr.max_wr).segments(attr.max_sge);
         let builder = if flags & STRIPS_VLAN != 0 { builder.strip_vlan() } else { builder };
         builder.cookie(cookie).create()?
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_
                 2 => WorkQueueState::Error,
                 _ => return Err(EINVAL),
             };
-            wq.queue.lock().get_mut()?.modify(state)?;
+            wq.queue.lock()?.get_mut()?.modify(state)?;
             wq.c.state.set(attr.wq_state);
         }
         Ok(())
@@ -104,7 +104,7 @@ pub(crate) extern "C" fn modify_wq(wq: Option<&Wq>, attr: Option<&WqAttr>) -> c_
 
 pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
     let destroyed = end_shared(wq, |wq| {
-        let read = wq.queue.lock().destroy(WorkQueue::destroy_reporting)?;
+        let read = wq.queue.lock()?.destroy(WorkQueue::destroy_reporting)?;
         wq.events.wait_for(read);
         Ok(())
     });
@@ -113,7 +113,7 @@ pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
 
 extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = wq.queue.lock();
+        let mut queue = wq.queue.lock()?;
         let put = |queue: &mut &mut WorkQueue, wr: &RecvWr| {
             Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
         };
@@ -155,7 +155,7 @@ fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -
         let mut each = collected(queues.iter().copied().map(Ok))?;
         each.sort_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
         each.dedup_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
-        let locked = collected(each.iter().map(|queue| Ok(queue.queue.lock())))?;
+        let locked = collected(each.iter().map(|queue| queue.queue.lock()))?;
         let place = |queue: &Wq| each.iter().position(|one| std::ptr::eq(*one, queue));
         let queues =
             queues.iter().map(|queue| place(queue).and_then(|at| locked.get(at)).ok_or(EINVAL)?.get());

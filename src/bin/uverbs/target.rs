@@ -43,7 +43,7 @@ impl Target {
     /// Opens the device for more.
     pub(crate) fn open_with(&self, options: OpenOptions) -> Outcome<Context> {
         let opened = match self.trace {
-            true => options.open_with(&self.device, |inner| Box::new(Trace::new(inner, std::io::stderr()))),
+            true => options.open_with(&self.device, Trace::new(std::io::stderr())),
             false => options.open(&self.device),
         };
         opened.map_err(|error| match self.mode() {

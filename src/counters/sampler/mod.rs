@@ -11,6 +11,7 @@ pub use self::thread::SamplerThread;
 use super::Snapshot;
 use super::refresh::Refresher;
 use crate::clock::{self, Clock};
+use crate::process::Origin;
 
 /// Reads many snapshots from the device at an interval, so that readers always find young values.
 ///
@@ -24,6 +25,8 @@ use crate::clock::{self, Clock};
 ///
 /// Rounds that take longer than the interval, and ticks that come late, are not made up for: [`Sampler::report`]
 /// says how many intervals were missed and how late rounds began.
+///
+/// In a child of `fork` a sampler of the parent's has no snapshots, and takes none.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -72,9 +75,11 @@ struct Round {
     at: Option<usize>,
 }
 
-/// What is shared with those who add and ask while a thread samples.
-#[derive(Debug, Default)]
+/// What is shared with those who add and ask while a thread samples. In a child of `fork` there is nothing in it: whoever held
+/// a lock may not be there.
+#[derive(Debug)]
 struct Set {
+    origin: Origin,
     members: Mutex<BTreeMap<usize, Member>>,
     report: Mutex<SamplerReport>,
 }
@@ -121,23 +126,29 @@ pub struct SamplerReport {
 }
 
 impl Set {
-    fn members(&self) -> MutexGuard<'_, BTreeMap<usize, Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> Option<MutexGuard<'_, BTreeMap<usize, Member>>> {
+        self.origin.is_here().then(|| self.members.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn report(&self) -> MutexGuard<'_, SamplerReport> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What was done so far, to be changed.
+    fn report<T: Default>(&self, how: impl FnOnce(&mut SamplerReport) -> T) -> T {
+        if !self.origin.is_here() {
+            return T::default();
+        }
+        how(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn add(&self, snapshot: &Snapshot) {
         let (member, snapshot, refresher) = keys(snapshot);
         let new = || Member { refresher: refresher.clone(), snapshots: BTreeSet::new() };
-        self.members().entry(member).or_insert_with(new).snapshots.insert(snapshot);
+        if let Some(mut members) = self.members() {
+            members.entry(member).or_insert_with(new).snapshots.insert(snapshot);
+        }
     }
 
     fn remove(&self, snapshot: &Snapshot) -> bool {
         let (key, snapshot, _) = keys(snapshot);
-        let mut members = self.members();
+        let Some(mut members) = self.members() else { return false };
         let Some(member) = members.get_mut(&key) else { return false };
         let was_there = member.snapshots.remove(&snapshot);
         if member.snapshots.is_empty() {
@@ -149,7 +160,7 @@ impl Set {
     /// The member behind another one, or the first.
     fn after(&self, at: Option<usize>) -> Option<(usize, Arc<Refresher>)> {
         let from = at.map_or(Bound::Unbounded, Bound::Excluded);
-        let members = self.members();
+        let members = self.members()?;
         let (key, member) = members.range((from, Bound::Unbounded)).next()?;
         Some((*key, member.refresher.clone()))
     }
@@ -164,7 +175,8 @@ impl Sampler {
     /// A sampler of no snapshots, with one round in each `interval`; zero for rounds without a pause.
     pub fn new(interval: Duration) -> Self {
         let interval_ns = clock::nanoseconds(interval);
-        Self { set: Arc::default(), interval_ns, at_most: 64, next_ns: None, round: None }
+        let set = Set { origin: Origin::here(), members: Mutex::default(), report: Mutex::default() };
+        Self { set: Arc::new(set), interval_ns, at_most: 64, next_ns: None, round: None }
     }
 
     /// Bounds the work of one tick: at most this many commands (64 if nothing is said, and never none). The next tick goes on.
@@ -186,7 +198,7 @@ impl Sampler {
 
     /// Commands of one round: snapshots, with those of one bulk source counted as one.
     pub fn len(&self) -> usize {
-        self.set.members().len()
+        self.set.members().map_or(0, |members| members.len())
     }
 
     /// Whether there is nothing to keep fresh.
@@ -196,7 +208,7 @@ impl Sampler {
 
     /// What was done so far, and how late.
     pub fn report(&self) -> SamplerReport {
-        *self.set.report()
+        self.set.report(|report| *report)
     }
 
     /// Does what is due, at most as much as [`Sampler::at_most`] says.
@@ -211,6 +223,10 @@ impl Sampler {
 
     fn step(&mut self, clock: Clock, at_most: usize) -> Tick {
         let mut tick = Tick::default();
+        if !self.set.origin.is_here() {
+            tick.wait = Duration::from_nanos(self.interval_ns);
+            return tick;
+        }
         let now_ns = clock.ns();
         let Some(mut round) = self.round.take().or_else(|| self.begin(now_ns)) else {
             tick.wait = self.wait(now_ns);
@@ -218,8 +234,8 @@ impl Sampler {
         };
         for _ in 0..at_most {
             let Some((key, refresher)) = self.set.after(round.at) else {
-                self.set.report().last_round =
-                    Duration::from_nanos(clock.ns().saturating_sub(round.begun_ns));
+                let took = Duration::from_nanos(clock.ns().saturating_sub(round.begun_ns));
+                self.set.report(|report| report.last_round = took);
                 tick.wait = self.wait(clock.ns());
                 return self.told(tick);
             };
@@ -227,7 +243,7 @@ impl Sampler {
             match refresher.refresh(clock, || refresher.is_refreshed_since(round.due_ns)) {
                 Ok(()) => tick.refreshed += 1,
                 Err(_) if refresher.has_ended() => {
-                    self.set.members().remove(&key);
+                    self.set.members().map(|mut members| members.remove(&key));
                     tick.ended += 1;
                 }
                 Err(_) => tick.failed += 1,
@@ -244,11 +260,12 @@ impl Sampler {
         let missed = late_ns.checked_div(self.interval_ns).unwrap_or(0);
         let due_ns = if self.interval_ns == 0 { now_ns } else { due_ns + missed * self.interval_ns };
         self.next_ns = Some(due_ns.saturating_add(self.interval_ns));
-        let mut report = self.set.report();
-        report.rounds += 1;
-        report.missed += missed;
-        report.last_lateness = Duration::from_nanos(late_ns);
-        report.max_lateness = report.max_lateness.max(report.last_lateness);
+        self.set.report(|report| {
+            report.rounds += 1;
+            report.missed += missed;
+            report.last_lateness = Duration::from_nanos(late_ns);
+            report.max_lateness = report.max_lateness.max(report.last_lateness);
+        });
         Some(Round { due_ns, begun_ns: now_ns, at: None })
     }
 
@@ -257,10 +274,11 @@ impl Sampler {
     }
 
     fn told(&self, tick: Tick) -> Tick {
-        let mut report = self.set.report();
-        report.refreshed += tick.refreshed as u64;
-        report.failed += tick.failed as u64;
-        report.ended += tick.ended as u64;
+        self.set.report(|report| {
+            report.refreshed += tick.refreshed as u64;
+            report.failed += tick.failed as u64;
+            report.ended += tick.ended as u64;
+        });
         tick
     }
 }

@@ -29,7 +29,7 @@ impl Sampler {
         let thread = builder.spawn(work).map_err(|error| {
             Error::kernel("sampler.spawn", error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw))
         })?;
-        Ok(SamplerThread { set, stop, thread: Some(thread), process: std::process::id() })
+        Ok(SamplerThread { set, stop, thread: Some(thread) })
     }
 }
 
@@ -67,37 +67,30 @@ pub struct SamplerThread {
     set: Arc<Set>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
-    process: u32,
 }
 
 impl SamplerThread {
     /// As [`Sampler::add`]; it is refreshed from the next round on.
     pub fn add(&self, snapshot: &Snapshot) {
-        if self.is_here() {
-            self.set.add(snapshot);
-        }
+        self.set.add(snapshot);
     }
 
     /// As [`Sampler::remove`].
     pub fn remove(&self, snapshot: &Snapshot) -> bool {
-        self.is_here() && self.set.remove(snapshot)
+        self.set.remove(snapshot)
     }
 
     /// As [`Sampler::report`].
     pub fn report(&self) -> SamplerReport {
-        if self.is_here() { *self.set.report() } else { SamplerReport::default() }
-    }
-
-    /// Whether the thread is in this process. In another nobody unlocks what it held at the `fork`.
-    fn is_here(&self) -> bool {
-        self.process == std::process::id()
+        self.set.report(|report| *report)
     }
 }
 
 impl Drop for SamplerThread {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        if self.is_here() {
+        // In a child of `fork` the thread is not there, and nobody unlocks what it held.
+        if self.set.origin.is_here() {
             self.stop.say();
             // It does not panic; and if it did, it has ended.
             let _ = thread.join();

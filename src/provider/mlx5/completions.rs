@@ -26,6 +26,7 @@ use super::{CQ_DOORBELL, Limits, Registers};
 use crate::completion::{Completion, Status};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
+use crate::process::Origin;
 
 /// Words of the doorbell record.
 const CONSUMER: usize = 0;
@@ -105,6 +106,7 @@ impl CqPlan {
             next: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
             armed: AtomicU32::new(NOT_ARMED),
+            origin: Origin::here(),
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
         };
@@ -119,6 +121,8 @@ const ARMED: u32 = 2;
 /// What queue pairs know of a completion queue.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// The process that has the queue: a child of `fork` takes no lock of it.
+    origin: Origin,
     /// The poller has a copy, and changes both.
     ring: Mutex<Ring>,
     record: Record,
@@ -155,6 +159,9 @@ impl Shared {
 
     /// Forgets a queue pair; what it left in the queue is nobody's.
     pub(super) fn remove(&self, track: &Arc<Track>) {
+        if !self.origin.is_here() {
+            return;
+        }
         self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
     }
 

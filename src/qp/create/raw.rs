@@ -12,11 +12,11 @@ use zerocopy::FromBytes;
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Posted};
-use crate::context::Origin;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
+use crate::process::Origin;
 use crate::provider::queues::{Data, Head, Sends};
 use crate::qp::counting::{self, Bindable};
 use crate::qp::{RawPacket, RssQueuePair, Shared, post, state};
@@ -62,6 +62,7 @@ pub struct SendQueue {
     type_: u8,
     /// The completion counters, if there are any.
     bound: Option<Box<Bound>>,
+    origin: Origin,
 }
 
 /// Its receive queue.
@@ -87,9 +88,10 @@ impl ProtectionDomain {
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
         let Capacity { send_segments: segments, inline, large_header, .. } = capacity;
-        let sends = SendQueue { sends, segments, inline, large_header, first: None, type_, bound: None };
-        let qp = QueuePair { shared: Arc::new(shared), capacity };
         let origin = self.context().origin();
+        let sends =
+            SendQueue { sends, segments, inline, large_header, first: None, type_, bound: None, origin };
+        let qp = QueuePair { shared: Arc::new(shared), capacity };
         Ok((qp, sends, receives.map(|queue| ReceiveQueue { queue, origin })))
     }
 }
@@ -325,6 +327,8 @@ impl SendQueue {
         fits: bool,
         data: Data<'_, P>,
     ) -> Result<()> {
+        // The slots of a shared ring may be the parent's requests.
+        self.origin.check(SEND)?;
         if !self.sends.is_ready() {
             return Err(Error::refused(SEND, nix::errno::Errno::EINVAL, post::NOT_READY));
         }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use memmap2::MmapOptions;
 use uverbs::transport::Mapping;
 
 /// An access to an address that is not the guest's memory.
@@ -34,8 +33,8 @@ impl Memory {
     /// When the file cannot be mapped, or the addresses are taken.
     pub(crate) fn map(&mut self, address: u64, len: u64, file: &File, offset: u64) -> io::Result<()> {
         let size = usize::try_from(len).map_err(io::Error::other)?;
-        let map = MmapOptions::new().offset(offset).len(size).map_raw(file)?;
-        self.add(address, map.into())
+        let map = Mapping::of_file(file, offset, size)?;
+        self.add(address, map)
     }
 
     /// Adds a mapping at a bus address.
@@ -134,7 +133,7 @@ impl Memory {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use memmap2::{MmapMut, MmapRaw};
+    use memmap2::MmapMut;
 
     use super::*;
 
@@ -143,7 +142,7 @@ pub(crate) mod tests {
         let mut memory = Memory::default();
         for &(address, len) in regions {
             let map = MmapMut::map_anon(len).expect("memory");
-            memory.add(address, MmapRaw::from(map).into()).expect("a free address");
+            memory.add(address, map.into()).expect("a free address");
         }
         memory
     }
@@ -165,7 +164,7 @@ pub(crate) mod tests {
     #[test]
     fn ranges_may_not_overlap_and_can_be_unmapped() {
         let mut memory = memory(&[(0x1000, 4096), (0x2000, 4096)]);
-        let map = MmapRaw::from(MmapMut::map_anon(8192).unwrap());
+        let map = MmapMut::map_anon(8192).unwrap();
         assert!(memory.add(0x800, map.into()).is_err());
         memory.unmap(0x1000, 4096);
         assert!(memory.word(0x1000).is_err() && memory.word(0x2000).is_ok());

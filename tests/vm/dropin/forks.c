@@ -1,6 +1,7 @@
 /*
  * What a process and its child may do: registered memory stays the parent's though the child writes to the same pages, a
- * child ends in every way without harm, opens the device itself, and what it does to inherited objects.
+ * child ends in every way without harm, opens the device itself, what it does to inherited objects, and a program that goes on
+ * in a child after it has opened the device.
  *
  * usage: forks DEVICE
  */
@@ -168,6 +169,49 @@ static void inherited(const char *name, void (*act)(void))
 	       posted[0], posted[1], got[0], got[1]);
 }
 
+/* daemon(3) between opening the device and the rest: the parent is gone when the child works. */
+static void daemonized(const char *name)
+{
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
+	int said[2], length;
+	char text[200];
+	pid_t child;
+
+	MUST(!pipe(said));
+	fflush(stdout);
+	child = fork();
+	MUST(child >= 0);
+	if (child == 0) {
+		struct ibv_context *context = open_device();
+		struct ibv_pd *pd;
+
+		MUST(!ibv_query_device(context, &attr) && !ibv_query_port(context, 1, &port));
+		MUST(pd = ibv_alloc_pd(context));
+		MUST(!daemon(1, 1));
+		dup2(said[1], STDOUT_FILENO);
+		NUMBER("query_device", ibv_query_device(context, &attr));
+		pair_on(&p, context, pd);
+		NUMBER("write across", write_across(&p.one, &p.two, 0, 8));
+		close_pair(&p);
+		fflush(stdout);
+		_exit(0);
+	}
+	MUST(waitpid(child, NULL, 0) == child);
+	close(said[1]);
+	for (length = 0; length < (int)sizeof(text) - 1;) {
+		int more = read(said[0], text + length, sizeof(text) - 1 - length);
+
+		if (more <= 0)
+			break;
+		length += more;
+	}
+	for (int i = 0; i < length; i++)
+		if (text[i] == '\n')
+			text[i] = ';';
+	printf("%s: %.*s\n", name, length, text);
+}
+
 static void makes(void) { OBJECT("alloc_pd", ibv_alloc_pd(p.context)); }
 static void asks(void) { NUMBER("query_device", ibv_query_device(p.context, &(struct ibv_device_attr){ 0 })); }
 static void registers(void) { OBJECT("reg_mr", ibv_reg_mr(p.pd, p.one.memory, 8, 1)); }
@@ -214,6 +258,7 @@ int main(int count, char **arguments)
 	ended("a signal", by_signal);
 	ended("exec", with_exec);
 	ended("a device of its own", with_own_device);
+	apart("a daemon", daemonized);
 	apart("a child makes", inherited_makes);
 	apart("a child asks", inherited_asks);
 	apart("a child registers", inherited_registers);

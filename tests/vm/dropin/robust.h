@@ -167,15 +167,24 @@ static inline void make_side(struct pair *pair, struct side *side)
 	MUST(!to_init(side->qp));
 }
 
-static inline void open_pair(struct pair *pair)
+static inline void pair_on(struct pair *pair, struct ibv_context *context, struct ibv_pd *pd)
 {
-	MUST(pair->context = open_device());
+	pair->context = context;
+	pair->pd = pd;
 	MUST(pair->channel = ibv_create_comp_channel(pair->context));
-	MUST(pair->pd = ibv_alloc_pd(pair->context));
 	make_side(pair, &pair->one);
 	make_side(pair, &pair->two);
 	MUST(!connect_qp(pair->one.qp, pair->two.qp->qp_num));
 	MUST(!connect_qp(pair->two.qp, pair->one.qp->qp_num));
+}
+
+static inline void open_pair(struct pair *pair)
+{
+	struct ibv_context *context = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+
+	MUST(pd);
+	pair_on(pair, context, pd);
 }
 
 static inline void close_side(struct side *side)

@@ -1,0 +1,344 @@
+//! The process that something belongs to, and not a child that `fork` made of it.
+//!
+//! A child has copies of everything: of the device file and the shared rings, of handles, and of locks that were held by threads
+//! that it does not have. What it did with them it would do to its parent, or wait for ever. So everything that has such a
+//! thing has an [`Origin`], which is asked first.
+//!
+//! A process has one page that the kernel wipes in a child (`MADV_WIPEONFORK`, also in a child of the child), with a number
+//! in it. What belongs to the process looks at that number: it is zero in a child. A child that makes something of its own has
+//! another page, so that what was its parent's stays that. There is no lock in here, which a child could find held, and no
+//! system call after the first.
+//!
+//! # Safety
+//! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
+//!   address gets out of this file only as a reference to its first word, an `AtomicU32`, for which it is aligned and of which
+//!   zero is a value; nobody touches it otherwise. The reference lives as long as the page does, for ever if that was leaked.
+//! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] never null.
+//! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
+//!   stays allocated.
+//! - `MADV_WIPEONFORK` changes nothing in this process; in a child the word reads zero, a value like any other.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::error::{Error, Result};
+
+/// The size of a page, or less: the kernel rounds it up.
+const PAGE: usize = 4096;
+
+/// The word of this process, on its page. That of the parent, in a child that has none yet.
+static HERE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many numbers were given out: shared by all processes that come from the one that gave out the first, so that no two
+/// of them have the same.
+static NUMBERS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The word of no process.
+static NOWHERE: AtomicU32 = AtomicU32::new(0);
+
+/// A process. Its word is zero in every other.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub struct Origin(&'static AtomicU32);
+
+impl Origin {
+    /// This process.
+    ///
+    /// # Errors
+    /// `ENOMEM` when there is no memory for its page, which is made the first time.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        loop {
+            let known = HERE.load(Ordering::Acquire);
+            if let Some(origin) = word(known).map(Self).filter(|origin| origin.is_here()) {
+                return Ok(origin);
+            }
+            let page = Page::wiped()?;
+            page.word().store(next_number()?, Ordering::Relaxed);
+            let first = std::ptr::from_ref(page.word()).cast_mut();
+            // Of threads that come here together one goes on with its page; the others drop theirs.
+            if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Ok(Self(page.leak()));
+            }
+        }
+    }
+
+    /// This process. Without memory for its page it is none, so that all that is asked for is refused.
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn here() -> Self {
+        Self::new().unwrap_or(Self(&NOWHERE))
+    }
+
+    /// Whether this process is meant.
+    #[inline]
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn is_here(self) -> bool {
+        // No order is needed: the page of a child is zero from its first moment on.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Refuses `op` in another process.
+    #[inline]
+    pub(crate) fn check(self, op: &'static str) -> Result<()> {
+        if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
+    }
+
+    fn number(self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The error of what belongs to the process on the other side of a fork.
+#[cold]
+#[inline(never)]
+pub(crate) fn elsewhere(op: &'static str) -> Error {
+    let hint = "it belongs to another process since a fork; open it again, or make it again, in this one";
+    Error::refused(op, Errno::EIO, hint)
+}
+
+/// Who has something that several processes could have, since they are a process and its children: nobody at first, and then the one
+/// that takes it, for ever.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    /// The word of the process that has it, if this process knows.
+    here: AtomicPtr<AtomicU32>,
+    /// The number of the process that has it.
+    number: Page,
+    maker: Origin,
+}
+
+impl Owner {
+    /// Of what nobody has yet.
+    ///
+    /// # Errors
+    /// `ENOMEM` when there is no memory.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let maker = Origin::new()?;
+        let nobody = AtomicPtr::new(std::ptr::from_ref(&NOWHERE).cast_mut());
+        Ok(Self { here: nobody, number: Page::shared()?, maker })
+    }
+
+    /// The process that has it; none if this is another.
+    #[inline]
+    pub(crate) fn origin(&self) -> Origin {
+        // No order is needed: whoever has an object that was made after this changed has seen the change.
+        // SAFETY: never null, and to a word that lives for ever.
+        Origin(unsafe { &*self.here.load(Ordering::Relaxed) })
+    }
+
+    /// Whether this process has it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin().is_here()
+    }
+
+    /// Whether this process made it.
+    pub(crate) fn is_made_here(&self) -> bool {
+        self.maker.is_here()
+    }
+
+    /// Takes it, if nobody has it; whether this process has it now.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        self.is_here() || self.take_first()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_first(&self) -> bool {
+        let Ok(here) = Origin::new() else { return false };
+        let taken =
+            self.number.word().compare_exchange(0, here.number(), Ordering::AcqRel, Ordering::Acquire);
+        // Another thread of this process may just have taken it.
+        let is_here = taken.is_ok() || taken == Err(here.number());
+        if is_here {
+            self.here.store(std::ptr::from_ref(here.0).cast_mut(), Ordering::Relaxed);
+        }
+        is_here
+    }
+
+    /// Whether no other process has it.
+    pub(crate) fn is_free_or_here(&self) -> bool {
+        self.is_here() || self.number.word().load(Ordering::Acquire) == 0 || self.take_first()
+    }
+}
+
+/// A value with a lock, one for each process. A child of `fork` goes on with what it inherits from its parent's, or with
+/// nothing if a thread had the lock at the fork.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub struct Local<T> {
+    /// None yet, or a box that only a drop of this frees.
+    place: AtomicPtr<(Origin, Mutex<T>)>,
+    inherit: fn(&T) -> T,
+}
+
+impl<T: Default> Local<T> {
+    /// Of the default, with what a child makes of its parent's.
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub const fn new(inherit: fn(&T) -> T) -> Self {
+        Self { place: AtomicPtr::new(std::ptr::null_mut()), inherit }
+    }
+
+    /// This process's.
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        loop {
+            let known = self.place.load(Ordering::Acquire);
+            // SAFETY: null, or a box that lives as long as `self`.
+            let known_place = unsafe { known.as_ref() };
+            // Where there is no memory for a page the process goes on with what there is.
+            let here = Origin::new();
+            match known_place {
+                Some((origin, value)) if origin.is_here() || here.is_err() => {
+                    return value.lock().unwrap_or_else(PoisonError::into_inner);
+                }
+                _ => {}
+            }
+            let inherited = known_place.and_then(|(_, value)| Some((self.inherit)(&*value.try_lock().ok()?)));
+            let origin = here.unwrap_or(Origin(&NOWHERE));
+            let place = Box::into_raw(Box::new((origin, Mutex::new(inherited.unwrap_or_default()))));
+            if self.place.compare_exchange(known, place, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(place) });
+            }
+        }
+    }
+}
+
+impl<T> Drop for Local<T> {
+    fn drop(&mut self) {
+        let place = *self.place.get_mut();
+        if !place.is_null() {
+            // SAFETY: from `Box::into_raw`, and no reference to it is left. (What a child inherited from stays allocated.)
+            drop(unsafe { Box::from_raw(place) });
+        }
+    }
+}
+
+/// The next number, which is not zero.
+fn next_number() -> Result<u32, Errno> {
+    let numbers = match word(NUMBERS.load(Ordering::Acquire)) {
+        Some(numbers) => numbers,
+        None => {
+            let page = Page::shared()?;
+            let first = std::ptr::from_ref(page.word()).cast_mut();
+            let none = std::ptr::null_mut();
+            match NUMBERS.compare_exchange(none, first, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => page.leak(),
+                // Another thread was faster.
+                Err(other) => word(other).ok_or(Errno::ENOMEM)?,
+            }
+        }
+    };
+    Ok(numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1))
+}
+
+/// What one of the pointers of this file leads to.
+#[inline]
+fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
+    // SAFETY: null, or a word that lives for ever.
+    unsafe { pointer.as_ref() }
+}
+
+/// A page with one word.
+#[derive(Debug)]
+struct Page(NonNull<AtomicU32>);
+
+// SAFETY: all that can be done with it is done with an atomic; any thread may unmap it.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Which a process has in common with its children.
+    fn shared() -> Result<Self, Errno> {
+        Self::map(libc::MAP_SHARED)
+    }
+
+    /// Of which a child has another one, with zero in it.
+    fn wiped() -> Result<Self, Errno> {
+        let page = Self::map(libc::MAP_PRIVATE)?;
+        if !cfg!(miri) {
+            // SAFETY: the page is a mapping of our own, private and anonymous as madvise(2) wants it.
+            let answer = unsafe { libc::madvise(page.0.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK) };
+            Errno::result(answer)?;
+        }
+        Ok(page)
+    }
+
+    fn map(sharing: i32) -> Result<Self, Errno> {
+        // Miri maps privately only; it has one process.
+        let sharing = if cfg!(miri) { libc::MAP_PRIVATE } else { sharing };
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, sharing | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        NonNull::new(base.cast()).map(Self).ok_or(Errno::ENOMEM)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the first word of the page, which is mapped as long as `self` is there.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Never unmaps it.
+    fn leak(self) -> &'static AtomicU32 {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the first word of the page, which is not unmapped any more.
+        unsafe { this.0.as_ref() }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length; no reference to it is left. It cannot fail.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_thread_takes_is_the_processs() {
+        let (one, other) = (Owner::new().unwrap(), Owner::new().unwrap());
+        assert!(!one.is_here() && one.is_free_or_here() && one.is_made_here());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(one.take() && one.is_here() && one.is_free_or_here()));
+            }
+        });
+        assert!(one.origin().is_here() && one.origin().check("op").is_ok());
+        assert!(!other.origin().is_here() && other.origin().check("op").is_err());
+    }
+
+    #[test]
+    fn a_local_value_is_one_for_all_threads() {
+        let local = Local::<u32>::new(|old| *old);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| *local.lock() += 1);
+            }
+        });
+        assert_eq!(*local.lock(), 4);
+    }
+
+    #[test]
+    fn all_threads_are_in_one_process() {
+        let here = Origin::new().unwrap();
+        let numbers = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Origin::here().number())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(numbers, [here.number(); 4]);
+    }
+}

@@ -1,0 +1,63 @@
+//! A file that is open on a soft device.
+//!
+//! # Safety
+//! The soft device keeps the contract of [`Transport`] since it has no way to break it: it follows no address, and reads and
+//! writes memory only through the [`Mapping`]s that regions and rings are made of, which it holds itself. All of it is safe
+//! code, and a file is one [`Connection`], which nobody else sends commands through.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::call::Call;
+use super::{Hardware, NAME, parse};
+use crate::command::Command;
+use crate::transport::{AnyShape, Mapping, Transport};
+
+/// An open file. Dropping it closes it.
+pub(super) struct Connection {
+    pub(super) hardware: Arc<Hardware>,
+    pub(super) file: u32,
+}
+
+impl AnyShape for Connection {
+    fn allow(&self, memory: &Mapping) {
+        let Some(mut state) = self.hardware.lock() else { return };
+        if let Some(file) = state.files.get_mut(&self.file) {
+            file.only_memory.get_or_insert_default().push(memory.clone());
+        }
+    }
+}
+
+// SAFETY: safe code on memory that it holds; see above.
+unsafe impl Transport for Connection {
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        let method = parse::method(&self.hardware.profile, command)?;
+        let mut state = self.hardware.lock().ok_or(Errno::EIO)?;
+        let answer = Call::new(&mut state, self.file, command).run(method);
+        state.retry_waiting();
+        answer
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        self.hardware.lock().ok_or(Errno::EIO)?.map(self.file, offset, len)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.hardware.lock() {
+            state.close(self.file);
+            state.retry_waiting();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("device", &NAME).field("file", &self.file).finish()
+    }
+}

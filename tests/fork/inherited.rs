@@ -1,0 +1,165 @@
+//! A device that was opened before the fork, and of which nothing was made: daemon(3) between opening and the rest.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use uverbs::Context;
+
+use super::*;
+
+/// Whatever may be asked.
+fn ask(context: &Context) {
+    context.query_device().unwrap();
+    context.query_port(1).unwrap();
+    context.gid_table().unwrap();
+    context.next_event().unwrap();
+}
+
+/// Every device of the kernel's; a soft one is the memory of its process.
+fn on_every_device_of_the_kernel(behaviour: impl Fn(&Target)) {
+    on_every_device(|target| match &target.soft {
+        None => behaviour(target),
+        Some(soft) => {
+            let context = target.open();
+            if let Some(child) = split() {
+                return wait_for(child);
+            }
+            in_the_child(|| {
+                gone(context.query_device());
+                gone(context.alloc_pd());
+                gone(target.device.open());
+                soft.inject(&[0; 60]);
+                soft.unplug();
+                assert!(soft.resources().is_empty());
+            });
+        }
+    });
+}
+
+/// Use of it.
+fn work(context: &Context) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(4).unwrap();
+    pd.register(100, ALL).unwrap().destroy().map_err(|(_, error)| error).unwrap();
+    cq.destroy().map_err(|(_, error)| error).unwrap();
+    pd.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+fn tell(stream: &mut UnixStream) {
+    stream.write_all(b"x").unwrap();
+}
+
+fn hear(stream: &mut UnixStream) {
+    stream.read_exact(&mut [0]).unwrap();
+}
+
+pub(crate) fn first_user() {
+    on_every_device_of_the_kernel(|target| {
+        // The parent may go on asking, and finds the device taken when it wants more.
+        let context = target.open();
+        ask(&context);
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                ask(&context);
+                work(&context);
+                ask(&context);
+                work(&context);
+            });
+        }
+        gone(context.create_cq(4));
+        gone(context.alloc_pd());
+        gone(context.query_device());
+        gone(context.next_event());
+        // Or the parent is the first, after the fork.
+        let context = target.open();
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let Some(child) = split() else {
+            in_the_child(|| {
+                ask(&context);
+                tell(&mut there);
+                hear(&mut there);
+                gone(context.create_cq(4));
+                gone(context.query_device());
+            });
+        };
+        hear(&mut here);
+        work(&context);
+        tell(&mut here);
+        wait_for(child);
+        work(&context);
+        // A device with a watcher, which may have locks, is nobody else's.
+        let context = target.device.open_with(uverbs::transport::Fault::new(0, EIO)).unwrap();
+        if let Some(child) = split() {
+            return wait_for(child);
+        }
+        in_the_child(|| {
+            gone(context.query_device());
+            gone(context.alloc_pd());
+        });
+    });
+}
+
+pub(crate) fn domain() {
+    on_every_device_of_the_kernel(|target| {
+        let context = target.open();
+        let pd = context.alloc_pd().unwrap();
+        // A child that drops its copy destroys nothing, and takes nothing.
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                pd.destroy().map_err(|(_, error)| error).unwrap();
+                ask(&context);
+            });
+        }
+        // The next one goes on with it.
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                let region = pd.register(100, ALL).unwrap();
+                region.destroy().map_err(|(_, error)| error).unwrap();
+                pd.destroy().map_err(|(_, error)| error).unwrap();
+                work(&context);
+            });
+        }
+        gone(pd.register(100, ALL));
+        pd.destroy().map_err(|(_, error)| error).unwrap();
+    });
+}
+
+pub(crate) fn grandchild() {
+    on_every_device_of_the_kernel(|target| {
+        let untouched = target.open();
+        let parents = target.open();
+        let cq = parents.create_cq(4).unwrap();
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                let childs = own(target);
+                let childs_cq = childs.create_cq(4).unwrap();
+                if let Some(grandchild) = split() {
+                    wait_for(grandchild);
+                } else {
+                    in_the_child(|| {
+                        for (context, cq) in [(&parents, &cq), (&childs, &childs_cq)] {
+                            gone(context.alloc_pd());
+                            gone(cq.notify(false));
+                        }
+                        own(target);
+                        work(&untouched);
+                        drop((cq, childs_cq));
+                    });
+                }
+                gone(untouched.alloc_pd());
+                childs_cq.notify(false).unwrap();
+                gone(cq.notify(false));
+            });
+        }
+        gone(untouched.create_cq(4));
+        cq.notify(false).unwrap();
+    });
+}

@@ -1,0 +1,176 @@
+//! Objects, requests, completions and events: refused in a child, and the parent's are as they were.
+
+use std::time::Duration;
+
+use uverbs::{
+    AccessFlags, Bind, Completion, CompletionCounter, ConnectionOptions, Counted, Datagram, Operation,
+    Progress, QpState, Rc, ReceiveRequest, Route, SendRequest, Status, WaitObject, WaitSet, WindowType,
+};
+
+use super::*;
+
+const GROUP: [u8; 16] = [0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+pub(crate) fn connected() {
+    on_every_connecting_device(|target| {
+        let (mut one, mut two) = rc_pair(target);
+        let context = one.pd.context().clone();
+        two.receive(1, 0..8);
+        two.receive(2, 8..16);
+        one.send(1, Operation::Send, 0..8);
+        assert_eq!(one.completion().status, Status::Success);
+        let srq = one.pd.create_srq(8).unwrap();
+        let channel = context.create_comp_channel().unwrap();
+        let announced = context.cq(8).channel(&channel).cookie(7).create().unwrap();
+        announced.notify(false).unwrap();
+        let mut flushed = one.pd.ud(&announced).create().unwrap();
+        flushed.activate(&options(&context), 0x11, 0).unwrap();
+        flushed.post_receive(&[ReceiveRequest::new(3, &[])]).unwrap();
+        let window = one.pd.alloc_window(WindowType::Two).unwrap();
+        let windowed = one.pd.register(64, ALL | AccessFlags::MW_BIND).unwrap();
+        let mut ud = one.pd.ud(&one.cq).create().unwrap();
+        ud.activate(&options(&context), 0x11, 0).unwrap();
+        let membership = ud.join_multicast(&GROUP, 0).unwrap();
+        let gid = context.gid(1, options(&context).gid_index.into()).unwrap();
+        let ah = one.pd.create_ah(&Route::new(1, gid.index as u8, gid.raw)).unwrap();
+
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                // The context, and what is made of it.
+                gone(context.alloc_pd());
+                gone(context.create_cq(4));
+                gone(context.create_comp_channel());
+                gone(context.create_counters());
+                gone(context.query_device());
+                gone(context.query_port(1));
+                gone(context.gid(1, 0));
+                gone(context.gid_table());
+                gone(context.has_flows());
+                gone(context.next_event());
+                gone(one.pd.register(8, ALL));
+                gone(one.pd.alloc_window(WindowType::One));
+                gone(one.pd.create_srq(8));
+                gone(one.pd.rc(&one.cq).create());
+                gone(one.pd.ud(&one.cq).create());
+                gone(one.pd.create_ah(&Route::new(1, 0, gid.raw)));
+                // Requests.
+                let segments = [one.memory.segment(0..8).unwrap()];
+                gone(one.qp.post_send(&[SendRequest::new(9, Operation::Send, &segments)]));
+                gone(two.qp.post_receive(&[]));
+                let datagram = Datagram { to: &ah, qp_num: 1, qkey: 0x11, immediate: None };
+                gone(ud.post_send(&[SendRequest::new(9, datagram, &segments)]));
+                let (mut window, mut srq) = (window, srq);
+                gone(one.qp.bind(&mut window, Bind::new(9, &windowed, 0..8)));
+                gone(srq.post_receive(&[]));
+                // Queues and queue pairs.
+                gone(one.qp.to_error());
+                gone(one.qp.state());
+                gone(one.qp.reset());
+                gone(one.qp.endpoint(&ConnectionOptions::new(1, 0), 1));
+                gone(ud.join_multicast(&GROUP, 0));
+                gone(srq.arm(1));
+                gone(srq.query());
+                gone(srq.resize(16));
+                let (cq, mut announced) = (one.cq, announced);
+                gone(cq.notify(false));
+                gone(cq.moderate(1, 1));
+                gone(announced.resize(32));
+                assert_eq!(two.cq.poll(&mut Completion::batch::<4>()), 0);
+                assert_eq!(two.cq.progress(), 0);
+                gone(channel.next_event());
+                gone(channel.wait(NOW));
+                // Each is destroyed in silence, and nothing is.
+                one.qp.destroy().map_err(|(_, error)| error).unwrap();
+                membership.leave().map_err(|(_, error)| error).unwrap();
+                ud.destroy().map_err(|(_, error)| error).unwrap();
+                window.destroy().map_err(|(_, error)| error).unwrap();
+                srq.destroy().map_err(|(_, error)| error).unwrap();
+                flushed.destroy().map_err(|(_, error)| error).unwrap();
+                drop((one.memory, one.pd, two, ah, announced, cq, channel));
+                // A device that is opened here is the child's own, and the parent's stays the parent's.
+                let own = own(target);
+                gone(context.alloc_pd());
+                drop((own, context));
+            });
+        }
+
+        assert_eq!(two.completion().wr_id, 1, "the child has not taken it");
+        one.send(2, Operation::Send, 0..8);
+        assert_eq!((one.completion().wr_id, two.completion().wr_id), (2, 2));
+        assert_eq!(one.qp.state().unwrap(), QpState::ReadyToSend);
+        assert_eq!(ud.state().unwrap(), QpState::ReadyToSend);
+        flushed.to_error().unwrap();
+        assert!(channel.wait(Some(Duration::from_secs(20))).unwrap(), "the child has not taken the event");
+        assert_eq!(channel.next_event().unwrap(), Some(7));
+        srq.query().unwrap();
+        membership.leave().map_err(|(_, error)| error).unwrap();
+        window.destroy().map_err(|(_, error)| error).unwrap();
+        flushed.destroy().map_err(|(_, error)| error).unwrap();
+        srq.destroy().map_err(|(_, error)| error).unwrap();
+        announced.destroy().map_err(|(_, error)| error).unwrap();
+        drop(ah);
+    });
+}
+
+pub(crate) fn completion_counters() {
+    on_every_connecting_device(|target| {
+        let (mut one, mut two) = (counted(target), counted(target));
+        let set = WaitSet::new();
+        let [file, pair] = [WaitObject::FileDescriptor, WaitObject::MutexCondvar]
+            .map(|object| CompletionCounter::new(object).unwrap());
+        let in_set = CompletionCounter::new(WaitObject::Set(set.clone())).unwrap();
+        file.add(3).unwrap();
+        file.arm(4).unwrap();
+        let context = target.open();
+        let channel = context.create_comp_channel().unwrap();
+        let cq = context.cq(8).channel(&channel).create().unwrap();
+        let progress = Progress::start(cq, drop).unwrap();
+        let asked = CompletionCounter::new(WaitObject::Unspecified).unwrap();
+        let wait = asked.wait_async(1);
+
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                for counter in [&file, &pair, &in_set, &one.1] {
+                    gone(counter.add(1));
+                    gone(counter.add_err(1));
+                    gone(counter.set(9));
+                    gone(counter.set_err(9));
+                    gone(counter.wait(0, NOW));
+                    gone(counter.wait_since(0, 0, NOW));
+                    gone(counter.arm(9));
+                    gone(counter.wait_handle());
+                }
+                assert_eq!((file.read(), file.read_err()), (3, 0), "what it had");
+                gone(set.wait(NOW));
+                gone(one.0.qp.bind_counter(&file, Counted::RECEIVE));
+                gone(one.0.cq.progress_until(&file, 9, NOW));
+                drop(wait);
+                gone(progress.stop());
+                drop((file, pair, in_set, set, one, two));
+            });
+        }
+
+        drop(wait);
+        // The parent's thread was not told to end, and does.
+        progress.stop().unwrap();
+        assert!(file.wait(4, NOW).is_err(), "nobody has added");
+        file.add(1).unwrap();
+        file.wait(4, NOW).unwrap();
+        for (side, counter) in [&mut one, &mut two] {
+            assert_eq!((side.cq.progress(), counter.read()), (0, 0));
+        }
+    });
+}
+
+/// A side whose sends are counted.
+fn counted(target: &Target) -> (Side<Rc>, CompletionCounter) {
+    let mut side = Side::new(&target.open(), |pd, cq| pd.rc(cq).create().unwrap());
+    let counter = CompletionCounter::new(WaitObject::Unspecified).unwrap();
+    side.qp.bind_counter(&counter, Counted::SEND).unwrap();
+    (side, counter)
+}
