@@ -116,3 +116,15 @@ fn a_destination_address_is_a_rule() {
     let reading = watch("mixed.pcap", &["--dst-mac", "02:00:00:00:00:0b"]);
     assert_eq!((reading["packets"].as_u64(), reading["bytes"].as_u64()), (Some(166), Some(40428)));
 }
+
+/// The capture has eight IPv4 packets and three of IPv6 whose time to live, or hop limit, is 255.
+#[test]
+fn wide_rules_match_what_the_driver_of_a_card_refuses() {
+    for (rule, packets) in [("ip ttl 255", 8), ("ip6 hop-limit 255", 3)] {
+        let reading = watch("mixed.pcap", &["--wide-rules", "--rule", rule]);
+        assert_eq!(reading["packets"].as_u64(), Some(packets), "{rule}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+        let output = command.args(["watch", "--device", "soft0", "--count", "1", "--rule", rule]).output();
+        assert!(!output.expect("the program starts").status.success(), "{rule} without the option");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use uverbs::soft::Profile;
 use uverbs::transport::Trace;
 use uverbs::{Context, Device, ErrorKind, OpenOptions, SoftDevice};
 
@@ -33,6 +34,18 @@ impl Target {
             Failure::NotFound(format!("no device {}; there is {}", name.escape_debug(), there.join(", ")))
         })?;
         Ok(Self { device, soft: None, trace })
+    }
+
+    /// The embedded device, with other capabilities; an error for any other device.
+    pub(crate) fn with_profile(self, profile: Profile) -> Outcome<Self> {
+        if self.soft.is_none() {
+            let name = self.device.name();
+            return Err(Failure::Unsupported(format!(
+                "{name} has the rules of its driver: only a soft device can have more"
+            )));
+        }
+        let soft = SoftDevice::new(profile);
+        Ok(Self { device: soft.device(), soft: Some(soft), ..self })
     }
 
     /// Opens the device.

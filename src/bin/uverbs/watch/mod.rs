@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use uverbs::soft::Profile;
 use uverbs::{AnyRule, Eth, FlowRule};
 
 use self::reading::Reading;
@@ -57,13 +58,19 @@ pub(crate) struct Args {
     /// can be). They are made by default, 10000 a second.
     #[arg(long, value_name = "SPEC")]
     generate: Option<Spec>,
+    /// Soft device only: take rules too that mlx5's driver refuses, by time to live, hop limit, ESP and GRE's first word.
+    #[arg(long)]
+    wide_rules: bool,
     /// Print one JSON object for each reading.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
-    let target = Target::find(&args.device, trace)?;
+    let mut target = Target::find(&args.device, trace)?;
+    if args.wide_rules {
+        target = target.with_profile(Profile::default().with_wide_rules(true))?;
+    }
     let rule = args.rule(&target)?;
     let stop = Stop::on_signals()?;
     let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
