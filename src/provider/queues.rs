@@ -224,7 +224,6 @@ impl Sends {
 pub(crate) enum Receives {
     Rings(rxe::Receives),
     /// The soft device's: it is told what was posted, and has it before the call returns.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     Watched(rxe::Receives, Box<dyn Watcher>),
     Mlx5(mlx5::Receives),
 }

@@ -82,7 +82,6 @@ impl Geometry {
 }
 
 /// A device that sees by itself neither rings nor what is put into them. Kernels do.
-#[cfg_attr(not(feature = "soft"), expect(dead_code))]
 pub(crate) trait Watcher: Debug + Send + Sync {
     /// The producer has published.
     fn look(&self);
