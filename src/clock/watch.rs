@@ -15,6 +15,10 @@ const DIFFERENCE: u64 = 8;
 /// And how far in any case, in nanoseconds.
 const SLACK: u64 = 20_000;
 
+/// Looks are compared with one that is as many nanoseconds ago, or nearly: a device may be read so often that from one read to
+/// the next no counter differs by more than the slack.
+const APART: u64 = 1_000_000;
+
 /// A look at both that took longer was interrupted in the middle, and says nothing.
 const WIDEST: u64 = 20_000;
 
@@ -40,6 +44,7 @@ pub(super) struct Counter {
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
+    /// The one that others are compared with.
     look: Look,
     /// When the kernel was asked.
     asked: u64,
@@ -55,7 +60,7 @@ impl Counter {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Compares a look with the last one, and now and then asks the kernel, whether it `is_trusted`. Says whether the counter
+    /// Compares a look with an earlier one, and now and then asks the kernel, whether it `is_trusted`. Says whether the counter
     /// can be used.
     pub(super) fn goes_on(&self, look: Look, is_trusted: impl FnOnce() -> bool) -> bool {
         if self.is_lost() {
@@ -71,7 +76,9 @@ impl Counter {
         let is_due = look.ns - last.asked >= ASKED;
         let goes = if width <= WIDEST {
             let goes = self.agree(&last.look, &look);
-            last.look = look;
+            if look.ns - last.look.ns >= APART {
+                last.look = look;
+            }
             goes
         } else {
             // However long it took, the counter has not gone back.
@@ -165,6 +172,16 @@ mod tests {
             for _ in 0..3 {
                 assert!(!machine.go(10 * MS, 20 * MS), "{what}: it was trusted again");
             }
+        }
+    }
+
+    #[test]
+    fn one_that_is_slower_is_noticed_however_often_it_is_looked_at() {
+        for ns in [1000, 10_000, 30_000, 100_000, 3 * MS] {
+            let mut machine = Machine::new();
+            let looks = 10 * MS / ns + 2;
+            assert!((0..looks).all(|_| machine.go(ns, 2 * ns)), "{ns}");
+            assert!(!(0..looks).all(|_| machine.go(ns, ns)), "{ns}: half as fast");
         }
     }
 
