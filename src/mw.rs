@@ -198,7 +198,7 @@ impl ProtectionDomain {
         })?;
         let object = Object::new(self.context(), Kind::Mw, made.mw_handle);
         if kind == WindowType::Two {
-            self.context().window_keys().add_free(made.rkey, self.context());
+            self.context().window_keys().add(made.rkey, self.context(), None);
         }
         let (key, free, pd) = (made.rkey, made.rkey, self.clone());
         Ok(MemoryWindow { object, asked, kind, key, free, watch: None, bound: None, pd })
@@ -308,8 +308,12 @@ impl MemoryWindow {
     fn set_free(&mut self, key: Option<u32>) {
         let context = self.pd.context();
         if self.kind == WindowType::Two && context.is_here() {
-            context.window_keys().remove_free(self.free, context);
-            key.iter().for_each(|key| context.window_keys().add_free(*key, context));
+            let keys = context.window_keys();
+            keys.remove(self.free, context);
+            if self.key != self.free {
+                keys.remove(self.key, context);
+            }
+            key.iter().for_each(|key| keys.add(*key, context, None));
         }
         self.free = key.unwrap_or(self.free);
     }
@@ -454,7 +458,16 @@ impl<T: Binds> QueuePair<T> {
         wr.wr[..bytes.len()].copy_from_slice(bytes);
         let old = window.bound.as_ref().map(|bound| &bound.region);
         let watch = self.shared().watch(wr_id, request.rkey);
-        self.post_local(op, wr, region.into_iter().chain(old).cloned())?;
+        let is_two = window.kind == WindowType::Two;
+        let (keys, context) = (window.pd.context().window_keys(), window.pd.context());
+        if is_two {
+            keys.add(request.rkey, context, Some(watch.seen().invalidation()));
+        }
+        self.post_local(op, wr, region.into_iter().chain(old).cloned()).inspect_err(|_| {
+            if is_two {
+                keys.remove(request.rkey, context);
+            }
+        })?;
         (window.key, window.watch) = (request.rkey, Some(watch));
         Ok(())
     }

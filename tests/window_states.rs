@@ -210,17 +210,17 @@ fn a_window_is_released_in_every_state() {
     });
 }
 
+fn send(side: &mut Side<Rc>, keys: &[u32]) -> uverbs::Result<()> {
+    let segments = [side.memory.segment(0..4).unwrap()];
+    let request = |key: &u32| SendRequest::new(1, Operation::SendInvalidate(*key), &segments).signaled();
+    side.qp.post_send(&keys.iter().map(request).collect::<Vec<_>>())
+}
+
 #[test]
 fn a_key_is_invalidated_once() {
     on_every_connecting_device(|target| {
         let mut scene = Scene::new(target, WindowType::Two);
         let before = "has sent an invalidate for that key before";
-        let send = |side: &mut Side<Rc>, keys: &[u32]| {
-            let segments = [side.memory.segment(0..4).unwrap()];
-            let request =
-                |key: &u32| SendRequest::new(1, Operation::SendInvalidate(*key), &segments).signaled();
-            side.qp.post_send(&keys.iter().map(request).collect::<Vec<_>>())
-        };
         let first = scene.bound(1);
         refused(send(&mut scene.one, &[first.rkey, first.rkey]), before);
         scene.taken_by_the_peer(first.rkey);
@@ -259,6 +259,31 @@ fn a_key_is_invalidated_once() {
         assert_eq!(again.rkey, first.rkey);
         scene.taken_by_the_peer(again.rkey);
         refused(send(&mut scene.one, &[again.rkey]), "");
+    });
+}
+
+#[test]
+fn a_key_is_invalidated_once_however_many_others_were_sent() {
+    on_every_connecting_device(|target| {
+        let mut scene = Scene::new(target, WindowType::Two);
+        let key = scene.bound(1).rkey;
+        // Its completion is polled, and nobody tells the window.
+        scene.taken_by_the_peer(key);
+        // The window never had these; what is flushed counts as sent.
+        scene.one.qp.to_error().unwrap();
+        for more in 1..256 {
+            let other = key & !0xff | key.wrapping_add(more) & 0xff;
+            if send(&mut scene.one, &[other]).is_ok() {
+                assert_eq!(scene.one.completion().status, Status::Flushed);
+            }
+        }
+        scene.connect_again();
+        refused(send(&mut scene.one, &[key]), "");
+        // And they do not stand in the way of those that it gets.
+        for wr_id in 2..5 {
+            let next = scene.bound(wr_id);
+            scene.taken_by_the_peer(next.rkey);
+        }
     });
 }
 

@@ -11,13 +11,14 @@ use uverbs_abi::types::{WcFlags, wc_opcode};
 
 use super::registry::Registry;
 use crate::completion::{Completion, Status};
+use crate::context::Invalidated;
 use crate::process::Origin;
 
 /// What completions have said about one request that binds a window.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// The peer has invalidated the key: so it was bound, and is no more.
-    invalidated: AtomicBool,
+    invalidated: Arc<Invalidated>,
     /// It is not known whether the request was carried out.
     failed: AtomicBool,
     done: AtomicBool,
@@ -25,7 +26,12 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn invalidated(&self) -> bool {
-        self.invalidated.load(Ordering::Acquire)
+        self.invalidated.is_so()
+    }
+
+    /// The same, for whoever keeps it.
+    pub(crate) fn invalidation(&self) -> Arc<Invalidated> {
+        self.invalidated.clone()
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -64,7 +70,7 @@ impl Watched {
             if completion.flags.contains(WcFlags::WITH_INVALIDATE)
                 && let Some((_, seen)) = self.requests().get(&completion.immediate)
             {
-                seen.invalidated.store(true, Ordering::Release);
+                seen.invalidated.set();
             }
         } else if !succeeded || completion.opcode == wc_opcode::BIND_MW {
             for (_, seen) in self.requests().values().filter(|(wr_id, _)| *wr_id == completion.wr_id) {

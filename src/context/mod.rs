@@ -23,6 +23,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use self::door::Door;
 pub use self::event::{AsyncEvent, EventKind, Subject};
+pub(crate) use self::invalidated::Invalidated;
 use self::invalidated::Keys;
 use self::kept::Abandoned;
 use self::mlx5::Mlx5;

@@ -259,11 +259,11 @@ impl<T: QpType> QueuePair<T> {
             self.is_peer_settled = true;
         }
         let known = context.window_keys();
-        known.send(self.peer, &keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
+        let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
         self.put_all(op, requests).inspect_err(|error| {
             // With any other error it is not known whether the device has them.
             if error.kind() == ErrorKind::InvalidInput {
-                known.take_back(self.peer, &keys);
+                known.take_back(self.peer, &noted);
             }
         })
     }
