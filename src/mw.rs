@@ -354,7 +354,7 @@ impl<T: Binds> QueuePair<T> {
     /// queue pair, or wait for the completion before another one binds it. Should the bind fail, with
     /// [`WindowBind`](crate::Status::WindowBind), or be flushed, the window's key is not known any more: once that completion is
     /// polled the window is not bound, and the next bind makes it anew ([`MemoryWindow::release`]). A reset of the queue pair
-    /// has the same effect on binds whose success was not polled. A window of type 2 that is older than the queue pair is made
+    /// and its end have the same effect on binds whose success was not polled. A window of type 2 that is older than the queue pair is made
     /// anew, too.
     ///
     /// # Errors

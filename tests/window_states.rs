@@ -185,6 +185,32 @@ fn a_reset_leaves_a_bind_unknown_unless_its_success_was_polled() {
 }
 
 #[test]
+fn the_end_of_a_queue_pair_leaves_a_bind_unknown_unless_its_success_was_polled() {
+    on_every_connecting_device(|target| {
+        for is_polled in [true, false] {
+            let mut scene = Scene::new(target, WindowType::One);
+            let remote = if is_polled {
+                scene.bound(1)
+            } else {
+                scene.two.qp.to_error().unwrap();
+                scene.bind(1)
+            };
+            // Another queue pair of the domain takes its place.
+            let qp = scene.two.pd.rc(&scene.two.cq).create().unwrap();
+            drop(std::mem::replace(&mut scene.two.qp, qp));
+            scene.connect_again();
+            assert_eq!(scene.window.remote(), is_polled.then_some(remote));
+            if is_polled {
+                assert_eq!(scene.write(remote), Status::Success);
+            }
+            while scene.two.cq.poll(&mut Completion::batch::<4>()) > 0 {}
+            let second = scene.bound(2);
+            assert_eq!(scene.write(second), Status::Success);
+        }
+    });
+}
+
+#[test]
 fn a_window_is_released_in_every_state() {
     on_every_connecting_device(|target| {
         for kind in TYPES {

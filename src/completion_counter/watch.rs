@@ -131,7 +131,7 @@ impl Watching {
         Watch { of: of.clone(), key, seen }
     }
 
-    /// The queue pair was reset: requests that were not carried out end without completion.
+    /// The queue pair was reset, or is gone: requests that were not carried out end without completion.
     pub(crate) fn reset(&self) {
         if let Some((of, _)) = self.0.get() {
             of.requests().values().for_each(|(_, seen)| seen.fail());
@@ -143,6 +143,8 @@ impl Drop for Watching {
     fn drop(&mut self) {
         if let Some((of, queues)) = self.0.get().filter(|(of, _)| of.origin.is_here()) {
             queues.iter().for_each(|queue| queue.unwatch(of));
+            // What was not polled by now tells nobody.
+            self.reset();
         }
     }
 }
