@@ -211,7 +211,7 @@ fn what_makes_no_sense_is_refused_before_a_command() {
         assert_eq!(pool.reader().read().unwrap().of(&foreign), None);
         // The kernel has 16 priorities.
         let refused = counter.create_flow(&raw.qp, &to(1).priority(16));
-        refuses(refused, ErrorKind::Exhausted, ENOMEM, "no room");
+        refuses(refused, ErrorKind::Exhausted, ENOMEM, "priorities are 0 to 15");
         let one = counter.create_flow(&raw.qp, &to(1).priority(15)).unwrap();
         let tagged = to(1).priority(15).tag(FlowTag::new(3).unwrap());
         refuses(counter.create_flow(&raw.qp, &tagged), ErrorKind::InvalidInput, EEXIST, "same match");
@@ -247,7 +247,7 @@ fn what_the_firmware_refuses_is_told_and_gives_no_values() {
         assert_eq!(pool.available(), 1);
         control.ask("fail SET_FLOW_TABLE_ENTRY 8");
         let refused = pool.take().unwrap().create_flow(&raw.qp, &to(2));
-        refuses(refused, ErrorKind::Exhausted, ENOMEM, "no room");
+        refuses(refused, ErrorKind::Exhausted, ENOMEM, "priorities are 0 to 15");
         assert_eq!(pool.available(), 1);
         control.ask("fail ALLOC_FLOW_COUNTER 8");
         refuses(CounterPool::new(&raw.context, 1), ErrorKind::Exhausted, ENOMEM, "a limit");

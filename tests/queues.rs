@@ -77,8 +77,8 @@ fn frames_that_wait_in_a_resized_queue_stay_and_later_ones_are_announced() {
         assert!(cq.capacity() >= 100);
         fill(20..60);
         assert_eq!(take(&mut cq, 45), (11..56).collect::<Vec<_>>());
-        for entries in [0, 1, u32::MAX] {
-            refuses(cq.resize(entries), ErrorKind::InvalidInput, EINVAL, "waits in the queue");
+        for (entries, hint) in [(0, "waits in the queue"), (1, "waits in the queue"), (u32::MAX, "entries")] {
+            refuses(cq.resize(entries), ErrorKind::InvalidInput, EINVAL, hint);
         }
         assert!(cq.capacity() >= 100);
         cq.notify(false).unwrap();

@@ -62,7 +62,8 @@ pub enum CounterEvents {
 /// flight may lose what they add, or be lost itself: set a counter when all that it counts has come in. A value that
 /// grows beyond 64 bits begins again at zero.
 ///
-/// A counter is its process's: in a child of `fork` it keeps the values that it had, and everything else is refused.
+/// A child of `fork` has a copy of the values, which it can read, add to and set, and wakes nobody by that. Everything else is refused
+/// there.
 ///
 /// The calls are those of libfabric's `fi_cntr`, and mean the same.
 ///
@@ -192,12 +193,12 @@ impl CompletionCounter {
     /// Adds to the value, and wakes whoever waits for no more than what it becomes.
     ///
     /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`; those of the kernel for a counter of the device's.
+    /// None for a counter in memory; those of the kernel for a counter of the device's, and there
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     #[inline]
     #[doc(alias = "fi_cntr_add")]
     #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn add(&self, value: u64) -> Result<()> {
-        self.state.check_origin("completion_counter.add")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return hardware.add(value);
@@ -209,7 +210,7 @@ impl CompletionCounter {
     /// Adds to the error value, and wakes everybody who waits, unless it adds nothing.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`; those of the kernel for a counter of the device's.
     #[doc(alias = "fi_cntr_adderr")]
     #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
@@ -230,7 +231,6 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_set")]
     #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set(&self, value: u64) -> Result<()> {
-        self.state.check_origin("completion_counter.set")?;
         #[cfg(feature = "comp-cntr-uapi")]
         if let Some(hardware) = self.state.hardware() {
             return hardware.set(value);
@@ -242,7 +242,7 @@ impl CompletionCounter {
     /// Sets the error value, and wakes everybody who waits, if that changes it.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// As [`add_err`](Self::add_err).
     #[doc(alias = "fi_cntr_seterr")]
     #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_err(&self, value: u64) -> Result<()> {

@@ -215,10 +215,14 @@ impl State {
         lock(&self.waiting)
     }
 
-    /// Tells everybody who waits for `value` or less.
+    /// Tells everybody who waits for `value` or less. Nobody in a child of `fork`, whose copies of the waiters are its
+    /// parent's, and whose lock may be held for ever.
     #[cold]
     #[inline(never)]
     fn reach(&self, value: u64) {
+        if !self.origin.is_here() {
+            return;
+        }
         self.tell(self.lock(), Outcome::Reached, |threshold| threshold <= value);
     }
 
@@ -320,7 +324,7 @@ impl State {
 
     #[inline]
     pub(super) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
-        if self.can_wait && self.origin.is_here() && self.read() >= threshold {
+        if self.can_wait && self.read() >= threshold {
             return Ok(());
         }
         self.wait_since(threshold, None, timeout)

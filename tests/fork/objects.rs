@@ -135,17 +135,19 @@ pub(crate) fn completion_counters() {
             wait_for(child);
         } else {
             in_the_child(|| {
+                assert_eq!((file.read(), file.read_err()), (3, 0), "what it had");
                 for counter in [&file, &pair, &in_set, &one.1] {
-                    gone(counter.add(1));
+                    // The copy, of which nobody is told.
+                    counter.set(8).unwrap();
+                    counter.add(1).unwrap();
+                    assert_eq!(counter.read(), 9);
                     gone(counter.add_err(1));
-                    gone(counter.set(9));
                     gone(counter.set_err(9));
-                    gone(counter.wait(0, NOW));
+                    gone(counter.wait(10, NOW));
                     gone(counter.wait_since(0, 0, NOW));
                     gone(counter.arm(9));
                     gone(counter.wait_handle());
                 }
-                assert_eq!((file.read(), file.read_err()), (3, 0), "what it had");
                 gone(set.wait(NOW));
                 gone(one.0.qp.bind_counter(&file, Counted::RECEIVE));
                 gone(one.0.cq.progress_until(&file, 9, NOW));
