@@ -78,6 +78,8 @@ pub struct Capture {
     reader: Box<dyn PcapReaderIterator + Send>,
     failure: Failure,
     capacity: usize,
+    /// Whether it consists of pcapng's blocks.
+    has_blocks: bool,
     interfaces: Vec<Interface>,
     frame: Vec<u8>,
     done: bool,
@@ -115,12 +117,21 @@ impl Capture {
             Ok(reader) => reader,
             Err(_) => return Err(failure.take().map_or(CaptureError::NotACapture, Into::into)),
         };
-        let mut interfaces = Vec::new();
+        let (mut interfaces, mut has_blocks) = (Vec::new(), true);
         if let Ok((size, PcapBlockOwned::LegacyHeader(header))) = reader.next() {
             interfaces.push(Interface::of_header(&header)?);
+            has_blocks = false;
             reader.consume(size);
         }
-        Ok(Self { reader, failure, capacity: CAPACITY, interfaces, frame: Vec::new(), done: false })
+        Ok(Self {
+            reader,
+            failure,
+            capacity: CAPACITY,
+            has_blocks,
+            interfaces,
+            frame: Vec::new(),
+            done: false,
+        })
     }
 
     /// Reads the next frame; None at the end of the file. After an error there are no more frames.
@@ -146,6 +157,9 @@ impl Capture {
     fn read_frame(&mut self) -> Result<Option<Stamp>, CaptureError> {
         loop {
             let held = self.reader.data().len();
+            if self.has_blocks && is_too_short(self.reader.data()) {
+                return Err(CaptureError::Malformed("a block is shorter than its type and lengths"));
+            }
             let short = match self.reader.next() {
                 Ok((size, block)) => {
                     let found = record::take(block, &mut self.interfaces, &mut self.frame)?;
@@ -183,6 +197,13 @@ impl Capture {
             None => Err(CaptureError::Truncated),
         }
     }
+}
+
+/// Whether the block that begins here says that it is shorter than any, in either byte order: in the wrong one the length of
+/// a good block is far beyond [`MAX_CAPACITY`]. pcap-parser 0.17 subtracts twelve from it (`ng_block_parser`, pcapng/block.rs).
+fn is_too_short(block: &[u8]) -> bool {
+    let length: Option<[u8; 4]> = block.get(4..8).and_then(|length| length.try_into().ok());
+    length.is_some_and(|length| u32::from_le_bytes(length).min(u32::from_be_bytes(length)) < 12)
 }
 
 #[cfg(test)]
