@@ -159,7 +159,7 @@ impl ProtectionDomain {
     fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
         let op = "ah.create";
         let context = self.context();
-        context.provider().needs_rings(op)?;
+        context.driver().needs_rings(op)?;
         let request = CreateAh { pd_handle: self.id(), attr, ..CreateAh::new_zeroed() };
         let mut response = CreateAhResp::new_zeroed();
         let mut driver = Driver::new_zeroed();

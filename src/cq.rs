@@ -20,12 +20,12 @@ use crate::command::Command;
 use crate::completion::Completion;
 use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
+use crate::driver::mlx5::CqPlan;
+use crate::driver::queues::Completions;
+use crate::driver::rxe;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
 use crate::object::{self, Kind, Object};
-use crate::provider::mlx5::CqPlan;
-use crate::provider::queues::Completions;
-use crate::provider::rxe;
 
 /// A completion queue.
 ///
@@ -159,7 +159,7 @@ impl<'a> CompletionQueueBuilder<'a> {
         let Self { context, entries, channel, vector, cookie } = self;
         let mut plan = match context.mlx5(op)? {
             Some((limits, registers)) => Some(CqPlan::new(op, entries, limits, registers)?),
-            None => context.provider().needs_rings(op).map(|()| None)?,
+            None => context.driver().needs_rings(op).map(|()| None)?,
         };
         let mut real_entries = 0_u32;
         let mut driver = CreateCqResp::new_zeroed();
@@ -279,7 +279,7 @@ impl CompletionQueue {
         self.check_origin(op)?;
         let object = &self.shared.object;
         let Completions::Mlx5(queue) = &mut self.ring else {
-            object.context().provider().needs_rings(op)?;
+            object.context().driver().needs_rings(op)?;
             let mut driver = DriverResize::new_zeroed();
             self.shared.resize(op, entries, (&[], driver.as_mut_bytes()))?;
             let map = object.context().map_ring(op, driver.mi)?;

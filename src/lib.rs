@@ -76,6 +76,7 @@ mod context;
 mod counters;
 mod cq;
 mod device;
+mod driver;
 mod error;
 mod event;
 mod flow;
@@ -87,7 +88,6 @@ mod object;
 mod pd;
 mod process;
 mod progress;
-mod provider;
 mod qp;
 #[cfg(feature = "raw")]
 pub mod raw;

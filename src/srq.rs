@@ -142,7 +142,7 @@ impl SharedReceiveQueueBuilder<'_> {
     pub fn create(self) -> Result<SharedReceiveQueue> {
         let op = "srq.create";
         let context = self.pd.context();
-        context.provider().needs_rings(op)?;
+        context.driver().needs_rings(op)?;
         let (mut requests, mut segments) = (0_u32, 0_u32);
         let mut driver = CreateSrqResp::new_zeroed();
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use nix::errno::Errno;
 
 use crate::ah::AddressHandle;
+use crate::driver::queues::Receives;
 use crate::error::{Error, Result};
 use crate::mr::{MemoryRegion, Segment};
-use crate::provider::queues::Receives;
 
 /// Room for a message or frame to be received: it fills `segments`, one behind the other.
 #[derive(Clone, Copy, Debug)]

@@ -35,13 +35,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mapping", &[]),
     ("command", &["error", "mapping"]),
     ("transport", &["command", "mapping", "process"]),
-    ("provider", &["completion", "error", "mapping", "process"]),
+    ("driver", &["completion", "error", "mapping", "process"]),
     // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
-    ("soft", &["command", "error", "mapping", "process", "provider::ring", "transport"]),
-    ("device", &["error", "provider", "soft"]),
+    ("soft", &["command", "error", "mapping", "process", "driver::ring", "transport"]),
+    ("device", &["error", "driver", "soft"]),
     (
         "context",
-        &["command", "device", "error", "event", "mapping", "process", "provider", "soft", "transport"],
+        &["command", "device", "error", "event", "mapping", "process", "driver", "soft", "transport"],
     ),
     ("object", &["command", "context", "error", "mapping"]),
     ("pd", &["command", "context", "error", "object"]),
@@ -50,14 +50,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("completion", &[]),
     ("completion_counter", &["command", "completion", "context", "error", "object", "process"]),
     ("progress", &["completion", "completion_counter", "cq", "error", "event", "process"]),
-    (
-        "cq",
-        &["command", "completion", "completion_counter", "context", "error", "event", "object", "provider"],
-    ),
+    ("cq", &["command", "completion", "completion_counter", "context", "error", "event", "object", "driver"]),
     ("asynchronous", &["context", "counters", "cq", "error"]),
-    ("work", &["ah", "error", "mapping", "mr", "provider"]),
-    ("srq", &["command", "context", "error", "object", "pd", "provider", "work"]),
-    ("wq", &["command", "context", "cq", "error", "object", "pd", "provider", "work"]),
+    ("work", &["ah", "error", "mapping", "mr", "driver"]),
+    ("srq", &["command", "context", "error", "object", "pd", "driver", "work"]),
+    ("wq", &["command", "context", "cq", "error", "object", "pd", "driver", "work"]),
     (
         "qp",
         &[
@@ -72,7 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "object",
             "pd",
             "process",
-            "provider",
+            "driver",
             "srq",
             "work",
             "wq",
@@ -82,7 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("counters", &["clock", "command", "context", "error", "object", "process"]),
     // What bindings use of the rest, under names of their own.
     ("raw", &["completion", "flow", "mr", "mw", "process", "qp"]),
-    ("flow", &["command", "context", "counters", "error", "object", "provider", "qp"]),
+    ("flow", &["command", "context", "counters", "error", "object", "driver", "qp"]),
     ("mlx5", &["clock", "command", "context", "counters", "error", "event", "flow", "object", "qp"]),
 ];
 
@@ -341,7 +338,7 @@ const LOCKS: &[&str] = &[
     "src/mlx5/snapshots.rs",
     "src/object.rs",
     "src/process.rs",
-    "src/provider/mlx5/completions.rs",
+    "src/driver/mlx5/completions.rs",
     "src/qp/multicast.rs",
     "src/soft/mod.rs",
     "src/soft/pcap/source.rs",

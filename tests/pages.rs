@@ -58,7 +58,7 @@ fn every_file_that_a_page_names_is_there() {
         for span in spans(&text) {
             let is_path = span.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
             let is_whole = TOPS.iter().any(|top| span.starts_with(top));
-            // "connected.rs" is a test; "provider/rxe.rs" is below `src`; a name in capitals stands for several.
+            // "connected.rs" is a test; "driver/rxe.rs" is below `src`; a name in capitals stands for several.
             let is_rust = span.ends_with(".rs") && !is_whole;
             if !is_path || !(is_whole || is_rust) || span.contains("VERSION") {
                 continue;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use super::Context;
+use crate::driver::Driver;
 use crate::process::Local;
-use crate::provider::Provider;
 
 /// A GID of the device that the windows are on.
 type Gid = [u8; 16];
@@ -155,8 +155,8 @@ impl Default for Keys {
 }
 
 impl Keys {
-    pub(super) fn of(provider: Provider) -> Self {
-        if provider == Provider::Rxe { Self::OfRxe } else { Self::default() }
+    pub(super) fn of(driver: Driver) -> Self {
+        if driver == Driver::Rxe { Self::OfRxe } else { Self::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

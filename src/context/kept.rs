@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::errno::Errno;
 
 use super::Context;
+use crate::driver::Driver;
 use crate::error::{Error, Result};
-use crate::provider::Provider;
 
 /// Most counters objects that a process abandons on one device. The kernel keeps each, and with each perhaps a counter of
 /// the hardware, until the file is closed.
@@ -65,7 +65,7 @@ impl Context {
     pub(crate) fn abandon_counters(&self) {
         let is_first = self.0.abandoned.0.fetch_add(1, Ordering::Relaxed) == 0;
         // A soft device has no file.
-        if !is_first || self.provider() != Provider::Mlx5 {
+        if !is_first || self.driver() != Driver::Mlx5 {
             return;
         }
         keep(self);

@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 
 use super::Context;
 use crate::command::Command;
+use crate::driver::mlx5::{Limits, Registers};
 use crate::error::{Error, Result};
-use crate::provider::mlx5::{Limits, Registers};
 
 /// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
 /// 64 bytes.

@@ -31,13 +31,13 @@ pub use self::open::OpenOptions;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead};
 use crate::device::Device;
+use crate::driver::Driver;
+use crate::driver::mlx5::Limits;
+use crate::driver::queues::Receives;
+use crate::driver::rxe;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event as event_file;
 use crate::process::Origin;
-use crate::provider::Provider;
-use crate::provider::mlx5::Limits;
-use crate::provider::queues::Receives;
-use crate::provider::rxe;
 use crate::transport::{Mapping, Transport};
 
 /// An open device: the parent of every object, and the place of its events.
@@ -57,7 +57,7 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     door: Door,
     device: Device,
-    provider: Provider,
+    driver: Driver,
     completion_vectors: u32,
     events: OwnedFd,
     mlx5: Option<Mlx5>,
@@ -83,11 +83,11 @@ impl Context {
         inheritable: bool,
     ) -> Result<Self> {
         let door = Door::new(transport, device.driver_id(), inheritable)?;
-        let provider = device.provider();
+        let driver = device.driver_kind();
         let mut response = AllocUcontextResp::new_zeroed();
         let mut create = |request: Option<AllocUcontextReqV2>| create(&door, request.as_ref(), &mut response);
-        let vectors = create(provider.context_request(devx)).or_else(|error| {
-            let older = provider.older_context_request();
+        let vectors = create(driver.context_request(devx)).or_else(|error| {
+            let older = driver.older_context_request();
             let older = older.filter(|_| !devx && error.kind() == ErrorKind::InvalidInput);
             older.map_or(Err(error), |request| create(Some(request)))
         })?;
@@ -97,17 +97,17 @@ impl Context {
         door.invoke(&mut command)?;
         let events = command.take_fd()?;
         event_file::set_nonblocking("async_event.create", &events)?;
-        let mlx5 = (provider == Provider::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
+        let mlx5 = (driver == Driver::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
         let inner = Inner {
             door,
             device,
-            provider,
+            driver,
             completion_vectors: vectors,
             events,
             mlx5,
             devx,
             offloads: AtomicU64::new(0),
-            window_keys: Keys::of(provider),
+            window_keys: Keys::of(driver),
             abandoned: Abandoned::default(),
         };
         Ok(Self(Arc::new(inner)))
@@ -182,8 +182,8 @@ impl Context {
         self.0.door.map(op, offset, len)
     }
 
-    pub(crate) fn provider(&self) -> Provider {
-        self.0.provider
+    pub(crate) fn driver(&self) -> Driver {
+        self.0.driver
     }
 
     /// Keys of memory windows that must not be invalidated.

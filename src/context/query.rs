@@ -11,8 +11,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Context;
 use crate::command::Command;
+use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
-use crate::provider::Provider;
 
 /// What a device does to raw packets.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Context {
     /// # Kernel
     /// The driver's answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
     pub fn query_device_mlx5(&self) -> Result<Option<QueryDeviceResp>> {
-        if self.provider() != Provider::Mlx5 {
+        if self.driver() != Driver::Mlx5 {
             return Ok(None);
         }
         let mut driver = QueryDeviceResp::new_zeroed();
@@ -102,7 +102,7 @@ impl Context {
             return Ok(known);
         }
         let mut driver = QueryDeviceResp::new_zeroed();
-        let is_mlx5 = self.provider() == Provider::Mlx5;
+        let is_mlx5 = self.driver() == Driver::Mlx5;
         let core = self.query(is_mlx5.then(|| driver.as_mut_bytes()))?;
         let tso = driver.tso_caps;
         let has_large_sends = tso.supported_qpts & 1 << qp_type::RAW_PACKET != 0;

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
+use crate::driver::Driver;
+use crate::driver::ring::Watcher;
 use crate::error::{Error, Result};
-use crate::provider::Provider;
-use crate::provider::ring::Watcher;
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
 
@@ -140,11 +140,11 @@ impl Device {
         self.sysfs.as_deref()
     }
 
-    pub(crate) fn provider(&self) -> Provider {
+    pub(crate) fn driver_kind(&self) -> Driver {
         match self.node {
-            Node::File(_) => Provider::of(self.driver_id),
+            Node::File(_) => Driver::of(self.driver_id),
             #[cfg(feature = "soft")]
-            Node::Soft(_) => Provider::Soft,
+            Node::Soft(_) => Driver::Soft,
         }
     }
 
@@ -321,7 +321,7 @@ pub fn devices_in(root: impl AsRef<Path>) -> Result<Devices> {
 }
 
 /// A kernel driver, under the number that commands carry and the name it binds to hardware with.
-struct Driver {
+struct Named {
     id: u32,
     name: &'static str,
     module: &'static str,
@@ -333,9 +333,9 @@ pub(crate) fn driver_ids() -> impl Iterator<Item = u32> {
 }
 
 /// `enum rdma_driver_id`, include/uapi/rdma/ib_user_ioctl_verbs.h, Linux 7.2; modules: the drivers' own.
-const DRIVERS: [Driver; 21] = {
-    const fn driver(id: u32, name: &'static str, module: &'static str) -> Driver {
-        Driver { id, name, module }
+const DRIVERS: [Named; 21] = {
+    const fn driver(id: u32, name: &'static str, module: &'static str) -> Named {
+        Named { id, name, module }
     }
     use driver_id::*;
     [

@@ -28,9 +28,9 @@ pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
 use crate::counters::{Counters, Point, Points, Reader, Snapshot};
+use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
-use crate::provider::Provider;
 use crate::qp::{self, QpType, QueuePair, RssQueuePair};
 
 /// A rule in force: packets that match go to its queue pair, and into its counters.
@@ -154,7 +154,7 @@ impl qp::Shared {
         counters: Option<(u32, Points<'_>)>,
     ) -> Result<Object> {
         let (qp, handle) = (self.object().id(), counters.map(|(handle, _)| handle));
-        let points = counters.map(|(_, points)| points).filter(|_| context.provider().counts_as_mlx5());
+        let points = counters.map(|(_, points)| points).filter(|_| context.driver().counts_as_mlx5());
         let request = match points {
             Some(Points::UnreadableOfAnyRule) => rule.without_headers().request(qp, handle),
             _ => rule.request(qp, handle),
@@ -177,7 +177,7 @@ impl qp::Shared {
                 command.nested(UHW_IN, payload.as_mut_bytes(), MAP_ADDRESS, points.as_bytes())
             }
             Some(_) => command.input(UHW_IN, &payload),
-            None if context.provider().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
+            None if context.driver().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
             None => &mut command,
         };
         context.invoke(&mut command).map_err(|error| explain(context, rule.attr(), type_, error))?;
@@ -204,11 +204,11 @@ pub(crate) fn check_destination<K: RuleType>(qp: &qp::Shared, rule: &FlowRule<K>
 /// The kernel looks at the port, at the queue pair and at the driver's limits in this order (ib_uverbs_ex_create_flow,
 /// uverbs_cmd.c; mlx5_ib_create_flow, fs.c; Linux 6.1).
 pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) -> Error {
-    let (ports, is_mlx5) = (context.device().ports(), context.provider().counts_as_mlx5());
+    let (ports, is_mlx5) = (context.device().ports(), context.driver().counts_as_mlx5());
     match error.kind() {
         ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
         ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
-        ErrorKind::Unsupported if context.provider() == Provider::Rxe => error.hinted("rxe has no flows"),
+        ErrorKind::Unsupported if context.driver() == Driver::Rxe => error.hinted("rxe has no flows"),
         ErrorKind::Unsupported => {
             error.hinted("the device has no flows, or cannot do what this rule asks for")
         }
@@ -228,13 +228,13 @@ pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) 
             error.hinted("flows lead to raw packet and UD queue pairs only")
         }
         ErrorKind::InvalidInput
-            if context.provider() == Provider::Mlx5 && rule.flags & FLAG_ALLOW_LOOP_BACK != 0 =>
+            if context.driver() == Driver::Mlx5 && rule.flags & FLAG_ALLOW_LOOP_BACK != 0 =>
         {
             error.hinted("mlx5 refuses rules that allow loop back: leave that out")
         }
         // Which kernels have the fault is not known from here; that it is this one is known from the answer.
         ErrorKind::InvalidInput
-            if context.provider() == Provider::Mlx5
+            if context.driver() == Driver::Mlx5
                 && matches!(rule.type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) =>
         {
             error.hinted(

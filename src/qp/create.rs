@@ -18,12 +18,12 @@ use crate::command::Command;
 use crate::completion_counter::Watching;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
+use crate::driver::mlx5::QpPlan;
+use crate::driver::queues::{Receives, Sends};
+use crate::driver::rxe;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::mlx5::QpPlan;
-use crate::provider::queues::{Receives, Sends};
-use crate::provider::rxe;
 use crate::srq::SharedReceiveQueue;
 use crate::work::{Kept, ReceiveQueue};
 use crate::wq;
@@ -222,7 +222,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
                     context.next_index()
                 })?)
             }
-            None => context.provider().needs_rings(op).map(|()| None)?,
+            None => context.driver().needs_rings(op).map(|()| None)?,
         };
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;

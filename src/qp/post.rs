@@ -8,10 +8,10 @@ use zerocopy::FromZeros;
 
 use super::operation::sealed::Encode;
 use super::{Frame, QpType, QueuePair};
+use crate::driver::queues::{Data, Head};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
 use crate::object::Object;
-use crate::provider::queues::{Data, Head};
 use crate::srq::not_here;
 use crate::work::{Held, ReceiveRequest, full, oversized};
 

@@ -70,9 +70,9 @@ pub use self::resources::Resources;
 use self::state::State;
 use self::steering::Origin;
 pub use self::traffic::{Traffic, TrafficError, Vary};
+use crate::driver::ring::Watcher;
 use crate::error::Result;
 use crate::process::Origin as Process;
-use crate::provider::ring::Watcher;
 use crate::transport::Transport;
 pub use crate::transport::{RawAttr, RawCommand, RawConnection};
 

@@ -11,7 +11,7 @@ use super::context::MAX_MESSAGE;
 use super::memory::Memory;
 use super::queue_pairs::Qp;
 use super::state::State;
-use crate::provider::ring::Consumer;
+use crate::driver::ring::Consumer;
 
 /// Most bytes that are copied at once.
 const CHUNK: usize = 64 << 10;

@@ -16,7 +16,7 @@ use super::gids::Gid;
 use super::profile::Profile;
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::state::State;
-use crate::provider::ring::{Consumer, Geometry};
+use crate::driver::ring::{Consumer, Geometry};
 
 /// Most bytes that travel inside a send request, as on mlx5.
 const MAX_INLINE: u32 = 928;

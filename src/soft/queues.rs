@@ -13,8 +13,8 @@ use zerocopy::{Immutable, IntoBytes};
 use super::call::Call;
 use super::context::COMP_VECTORS;
 use super::table::Kind;
+use crate::driver::ring::{Geometry, Producer};
 use crate::mapping::Mapping;
-use crate::provider::ring::{Geometry, Producer};
 
 /// What a completion queue announces next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

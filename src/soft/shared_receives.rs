@@ -17,7 +17,7 @@ use super::pieces::{self, Receive};
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::state::State;
 use super::table::Kind;
-use crate::provider::ring::{Consumer, Geometry, Producer};
+use crate::driver::ring::{Consumer, Geometry, Producer};
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;

@@ -18,11 +18,11 @@ pub use self::table::IndirectionTable;
 pub(crate) use self::table::Shared as SharedTable;
 use crate::command::Command;
 use crate::cq::{self, CompletionQueue};
+use crate::driver::mlx5::WqPlan;
+use crate::driver::queues::Receives;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::provider::mlx5::WqPlan;
-use crate::provider::queues::Receives;
 use crate::work::{Kept, ReceiveQueue, ReceiveRequest};
 
 /// A receive queue without a queue pair: an [`IndirectionTable`] spreads frames over some of them.

@@ -10,9 +10,9 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{WorkQueue, not_here};
 use crate::command::Command;
 use crate::context::Context;
+use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
-use crate::provider::Provider;
 
 /// Most entries as a power of two: `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`, ib_user_verbs.h, Linux 6.1.
 const MAX_LOG_SIZE: u32 = 13;
@@ -65,7 +65,7 @@ impl Context {
     pub fn create_indirection_table(&self, queues: &[&WorkQueue]) -> Result<IndirectionTable> {
         let op = "indirection_table.create";
         let refused = |hint: &'static str| Err(Error::refused(op, Errno::EINVAL, hint));
-        if self.provider() != Provider::Mlx5 {
+        if self.driver() != Driver::Mlx5 {
             return Err(not_here(op));
         }
         if !queues.len().is_power_of_two() || queues.len() > 1 << MAX_LOG_SIZE {

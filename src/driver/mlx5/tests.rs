@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Completions, CqPlan, Limits, QpPlan, Receives, Registers, Sends};
 use crate::completion::{Completion, Status};
+use crate::driver::queues::{Data, Head};
 use crate::mapping::Mapping;
-use crate::provider::queues::{Data, Head};
 
 fn of_frame(bytes: &[u8]) -> Head<'_> {
     Head { bytes, mss: 0 }

@@ -23,8 +23,8 @@ use super::receives::data_segment;
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
+use crate::driver::queues::{Data, Head};
 use crate::mapping::Mapping;
-use crate::provider::queues::{Data, Head};
 
 /// All segments have this size, or a multiple of it.
 const UNIT: usize = 16;

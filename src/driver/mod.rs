@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The user half of a driver. A match on it stands where drivers differ, and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Provider {
+pub(crate) enum Driver {
     /// rxe, software RoCE: queues are rings shared with the kernel.
     Rxe,
     /// mlx5, ConnectX: the one kernel driver with flow counters.
@@ -25,7 +25,7 @@ pub(crate) enum Provider {
     Other,
 }
 
-impl Provider {
+impl Driver {
     pub(crate) fn of(driver: u32) -> Self {
         match driver {
             driver_id::RXE => Self::Rxe,
