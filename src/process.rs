@@ -15,7 +15,7 @@
 //!   zero is a value; nobody touches it otherwise. The reference lives as long as the page does, for ever if that was leaked.
 //! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] never null.
 //! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
-//!   stays allocated.
+//!   stays allocated. Only what is `Send` gets into one, since all threads share it.
 //! - `MADV_WIPEONFORK` changes nothing in this process; in a child the word reads zero, a value like any other.
 
 #![allow(unsafe_code)]
@@ -170,6 +170,20 @@ impl Owner {
 
 /// A value with a lock, one for each process. A child of `fork` goes on with what it inherits from its parent's, or with
 /// nothing if a thread had the lock at the fork.
+///
+/// All threads of a process reach its value, so only what may go from one thread to another can be in it:
+///
+#[cfg_attr(feature = "raw", doc = "```")]
+#[cfg_attr(not(feature = "raw"), doc = "```text")]
+/// use std::sync::Arc;
+/// uverbs::raw::Local::<Vec<Arc<u8>>>::new(Vec::clone);
+/// ```
+///
+#[cfg_attr(feature = "raw", doc = "```compile_fail")]
+#[cfg_attr(not(feature = "raw"), doc = "```text")]
+/// use std::rc::Rc;
+/// uverbs::raw::Local::<Vec<Rc<u8>>>::new(Vec::clone);
+/// ```
 #[derive(Debug)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct Local<T> {
@@ -178,7 +192,7 @@ pub struct Local<T> {
     inherit: fn(&T) -> T,
 }
 
-impl<T: Default> Local<T> {
+impl<T: Default + Send> Local<T> {
     /// Of the default, with what a child makes of its parent's.
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub const fn new(inherit: fn(&T) -> T) -> Self {

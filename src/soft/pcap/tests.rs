@@ -1,1 +1,0 @@
-//! Captures made by hand.
