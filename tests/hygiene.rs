@@ -327,7 +327,6 @@ const LOCKS: &[&str] = &[
     "src/completion_counter/wait_object.rs",
     "src/completion_counter/waiter.rs",
     "src/completion_counter/watch.rs",
-    "src/context/kept.rs",
     "src/context/mlx5.rs",
     "src/counters/mod.rs",
     "src/counters/refresh.rs",

@@ -5,7 +5,6 @@
 //! (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). So the file of such a
 //! context is leaked on purpose. The end of the process closes it all the same, and nothing in user space prevents that.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
@@ -13,33 +12,14 @@ use nix::errno::Errno;
 use super::Context;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
+use crate::process::Local;
 
 /// Most counters objects that a process abandons on one device. The kernel keeps each, and with each perhaps a counter of
 /// the hardware, until the file is closed.
 const MOST: u32 = 1024;
 
-/// The contexts whose files stay open, each once. It only grows, so there is no lock, which a child of `fork` could find held.
-static KEPT: OnceLock<Box<Kept>> = OnceLock::new();
-
-#[derive(Debug)]
-struct Kept {
-    context: Context,
-    next: OnceLock<Box<Self>>,
-}
-
-fn kept() -> impl Iterator<Item = &'static Context> {
-    let first = KEPT.get();
-    std::iter::successors(first, |kept| kept.next.get()).map(|kept| &kept.context)
-}
-
-fn keep(context: &Context) {
-    let mut kept = Box::new(Kept { context: context.clone(), next: OnceLock::new() });
-    let mut place = &KEPT;
-    while let Err(back) = place.set(kept) {
-        kept = back;
-        place = place.get().map_or(place, |other| &other.next);
-    }
-}
+/// The contexts whose files stay open, each once. A child of `fork` goes on with a copy of the list.
+static KEPT: Local<Vec<Context>> = Local::new(Vec::clone);
 
 /// How many counters objects a context has abandoned.
 #[derive(Debug, Default)]
@@ -51,7 +31,7 @@ impl Context {
         let count = |context: &Self| context.0.abandoned.0.load(Ordering::Relaxed);
         let node = self.device().node();
         let is_of_the_device = |other: &&Self| !self.is_same(other) && other.device().node() == node;
-        let others: u32 = kept().filter(is_of_the_device).map(count).sum();
+        let others: u32 = KEPT.lock().iter().filter(is_of_the_device).map(count).sum();
         if count(self).saturating_add(others) < MOST {
             return Ok(());
         }
@@ -68,7 +48,7 @@ impl Context {
         if !is_first || self.driver() != Driver::Mlx5 {
             return;
         }
-        keep(self);
+        KEPT.lock().push(self.clone());
         #[cfg(feature = "tracing")]
         tracing::warn!(
             device = self.device().name(),
