@@ -1,7 +1,7 @@
 //! What the queues of mlx5 need from their context.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
@@ -26,13 +26,18 @@ pub(super) struct Mlx5 {
     registers: Mutex<Option<Registers>>,
     /// The next number by which completions name a queue pair.
     next_index: AtomicU32,
-    /// Most entries of a completion queue, once asked for.
-    max_cqe: OnceLock<u32>,
+    /// Most entries of a completion queue; zero before it was asked for.
+    max_cqe: AtomicU32,
 }
 
 impl Mlx5 {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, registers: Mutex::default(), next_index: AtomicU32::new(0), max_cqe: OnceLock::new() }
+        Self {
+            limits,
+            registers: Mutex::default(),
+            next_index: AtomicU32::new(0),
+            max_cqe: AtomicU32::new(0),
+        }
     }
 }
 
@@ -54,12 +59,14 @@ impl Context {
     /// Refuses a completion queue that is larger than the device has. Small ones it has for sure, and nothing is asked.
     pub(crate) fn check_cqe(&self, op: &'static str, entries: u32) -> Result<()> {
         let Some(mlx5) = self.0.mlx5.as_ref().filter(|_| entries > SMALL_CQ) else { return Ok(()) };
-        let most = match mlx5.max_cqe.get() {
-            Some(most) => *most,
-            None => {
+        let most = match mlx5.max_cqe.load(Ordering::Relaxed) {
+            0 => {
+                // Threads that come here together ask each for itself, and all get the same answer.
                 let most = self.query_device()?.base.max_cqe;
-                *mlx5.max_cqe.get_or_init(|| most)
+                mlx5.max_cqe.store(most, Ordering::Relaxed);
+                most
             }
+            known => known,
         };
         if entries <= most {
             return Ok(());
