@@ -123,8 +123,9 @@ impl Counters {
     }
 }
 
-/// The last priority that mlx5 has: above it, ENOMEM comes before anything is looked at (mlx5_ib_create_flow, fs.c).
-const LAST_PRIORITY: u16 = 15;
+/// The last priority that mlx5 has (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h, Linux 6.1): above it, ENOMEM comes before anything is
+/// looked at (mlx5_ib_create_flow, fs.c).
+pub(crate) const LAST_PRIORITY: u16 = 15;
 
 /// Whether an error of the first bind is none of the allocation of the device's counter: the core and the driver, before it
 /// gets there and after, have numbers that firmware does not have (cmd_status_to_err, cmd.c, Linux 6.1 and 7.3).

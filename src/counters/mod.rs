@@ -28,7 +28,7 @@ use uverbs_abi::ids::counters::{self, create};
 use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
-pub(crate) use self::bind::Points;
+pub(crate) use self::bind::{LAST_PRIORITY, Points};
 pub use self::cached::{Cached, Seen, Stamp};
 pub use self::rates::Rates;
 pub use self::reader::Reader;

@@ -27,7 +27,7 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, Point, Points, Reader, Snapshot};
+use crate::counters::{Counters, LAST_PRIORITY, Point, Points, Reader, Snapshot};
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
@@ -184,9 +184,6 @@ impl qp::Shared {
         Ok(Object::new(context, Kind::Flow, response.flow_handle))
     }
 }
-
-/// The last that mlx5 has (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h, Linux 6.1).
-const LAST_PRIORITY: u16 = 15;
 
 /// Refuses a rule that gives packets to a queue pair that cannot have them: mlx5's driver names the receiver 0, which it has
 /// not made (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3), and that may be anybody's.
