@@ -205,14 +205,8 @@ impl<K: RuleType> FlowRule<K> {
 
     /// Whether packets that match go to the queue pair.
     pub(super) fn needs_a_receiver(&self) -> bool {
-        let mut specs = self.specs();
-        while let Ok((hdr, _)) = FlowSpecHdr::read_from_prefix(specs) {
-            if hdr.type_ == flow::SPEC_ACTION_DROP {
-                return false;
-            }
-            specs = specs.get(usize::from(hdr.size.max(1))..).unwrap_or_default();
-        }
-        self.attr.flags & flow::FLAG_EGRESS == 0
+        let drops = heads(self.specs()).any(|(_, head)| head.type_ == flow::SPEC_ACTION_DROP);
+        !drops && self.attr.flags & flow::FLAG_EGRESS == 0
     }
 
     fn refuse(&mut self, hint: impl Into<std::borrow::Cow<'static, str>>) {
@@ -427,6 +421,19 @@ impl FlowRule<Normal> {
         self.counters = Some(counters.clone());
         self
     }
+}
+
+/// Where the specs begin that stand back to back here, and their heads. The kernel goes from one to the next in the same way, and
+/// looks at none behind one whose size makes no sense (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+fn heads(specs: &[u8]) -> impl Iterator<Item = (usize, FlowSpecHdr)> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let rest = specs.get(next..)?;
+        let (head, _) = FlowSpecHdr::read_from_prefix(rest).ok()?;
+        let (at, size) = (next, usize::from(head.size));
+        next += size;
+        (size_of::<FlowSpecHdr>()..=rest.len()).contains(&size).then_some((at, head))
+    })
 }
 
 fn action<T>(type_: u32) -> FlowSpecHdr {

@@ -4,26 +4,11 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::{ATTR_NORMAL, FlowAttr, FlowSpecActionCount, FlowSpecHdr, SPEC_ACTION_COUNT};
-use zerocopy::FromBytes;
+use uverbs_abi::flow::{ATTR_NORMAL, FlowAttr, FlowSpecActionCount, SPEC_ACTION_COUNT};
 
-use super::{FlowRule, SPECS_SIZE, Seen};
+use super::{FlowRule, SPECS_SIZE, Seen, heads};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-
-/// Where the count actions among specs stand. The kernel goes from one spec to the next in the same way, and looks at none
-/// behind one whose size makes no sense (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
-fn count_actions(specs: &[u8]) -> impl Iterator<Item = usize> {
-    let mut next = 0;
-    let heads = std::iter::from_fn(move || {
-        let rest = specs.get(next..)?;
-        let (head, _) = FlowSpecHdr::read_from_prefix(rest).ok()?;
-        let (at, size) = (next, usize::from(head.size));
-        next += size;
-        (size_of::<FlowSpecHdr>()..=rest.len()).contains(&size).then_some((at, head.type_))
-    });
-    heads.filter(|(_, type_)| *type_ == SPEC_ACTION_COUNT).map(|(at, _)| at)
-}
 
 impl FlowRule {
     /// A rule as the kernel is told it: the specs stand back to back. `counters` come with the place of their count action
@@ -42,7 +27,8 @@ impl FlowRule {
             return refused("more specs than the kernel takes");
         };
         place.copy_from_slice(specs);
-        let mut found = count_actions(specs);
+        let counts = heads(specs).filter(|(_, head)| head.type_ == SPEC_ACTION_COUNT);
+        let mut found = counts.map(|(at, _)| at);
         let (first, second) = (found.next(), found.next());
         if second.is_some() {
             return refused("a rule counts into one counters object");
