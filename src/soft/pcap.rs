@@ -205,6 +205,3 @@ fn is_too_short(block: &[u8]) -> bool {
     let length: Option<[u8; 4]> = block.get(4..8).and_then(|length| length.try_into().ok());
     length.is_some_and(|length| u32::from_le_bytes(length).min(u32::from_be_bytes(length)) < 12)
 }
-
-#[cfg(test)]
-mod tests;
