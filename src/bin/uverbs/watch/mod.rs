@@ -203,6 +203,7 @@ impl Watch<'_> {
             thread::sleep(left.min(NAP));
         }
     }
+
     /// Says once what to look at when no packet has come.
     fn tell_of_nothing(&mut self, output: &mut Output) -> Outcome {
         let offered = self.running.as_ref().map(Running::frames);
