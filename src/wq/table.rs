@@ -75,12 +75,16 @@ impl Context {
             return refused("a work queue belongs to another open device");
         }
         let head = ExCreateRwqIndTable { comp_mask: 0, log_ind_tbl_size: queues.len().ilog2() };
-        let mut request = head.as_bytes().to_vec();
-        for queue in queues {
-            request.extend(queue.shared().object.id().as_bytes());
-        }
         // The kernel takes extended requests in units of eight bytes.
-        request.resize(request.len().next_multiple_of(8), 0);
+        let size = (size_of_val(&head) + size_of::<u32>() * queues.len()).next_multiple_of(8);
+        let mut request = Error::room(op, size)?;
+        request.extend_from_slice(head.as_bytes());
+        for queue in queues {
+            request.extend_from_slice(queue.shared().object.id().as_bytes());
+        }
+        request.resize(size, 0);
+        let mut kept = Error::room(op, queues.len())?;
+        kept.extend(queues.iter().map(|queue| queue.shared().clone()));
         let mut response = ExCreateRwqIndTableResp::new_zeroed();
         let mut command = Command::write(op, cmd::EX_CREATE_RWQ_IND_TBL);
         command.input(CORE_IN, &request[..]).output(CORE_OUT, response.as_mut_bytes());
@@ -90,12 +94,11 @@ impl Context {
             _ => error,
         })?;
         let object = Object::new(self, Kind::IndirectionTable, response.ind_tbl_handle);
-        let queues = queues.iter().map(|queue| queue.shared().clone()).collect();
         let shared = Shared {
             object,
             #[cfg(feature = "raw")]
             number: response.ind_tbl_num,
-            queues,
+            queues: kept,
         };
         Ok(IndirectionTable(Arc::new(shared)))
     }
