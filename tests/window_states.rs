@@ -9,30 +9,13 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use uverbs::{
-    AccessFlags, Bind, Completion, ErrorKind, MemoryRegion, MemoryWindow, Operation, Rc, Remote, SendRequest,
-    Status, WcFlags, WindowType,
+    AccessFlags, Bind, Completion, ErrorKind, Operation, Rc, Remote, SendRequest, Status, WcFlags, WindowType,
 };
 
 const TYPES: [WindowType; 2] = [WindowType::One, WindowType::Two];
 const WRITE: AccessFlags = AccessFlags::REMOTE_WRITE;
-const FOR_WINDOWS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
-
-/// A pair whose second side has a window and a region for it.
-struct Scene {
-    one: Side<Rc>,
-    two: Side<Rc>,
-    region: MemoryRegion,
-    window: MemoryWindow,
-}
 
 impl Scene {
-    fn new(target: &Target, kind: WindowType) -> Self {
-        let (one, two) = rc_pair(target);
-        let region = two.pd.register(64, FOR_WINDOWS).unwrap();
-        let window = two.pd.alloc_window(kind).unwrap();
-        Self { one, two, region, window }
-    }
-
     #[track_caller]
     fn bind(&mut self, wr_id: u64) -> Remote {
         let bind = Bind::new(wr_id, &self.region, 0..64).access(WRITE);
@@ -46,12 +29,6 @@ impl Scene {
         let done = self.two.completion();
         assert_eq!((done.wr_id, done.status), (wr_id, Status::Success));
         remote
-    }
-
-    /// How a write of eight bytes ends that the peer does there.
-    fn write(&mut self, remote: Remote) -> Status {
-        self.one.send(1, Operation::Write(remote), 0..8);
-        self.one.completion().status
     }
 
     /// The peer takes the key; the completion on this side.

@@ -13,24 +13,8 @@ use uverbs::{
 const TYPES: [WindowType; 2] = [WindowType::One, WindowType::Two];
 const READ: AccessFlags = AccessFlags::REMOTE_READ;
 const WRITE: AccessFlags = AccessFlags::REMOTE_WRITE;
-const LEN: usize = 8192;
-
-/// A pair whose second side has a window and a region for it.
-struct Scene {
-    one: Side<Rc>,
-    two: Side<Rc>,
-    region: MemoryRegion,
-    window: MemoryWindow,
-}
 
 impl Scene {
-    fn new(target: &Target, kind: WindowType) -> Self {
-        let (one, two) = rc_pair(target);
-        let region = two.pd.register(LEN, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND).unwrap();
-        let window = two.pd.alloc_window(kind).unwrap();
-        Self { one, two, region, window }
-    }
-
     /// Binds the window to the middle of the region.
     fn bound(target: &Target, kind: WindowType, access: AccessFlags) -> Self {
         let mut this = Self::new(target, kind);
@@ -49,13 +33,6 @@ impl Scene {
 
     fn remote(&self) -> Remote {
         self.window.remote().expect("the window is bound")
-    }
-
-    /// How a write of eight bytes ends that the peer does there.
-    #[track_caller]
-    fn write(&mut self, remote: Remote) -> Status {
-        self.one.send(1, Operation::Write(remote), 0..8);
-        self.one.completion().status
     }
 }
 
@@ -121,7 +98,7 @@ fn atomic_operations_need_their_own_right() {
 fn what_leaves_the_region_is_a_remote_access_error() {
     on_every_connecting_device(|target| {
         for kind in TYPES {
-            for address in [-1025_i64, (LEN - 1024) as i64, i64::MAX] {
+            for address in [-1025_i64, (Scene::LEN - 1024) as i64, i64::MAX] {
                 let mut scene = Scene::bound(target, kind, WRITE);
                 let remote = scene.remote();
                 let outside = Remote { address: remote.address.wrapping_add_signed(address), ..remote };
@@ -202,9 +179,9 @@ fn a_window_of_type_1_can_be_bound_anew_while_it_is_bound() {
     on_every_connecting_device(|target| {
         let mut scene = Scene::bound(target, WindowType::One, WRITE);
         let first = scene.remote();
-        let other = scene.two.pd.register(LEN, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND).unwrap();
+        let other = scene.two.pd.register(Scene::LEN, FOR_WINDOWS).unwrap();
         let region = std::mem::replace(&mut scene.region, other);
-        scene.bind(0..LEN, WRITE | READ);
+        scene.bind(0..Scene::LEN, WRITE | READ);
         // The first region may go: its slot in the queue is all that still holds it.
         drop(region);
         let second = scene.remote();
@@ -294,7 +271,7 @@ fn what_cannot_be_bound_is_refused_and_changes_nothing() {
             assert_eq!(window.rkey(), before);
         };
         let bind = |range| Bind::new(1, &region, range);
-        bad(&mut two, &mut window, bind(0..LEN + 1), "outside");
+        bad(&mut two, &mut window, bind(0..Scene::LEN + 1), "outside");
         bad(&mut two, &mut window, bind(9..9), "one byte");
         bad(&mut two, &mut window, bind(0..8).zero_based(), "type 1");
         bad(&mut two, &mut window, bind(0..8).access(AccessFlags::LOCAL_WRITE), "remote rights");

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, EventKind, MemoryRegion,
-    ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest, Subject,
+    MemoryWindow, Operation, ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest,
+    Status, Subject, WindowType,
 };
 
 use super::{Target, on_every_device, skip};
@@ -146,4 +147,34 @@ pub fn no_event_about(context: &Context, subject: Subject) {
 /// The kernel's release, such as "6.1.0-56-amd64".
 pub fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release")
+}
+
+/// What a region needs that windows are bound to.
+pub const FOR_WINDOWS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
+
+/// A pair whose second side has a window and a region for it.
+pub struct Scene {
+    pub one: Side<Rc>,
+    pub two: Side<Rc>,
+    pub region: MemoryRegion,
+    pub window: MemoryWindow,
+}
+
+impl Scene {
+    /// The length of the region.
+    pub const LEN: usize = 8192;
+
+    pub fn new(target: &Target, kind: WindowType) -> Self {
+        let (one, two) = rc_pair(target);
+        let region = two.pd.register(Self::LEN, FOR_WINDOWS).unwrap();
+        let window = two.pd.alloc_window(kind).unwrap();
+        Self { one, two, region, window }
+    }
+
+    /// How a write of eight bytes ends that the peer does there.
+    #[track_caller]
+    pub fn write(&mut self, remote: Remote) -> Status {
+        self.one.send(1, Operation::Write(remote), 0..8);
+        self.one.completion().status
+    }
 }
