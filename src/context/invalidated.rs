@@ -137,12 +137,11 @@ const BEFORE: &str = "this process has sent an invalidate for that key before, a
 /// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
-    /// Of all devices of the driver.
-    Common,
+    OfRxe,
     Own(Arc<Local<Known>>),
 }
 
-static COMMON: Local<Known> = Local::new(inherit);
+static OF_RXE: Local<Known> = Local::new(inherit);
 
 /// A child of `fork` knows what was sent; the windows are its parent's.
 fn inherit(known: &Known) -> Known {
@@ -156,13 +155,13 @@ impl Default for Keys {
 }
 
 impl Keys {
-    pub(super) fn of(driver: &Driver) -> Self {
-        if driver.shares_window_keys() { Self::Common } else { Self::default() }
+    pub(super) fn of(driver: Driver) -> Self {
+        if driver == Driver::Rxe { Self::OfRxe } else { Self::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         match self {
-            Self::Common => COMMON.lock(),
+            Self::OfRxe => OF_RXE.lock(),
             Self::Own(known) => known.lock(),
         }
     }

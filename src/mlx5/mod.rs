@@ -33,7 +33,6 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
-mod device;
 mod devx;
 mod flow;
 mod matching;

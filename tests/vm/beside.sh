@@ -2,8 +2,8 @@
 # Lane beside: what operations cost through this crate and through Debian's libibverbs, in the same guest. It boots with
 # -icount, so that the guest's clock counts instructions. See guest.sh, beside/README.md.
 #
-# usage: beside.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE, UVERBS_THEIRS, UVERBS_PATH and UVERBS_DROPIN, or
-#                                      UVERBS_VM_COMMAND, in the environment
+# usage: beside.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE, UVERBS_THEIRS, UVERBS_PATH, UVERBS_COUNTED, UVERBS_DROPIN and
+#                                      ROOT_sid, or UVERBS_VM_COMMAND, in the environment
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -12,6 +12,9 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
+
+# shellcheck source=tests/vm/path.sh
+. "$here/path.sh"
 
 clock_counts_instructions() {
     cat /sys/devices/system/clocksource/clocksource0/current_clocksource &&
@@ -25,6 +28,9 @@ measure() { # measure PROGRAM OUTPUT
 trace() { # trace PROGRAM OUTPUT
     strace -f -o "$OUT/$2" "$1" calls "$device"
 }
+
+# Other lines are those of signals and of the exit.
+opened() { echo "compared: system calls until the device is open: $(grep -c '(' "$OUT/opened-ours.strace"), theirs $(grep -c '(' "$OUT/opened-theirs.strace")"; }
 
 versions() {
     echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"
@@ -46,12 +52,11 @@ step theirs measure "$UVERBS_THEIRS" theirs.txt
 step calls-ours trace "$UVERBS_BESIDE" ours.strace
 step calls-theirs trace "$UVERBS_THEIRS" theirs.strace
 step table "$UVERBS_BESIDE" table "$OUT"
-step library library_is_ours "$UVERBS_PATH"
+path_steps messages
 for side in ours theirs; do
-    step "path-$side" "$side" "$UVERBS_PATH" data "$device"
     step "opened-$side" "$side" strace -f -o "$OUT/opened-$side.strace" "$UVERBS_PATH" open "$device"
 done
-step path-table "$UVERBS_BESIDE" path "$OUT"
+step opened opened
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

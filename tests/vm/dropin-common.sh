@@ -14,6 +14,12 @@ verbs_libraries() { # verbs_libraries LOG...: of all that was loaded, libibverbs
     sed -n 's/.*calling init: //p' "$@" | grep -E '/libibverbs[./]|-rdmav' | sort -u
 }
 
+enter() { # enter ROOT: the guest's own directories in the root of another release
+    for directory in dev proc sys tmp; do
+        mount --rbind "/$directory" "$1/$directory" || return
+    done
+}
+
 library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs
     ours ldd "$(command -v "$1")" || return
     ours ldd "$(command -v "$1")" | grep -q 'libibverbs.so.1 => /tmp/dropin/' || return

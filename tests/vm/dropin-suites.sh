@@ -17,12 +17,6 @@ of_suite() { # of_suite NAME: the value of NAME_suite
     eval "printf '%s\n' \"\$$1_$suite\""
 }
 
-enter() { # the guest's own directories in the root
-    for directory in dev proc sys tmp; do
-        mount --rbind "/$directory" "$root/$directory" || return
-    done
-}
-
 # Every program and library of rdma-core and of those who use it, with what it is linked to: no name is missing.
 complete() {
     grep -rlI --binary-files=text IBVERBS_ "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" >"$OUT/$name.files" || return
@@ -91,7 +85,7 @@ for suite in bookworm $SUITES; do
     root=/
     if [ "$suite" != bookworm ]; then
         root=$(of_suite ROOT)
-        step "$suite-root" enter || continue
+        step "$suite-root" enter "$root" || continue
         step "$suite-complete" complete
         for program in CONVENTIONS POSTS SLOTS; do
             step "$suite-headers-$program" same_with_headers "$program"

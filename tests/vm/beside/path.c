@@ -1,64 +1,22 @@
 // What posting and polling cost in user space, through whichever libibverbs the loader finds: see README.md.
 //
-//     path data DEVICE       instructions, system calls and calls of the allocator, of each operation
+//     path messages DEVICE   instructions, system calls and calls of the allocator, of each operation, with messages over a
+//                            reliable connection
+//     path frames DEVICE     the same with raw Ethernet frames, which the wire has to bring back
 //     path start DEVICE N    nanoseconds until a new process has the device open: the least of N processes
 //     path open DEVICE       opens the device and prints the time by the clock; for `start`, and to be seen by strace
 
-// For the names of the registers.
-#define _GNU_SOURCE
-
+#include "count.h"
 #include "device.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
-enum { TURNS = 3, MANY = 16, DEPTH = 256, SIZE = 32, ROWS = 32 };
-
-// What was done between `begin` and `end`.
-struct cost {
-    long instructions, calls, allocations;
-};
-
-static volatile struct cost spent;
-
-static int is_allocator(uintptr_t at)
-{
-    return at == (uintptr_t)malloc || at == (uintptr_t)calloc || at == (uintptr_t)realloc || at == (uintptr_t)free ||
-           at == (uintptr_t)aligned_alloc || at == (uintptr_t)posix_memalign;
-}
-
-// The processor traps behind every instruction: the next one is counted.
-static void on_step(int signal, siginfo_t *info, void *context)
-{
-    (void)signal, (void)info;
-    uintptr_t at = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    const unsigned char *code = (const unsigned char *)at;
-    spent.instructions++;
-    spent.calls += code[0] == 0x0f && code[1] == 0x05;
-    spent.allocations += is_allocator(at);
-}
-
-static const unsigned long long TRAP = 0x100;
-
-static void begin(void)
-{
-    spent = (struct cost){0};
-    __writeeflags(__readeflags() | TRAP);
-}
-
-static void end(struct cost *least)
-{
-    __writeeflags(__readeflags() & ~TRAP);
-    if (!least->instructions || spent.instructions < least->instructions)
-        *least = spent;
-}
+// The turns before those that are counted have used every slot of each queue at least once.
+enum { WARM = 32, TURNS = 3, MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60, ROWS = 32 };
 
 static struct row {
     const char *name;
@@ -75,25 +33,33 @@ static struct cost *row(const char *name)
     return &row->least;
 }
 
+static int is_warm;
+
 // One operation.
 #define COUNTED(name, operation)                                                                                       \
     do {                                                                                                               \
         struct cost *least = row(name);                                                                                \
+        if (!is_warm) {                                                                                                \
+            operation;                                                                                                 \
+            break;                                                                                                     \
+        }                                                                                                              \
         begin();                                                                                                       \
         operation;                                                                                                     \
         end(least);                                                                                                    \
     } while (0)
 
-// A queue pair connected to itself, and requests for it. It receives from its own queue; the shared one is only posted to.
+// A queue pair that sends to itself, one that does with receives from a shared queue, and requests for them.
 static struct ibv_cq_ex *sent, *received;
-static struct ibv_qp *qp;
+static struct ibv_qp *qp, *sharing;
 static struct ibv_qp_ex *extended;
 static struct ibv_srq *shared;
 static struct ibv_sge room, bytes;
 static struct ibv_recv_wr receives[MANY];
 static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
-static char message[SIZE];
+// A message is of no more than its first bytes. As a frame it is for the address that `bring_up` has frames brought to.
+static char message[FRAME] = {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0xb5};
+static uint32_t size;
 
 static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 {
@@ -103,12 +69,35 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
     return cq;
 }
 
-static void make(const char *device)
+// A raw packet queue pair gets the frames for its address.
+static void bring_up(void)
 {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), "to INIT");
+    attr.qp_state = IBV_QPS_RTR;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTR");
+    attr.qp_state = IBV_QPS_RTS;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTS");
+    struct {
+        struct ibv_flow_attr attr;
+        struct ibv_flow_spec_eth eth;
+    } rule = {
+        .attr = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof rule, .num_of_specs = 1, .port = PORT},
+        .eth = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof rule.eth},
+    };
+    memcpy(rule.eth.val.dst_mac, message, 6);
+    memset(rule.eth.mask.dst_mac, 0xff, 6);
+    check(ibv_create_flow(qp, &rule.attr) != NULL, "ibv_create_flow");
+}
+
+static void make(const char *device, int has_frames)
+{
+    size = has_frames ? FRAME : MESSAGE;
     struct ibv_context *context = open_device(device);
     struct ibv_pd *pd = ibv_alloc_pd(context);
     check(pd != NULL, "ibv_alloc_pd");
     void *memory = aligned_alloc(4096, 4096);
+    memcpy(memory, message, size);
     struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
     check(mr != NULL, "ibv_reg_mr");
     sent = create_cq(context);
@@ -116,8 +105,8 @@ static void make(const char *device)
     struct ibv_qp_init_attr_ex attr = {
         .send_cq = ibv_cq_ex_to_cq(sent),
         .recv_cq = ibv_cq_ex_to_cq(received),
-        .cap = {DEPTH, DEPTH, 1, 1, SIZE},
-        .qp_type = IBV_QPT_RC,
+        .cap = {DEPTH, DEPTH, 1, 1, size},
+        .qp_type = has_frames ? IBV_QPT_RAW_PACKET : IBV_QPT_RC,
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         .pd = pd,
         .send_ops_flags = IBV_QP_EX_WITH_SEND,
@@ -126,14 +115,22 @@ static void make(const char *device)
     check(qp != NULL, "ibv_create_qp_ex");
     extended = ibv_qp_to_qp_ex(qp);
     check(extended != NULL, "ibv_qp_to_qp_ex");
+    room = (struct ibv_sge){(uintptr_t)memory, size, mr->lkey};
+    bytes = (struct ibv_sge){(uintptr_t)message, size, 0};
+    if (has_frames) {
+        bring_up();
+        return;
+    }
     union ibv_gid gid;
     check(!ibv_query_gid(context, PORT, GID_INDEX, &gid), "ibv_query_gid");
     to_ready(qp, &gid);
     struct ibv_srq_init_attr shared_attr = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
     shared = ibv_create_srq(pd, &shared_attr);
     check(shared != NULL, "ibv_create_srq");
-    room = (struct ibv_sge){(uintptr_t)memory, SIZE, mr->lkey};
-    bytes = (struct ibv_sge){(uintptr_t)message, SIZE, 0};
+    attr.srq = shared;
+    sharing = ibv_create_qp_ex(context, &attr);
+    check(sharing != NULL, "ibv_create_qp_ex");
+    to_ready(sharing, &gid);
 }
 
 // Requests in a list of `count`.
@@ -159,7 +156,7 @@ static void post_receives(void)
     check(!ibv_post_recv(qp, receives, &bad), "ibv_post_recv");
 }
 
-static void post_sends(void)
+static void post_sends(struct ibv_qp *qp)
 {
     struct ibv_send_wr *bad;
     check(!ibv_post_send(qp, sends, &bad), "ibv_post_send");
@@ -180,9 +177,9 @@ static void wr_sends(int count, int is_inline)
         extended->wr_flags = IBV_SEND_SIGNALED | (is_inline ? IBV_SEND_INLINE : 0);
         ibv_wr_send(extended);
         if (is_inline)
-            ibv_wr_set_inline_data(extended, message, SIZE);
+            ibv_wr_set_inline_data(extended, message, size);
         else
-            ibv_wr_set_sge(extended, room.lkey, room.addr, SIZE);
+            ibv_wr_set_sge(extended, room.lkey, room.addr, size);
     }
     check(!ibv_wr_complete(extended), "ibv_wr_complete");
 }
@@ -198,7 +195,7 @@ static void poll_extended(int count)
     check(!ibv_start_poll(received, &attr), "ibv_start_poll");
     for (int i = 0; i < count; i++) {
         check(!i || !ibv_next_poll(received), "ibv_next_poll");
-        check(received->status == IBV_WC_SUCCESS && ibv_wc_read_byte_len(received) == SIZE, "a receive");
+        check(received->status == IBV_WC_SUCCESS && ibv_wc_read_byte_len(received) == size, "a receive");
     }
     ibv_end_poll(received);
 }
@@ -233,22 +230,22 @@ static void turn(void)
     COUNTED("nothing", (void)0);
     prepare(1, &bytes, IBV_SEND_INLINE);
     COUNTED("post receive", post_receives());
-    COUNTED("post send, inline", post_sends());
+    COUNTED("post send, inline", post_sends(qp));
     settle(1);
     COUNTED("poll", poll(1));
     prepare(1, &room, 0);
     COUNTED("post receive", post_receives());
-    COUNTED("post send", post_sends());
+    COUNTED("post send", post_sends(qp));
     settle(1);
     COUNTED("poll, extended", poll_extended(1));
     prepare(MANY, &bytes, IBV_SEND_INLINE);
     COUNTED("post receive 16", post_receives());
-    COUNTED("post send 16, inline", post_sends());
+    COUNTED("post send 16, inline", post_sends(qp));
     settle(MANY);
     COUNTED("poll 16", poll(MANY));
     prepare(MANY, &room, 0);
     COUNTED("post receive 16", post_receives());
-    COUNTED("post send 16", post_sends());
+    COUNTED("post send 16", post_sends(qp));
     settle(MANY);
     COUNTED("poll 16, extended", poll_extended(MANY));
     for (int is_inline = 0; is_inline <= 1; is_inline++) {
@@ -265,17 +262,23 @@ static void turn(void)
     }
     COUNTED("poll empty", poll_nothing());
     COUNTED("poll empty, extended", poll_nothing_extended());
-    prepare(1, &bytes, 0);
-    COUNTED("post shared receive", post_shared());
+    for (int count = 1; shared && count <= MANY; count += MANY - 1) {
+        prepare(count, &room, 0);
+        COUNTED(count == 1 ? "post shared receive" : "post shared receive 16", post_shared());
+        post_sends(sharing);
+        settle(count);
+        poll(count);
+    }
 }
 
-static void data(const char *device)
+static void measure(const char *device, int has_frames)
 {
-    make(device);
-    struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
-    check(!sigaction(SIGTRAP, &action, NULL), "sigaction");
-    for (int i = 0; i < TURNS; i++)
+    make(device, has_frames);
+    check(!prepare_count(), "sigaction");
+    for (int i = 0; i < WARM + TURNS; i++) {
+        is_warm = i >= WARM;
         turn();
+    }
     long nothing = rows[0].least.instructions;
     for (struct row *row = rows + 1; row->name; row++)
         printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
@@ -306,8 +309,10 @@ static int64_t until_open(char *program, char *device)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "data")) {
-        data(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "messages")) {
+        measure(argv[2], 0);
+    } else if (argc == 3 && !strcmp(argv[1], "frames")) {
+        measure(argv[2], 1);
     } else if (argc == 3 && !strcmp(argv[1], "open")) {
         open_device(argv[2]);
         printf("%" PRId64 "\n", now());
@@ -319,7 +324,7 @@ int main(int argc, char **argv)
         }
         printf("start: %" PRId64 "\n", least);
     } else {
-        fprintf(stderr, "usage: path data DEVICE | start DEVICE N | open DEVICE\n");
+        fprintf(stderr, "usage: path messages DEVICE | frames DEVICE | start DEVICE N | open DEVICE\n");
         return 2;
     }
     return 0;

@@ -1,14 +1,20 @@
 //! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
+//! `path.rs` measures posting and polling as `path.c` does, and `figures.rs` compares that.
 //! `tests/vm/run --lane beside` runs it; see README.md there.
 
+mod figures;
 mod meter;
 mod operations;
+mod path;
 mod table;
 
 use std::process::ExitCode;
 
 use meter::Meter;
 use operations::{Loop, control, open};
+
+const USAGE: &str = "usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY \
+    | messages DEVICE | frames DEVICE | figures messages|frames DIRECTORY";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -20,11 +26,10 @@ fn main() -> ExitCode {
         },
         ["calls", device] => measure(Meter::new(true), device, 2).map_err(|error| error.to_string()),
         ["table", directory] => table::print(directory.as_ref()),
-        ["path", directory] => table::print_path(directory.as_ref()),
-        _ => {
-            Err("usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY | path DIRECTORY"
-                .to_owned())
-        }
+        ["messages", device] => path::messages(device).map_err(|error| error.to_string()),
+        ["frames", device] => path::frames(device).map_err(|error| error.to_string()),
+        ["figures", kind, directory] => figures::print(kind, directory.as_ref()),
+        _ => Err(USAGE.to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

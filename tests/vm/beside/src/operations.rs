@@ -8,12 +8,12 @@ use uverbs::{
 
 use crate::meter::Meter;
 
-const MANY: usize = 16;
-const DEPTH: u32 = 256;
+pub(crate) const MANY: usize = 16;
+pub(crate) const DEPTH: u32 = 256;
 const INLINE: u32 = 32;
-const PORT: u8 = 1;
-const GID_INDEX: u8 = 1;
-const PAGE: usize = 4096;
+pub(crate) const PORT: u8 = 1;
+pub(crate) const GID_INDEX: u8 = 1;
+pub(crate) const PAGE: usize = 4096;
 
 pub(crate) fn open(device: &str) -> Result<Context> {
     uverbs::devices()?.named(device)?.open()
@@ -130,7 +130,7 @@ impl Loop {
 }
 
 /// Waits until everything sent is acknowledged, so that everything is received too.
-fn settle(sent: &mut CompletionQueue, mut count: usize) {
+pub(crate) fn settle(sent: &mut CompletionQueue, mut count: usize) {
     let mut batch = Completion::batch::<MANY>();
     while count > 0 {
         let taken = sent.poll(&mut batch);

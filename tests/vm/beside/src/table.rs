@@ -49,40 +49,6 @@ pub(crate) fn print(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads what `path.c` has left in `directory`, and prints the table. What posts and polls must not allocate.
-pub(crate) fn print_path(directory: &Path) -> Result<(), String> {
-    let read =
-        |name: &str| fs::read_to_string(directory.join(name)).map_err(|error| format!("{name}: {error}"));
-    let side = |side: &str| counts(&read(&format!("path-{side}.out"))?);
-    let opened = |side: &str| -> Result<_, String> {
-        let trace = read(&format!("opened-{side}.strace"))?;
-        // Other lines are those of signals and of the exit.
-        Ok(trace.lines().filter(|line| line.contains('(')).count())
-    };
-    let (ours, theirs) = (side("ours")?, side("theirs")?);
-    println!("{HEAD}");
-    for ((name, ours), (theirs_name, theirs)) in ours.into_iter().zip(theirs) {
-        let row = Row { name, calls: [ours[1], theirs[1]], instructions: [ours[0], theirs[0]] };
-        println!("{}", row.line());
-        if row.name != theirs_name || ours[2] != 0 || ours[1] > theirs[1] {
-            return Err(format!("{}: {} allocations, {} system calls", row.name, ours[2], ours[1]));
-        }
-    }
-    println!("\nuntil the device is open: {} system calls, theirs {}", opened("ours")?, opened("theirs")?);
-    Ok(())
-}
-
-/// Lines `name: instructions calls allocations`.
-fn counts(text: &str) -> Result<Vec<(String, [u64; 3])>, String> {
-    let parse = |line: &str| {
-        let (name, numbers) = line.split_once(": ")?;
-        let numbers = numbers.split(' ').map(str::parse).collect::<Result<Vec<_>, _>>().ok()?;
-        let counts = <[u64; 3]>::try_from(numbers).ok()?;
-        (counts[0] > 0).then(|| (name.to_owned(), counts))
-    };
-    text.lines().map(|line| parse(line).ok_or_else(|| format!("no measurement: {line}"))).collect()
-}
-
 /// The least count of each operation, in the order of their first lines.
 fn instructions(text: &str) -> Result<Vec<(String, u64)>, String> {
     let mut rows: Vec<(String, u64)> = Vec::new();
@@ -135,20 +101,18 @@ mod tests {
     fn the_documented_table_is_of_the_form_that_is_printed_and_explains_what_costs_more() {
         let page =
             fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/performance.md")).unwrap();
-        let tables: Vec<_> = page.split(HEAD).skip(1).collect();
-        // Of the library, and of posting and polling through C.
-        assert_eq!(tables.len(), 2);
-        for (table, least) in tables.into_iter().zip([20, 15]) {
-            let (table, after) = table.trim_start().split_once("\n\n").expect("an end of the table");
-            let rows: Vec<_> = table.lines().map(|line| (line, parse(line).expect(line))).collect();
-            assert!(rows.len() > least, "{} rows", rows.len());
-            for (line, row) in rows {
-                assert_eq!(row.line(), line);
-                let reason = format!("- {}: ", row.name);
-                let explained = after.lines().any(|line| line.starts_with(&reason));
-                let costs_more = (row.ratio() * 100.0).round() > 100.0 || row.calls[0] > row.calls[1];
-                assert_eq!(explained, costs_more, "a reason for `{}`, and only if it costs more", row.name);
-            }
+        let table = page.split_once(HEAD).expect("the table").1;
+        assert!(!table.contains(HEAD), "one table");
+        let (table, after) = table.trim_start().split_once("\n\n").expect("an end of the table");
+        let after = after.split("\n#").next().expect("a section");
+        let rows: Vec<_> = table.lines().map(|line| (line, parse(line).expect(line))).collect();
+        assert!(rows.len() > 20, "{} rows", rows.len());
+        for (line, row) in rows {
+            assert_eq!(row.line(), line);
+            let reason = format!("- {}: ", row.name);
+            let explained = after.lines().any(|line| line.starts_with(&reason));
+            let costs_more = (row.ratio() * 100.0).round() > 100.0 || row.calls[0] > row.calls[1];
+            assert_eq!(explained, costs_more, "a reason for `{}`, and only if it costs more", row.name);
         }
     }
 
@@ -159,17 +123,6 @@ mod tests {
         assert_eq!(calls(trace).unwrap(), BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 0)]));
         assert!(calls("access(\"/beside/begin/a\")\naccess(\"/beside/end/b\")").is_err());
         assert!(calls("access(\"/beside/end/b\")").is_err());
-    }
-
-    #[test]
-    fn lines_of_the_c_program_have_three_counts() {
-        assert_eq!(
-            counts("post receive 16: 1357 0 2\n").unwrap(),
-            [("post receive 16".to_owned(), [1357, 0, 2])]
-        );
-        assert!(
-            counts("post 1").is_err() && counts("post: 1 x 0").is_err() && counts("post: 0 1 0").is_err()
-        );
     }
 
     #[test]

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Lane mlx5-path: what posting and polling cost on the virtual ConnectX, with raw packets, through this crate, through the
+# drop-in and through libibverbs. Runs in the guest; see guest.sh, beside/README.md.
+#
+# usage: mlx5-path.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE, UVERBS_PATH, UVERBS_COUNTED, UVERBS_DROPIN, ROOT_sid and MLX5_CONTROL,
+#                                         or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+# shellcheck source=tests/vm/path.sh
+. "$here/path.sh"
+
+# Frames that are sent come back, as by a plug.
+plug() {
+    control_line && printf 'loop on\n' >&9 && read -r answer <&9 && [ "$answer" = ok ]
+}
+
+step make-device make_device || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+step plug plug || finish
+path_steps frames
+step unload unload
+step kernel-log kernel_log_is_clean
+finish
