@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::rxe::CreateAhResp as Driver;
 use uverbs_abi::write::{AhAttr, CreateAh, CreateAhResp, GlobalRoute, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -159,18 +158,19 @@ impl ProtectionDomain {
     fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
         let op = "ah.create";
         let context = self.context();
-        context.driver().needs_rings(op)?;
+        let mut plan = context.driver().plan_ah(op)?;
         let request = CreateAh { pd_handle: self.id(), attr, ..CreateAh::new_zeroed() };
         let mut response = CreateAhResp::new_zeroed();
-        let mut driver = Driver::new_zeroed();
         let mut command = Command::write(op, cmd::CREATE_AH);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        command.driver_output(driver.as_mut_bytes());
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, response.as_mut_bytes())
+            .driver_payload(plan.payload());
         context.invoke(&mut command).map_err(|error| {
             error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
-        let inner = Inner { object, number: driver.ah_num, _pd: self.clone() };
+        let inner = Inner { object, number: plan.number(), _pd: self.clone() };
         Ok(AddressHandle(Arc::new(inner)))
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::rxe::{CreateCqResp, ResizeCqResp as DriverResize};
 use uverbs_abi::write::{
     CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
     ResizeCqResp, cmd,
@@ -20,9 +19,7 @@ use crate::command::Command;
 use crate::completion::Completion;
 use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
-use crate::driver::mlx5::CqPlan;
 use crate::driver::queues::Completions;
-use crate::driver::rxe;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event;
 use crate::object::{self, Kind, Object};
@@ -157,23 +154,16 @@ impl<'a> CompletionQueueBuilder<'a> {
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
         let Self { context, entries, channel, vector, cookie } = self;
-        let mut plan = match context.mlx5(op)? {
-            Some((limits, registers)) => Some(CqPlan::new(op, entries, limits, registers)?),
-            None => context.driver().needs_rings(op).map(|()| None)?,
-        };
+        let mut plan = context.driver().plan_cq(op, entries, context)?;
         let mut real_entries = 0_u32;
-        let mut driver = CreateCqResp::new_zeroed();
         let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
         command
             .new_handle(create::HANDLE)
             .input(create::CQE, &entries)
             .input(create::USER_HANDLE, &cookie)
             .input(create::COMP_VECTOR, &vector)
-            .output(create::RESP_CQE, real_entries.as_mut_bytes());
-        command.driver_payload(match &mut plan {
-            Some(plan) => plan.payload(),
-            None => (&[], driver.as_mut_bytes()),
-        });
+            .output(create::RESP_CQE, real_entries.as_mut_bytes())
+            .driver_payload(plan.payload());
         if let Some(channel) = channel {
             command.fd(create::COMP_CHANNEL, channel.0.fd.as_fd());
         }
@@ -183,12 +173,9 @@ impl<'a> CompletionQueueBuilder<'a> {
                 "check the number of entries against max_cqe, and the vector",
             )
         })?;
-        let object = Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?)
-            .holding(plan.as_ref().map(CqPlan::memory));
-        let ring = match plan {
-            Some(plan) => Completions::Mlx5(plan.open()),
-            None => Completions::Rings(rxe::Completions::open(op, context.map_ring(op, driver.mi)?)?),
-        };
+        let object =
+            Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let ring = plan.open(op, context)?;
         let shared = Shared { object, channel: channel.cloned(), registry: Arc::default() };
         Ok(CompletionQueue { ring, tally: Tally::default(), shared: Arc::new(shared) })
     }
@@ -278,22 +265,14 @@ impl CompletionQueue {
     fn resize_ring(&mut self, op: &'static str, entries: u32) -> Result<()> {
         self.check_origin(op)?;
         let object = &self.shared.object;
-        let Completions::Mlx5(queue) = &mut self.ring else {
-            object.context().driver().needs_rings(op)?;
-            let mut driver = DriverResize::new_zeroed();
-            self.shared.resize(op, entries, (&[], driver.as_mut_bytes()))?;
-            let map = object.context().map_ring(op, driver.mi)?;
-            self.ring = Completions::Rings(rxe::Completions::open(op, map)?);
-            return Ok(());
-        };
-        // The new ring is written before the kernel sees it.
-        object.context().check_cqe(op, entries)?;
-        let old = queue.resize(op, entries, |request, memory| {
-            object.hold(memory);
-            self.shared.resize(op, entries, (request.as_bytes(), &mut [])).inspect_err(|error| {
+        let context = object.context();
+        context.driver().may_resize_cq(op, entries, context)?;
+        let old = self.ring.resize(op, entries, context, |payload, memory| {
+            memory.into_iter().for_each(|memory| object.hold(memory));
+            self.shared.resize(op, entries, payload).inspect_err(|error| {
                 // Refused; any other failure leaves open whether the device has the new ring.
                 if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
-                    object.let_go(memory);
+                    memory.into_iter().for_each(|memory| object.let_go(memory));
                 }
             })
         })?;
@@ -314,9 +293,8 @@ impl CompletionQueue {
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         let op = "cq.notify";
         let object = &self.shared.object;
-        if let Completions::Mlx5(queue) = &self.ring {
-            object.context().check_origin(op)?;
-            queue.arm(solicited_only);
+        self.check_origin(op)?;
+        if self.ring.arm(solicited_only) {
             return Ok(());
         }
         let request = ReqNotifyCq { cq_handle: object.id(), solicited_only: solicited_only.into() };

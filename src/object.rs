@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids;
-use uverbs_abi::mlx5::ids as mlx5;
 
 use crate::command::Command;
 use crate::context::Context;
@@ -26,10 +25,8 @@ pub(crate) enum Kind {
     Ah,
     Flow,
     Counters,
-    /// Of mlx5: which parts of a packet a flow looks at.
-    FlowMatcher,
-    /// Of mlx5: what a command to the firmware has made.
-    Devx,
+    /// What one driver alone has: the name of the operation that destroys it, its object and that method.
+    OfDriver(&'static str, u16, u16),
     #[cfg(feature = "comp-cntr-uapi")]
     CompletionCounter,
 }
@@ -69,10 +66,7 @@ impl Kind {
             Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
-            Self::FlowMatcher => {
-                ("flow_matcher.destroy", mlx5::flow_matcher::OBJECT, mlx5::flow_matcher::method::DESTROY, 0)
-            }
-            Self::Devx => ("devx.destroy", mlx5::devx_obj::OBJECT, mlx5::devx_obj::method::DESTROY, 0),
+            Self::OfDriver(op, object, method) => (op, object, method, 0),
             #[cfg(feature = "comp-cntr-uapi")]
             Self::CompletionCounter => {
                 use ids::comp_cntr;

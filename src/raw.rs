@@ -34,6 +34,7 @@
 //! ```
 
 pub use crate::completion::Extended;
+pub use crate::driver::{CompletionFields, PacketCaps};
 pub use crate::mr::raw::{Range, Region};
 pub use crate::mw::raw::Window;
 pub use crate::process::{Local, Origin};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::srq::{self, create};
-use uverbs_abi::rxe::{CreateSrqResp, Mminfo, ModifySrqCmd};
 use uverbs_abi::types::srq_type;
 use uverbs_abi::write::{ModifySrq, QuerySrq, QuerySrqResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
@@ -142,9 +141,8 @@ impl SharedReceiveQueueBuilder<'_> {
     pub fn create(self) -> Result<SharedReceiveQueue> {
         let op = "srq.create";
         let context = self.pd.context();
-        context.driver().needs_rings(op)?;
+        let mut plan = context.driver().plan_srq(op)?;
         let (mut requests, mut segments) = (0_u32, 0_u32);
-        let mut driver = CreateSrqResp::new_zeroed();
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
         command
             .new_handle(create::HANDLE)
@@ -156,13 +154,13 @@ impl SharedReceiveQueueBuilder<'_> {
             .input(create::LIMIT, &self.limit)
             .output(create::RESP_MAX_WR, requests.as_mut_bytes())
             .output(create::RESP_MAX_SGE, segments.as_mut_bytes())
-            .driver_output(driver.as_mut_bytes());
+            .driver_payload(plan.payload());
         context.invoke(&mut command).map_err(|error| {
             let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
-        let mut receives = ReceiveQueue::new(op, context.map_receives(op, driver.mi, None)?, segments)?;
+        let mut receives = ReceiveQueue::new(op, plan.open(op, context)?, segments)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.capacity();
         let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
@@ -213,13 +211,15 @@ impl SharedReceiveQueue {
     /// `MODIFY_SRQ` by `INVOKE_WRITE` (ib_uverbs_modify_srq, uverbs_cmd.c; rxe_modify_srq, rxe_verbs.c, Linux 6.1).
     #[doc(alias = "ibv_modify_srq")]
     pub fn arm(&self, limit: u32) -> Result<()> {
+        let op = "srq.arm";
+        let context = self.shared.context();
         let request =
             ModifySrq { srq_handle: self.shared.id(), attr_mask: LIMIT, max_wr: 0, srq_limit: limit };
-        // rxe wants to be told where to tell of a new ring, even if there will be none.
-        let nowhere = ModifySrqCmd::default();
-        let mut command = Command::write("srq.arm", cmd::MODIFY_SRQ);
-        command.input(CORE_IN, &request).driver_input(&nowhere);
-        self.shared.context().invoke(&mut command).map_err(|error| {
+        let plan = context.driver().plan_srq_change(op)?;
+        let mut command = Command::write(op, cmd::MODIFY_SRQ);
+        command.input(CORE_IN, &request);
+        plan.arm(&mut command);
+        context.invoke(&mut command).map_err(|error| {
             error.hinted_if(ErrorKind::InvalidInput, "the limit is more than the queue can hold")
         })
     }
@@ -241,16 +241,17 @@ impl SharedReceiveQueue {
         let context = self.shared.context().clone();
         let request =
             ModifySrq { srq_handle: self.shared.id(), attr_mask: MAX_WR, max_wr: depth, srq_limit: 0 };
-        let mut ring = Mminfo::default();
+        let mut plan = context.driver().plan_srq_change(op)?;
         let mut command = Command::write(op, cmd::MODIFY_SRQ);
-        command.input(CORE_IN, &request).tells_ring(&mut ring);
+        command.input(CORE_IN, &request);
+        plan.resize(&mut command);
         context.invoke(&mut command).map_err(|error| {
             let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         // From here on the device looks at the new ring only.
         self.lost = true;
-        self.receives.move_to(op, context.map_receives(op, ring, None)?)?;
+        self.receives.move_to(op, plan.open(op, &context)?)?;
         self.lost = false;
         self.capacity = self.receives.capacity();
         Ok(())

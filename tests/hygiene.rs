@@ -35,7 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mapping", &[]),
     ("command", &["error", "mapping"]),
     ("transport", &["command", "mapping", "process"]),
-    ("driver", &["completion", "error", "mapping", "process"]),
+    ("driver", &["command", "completion", "error", "mapping", "process"]),
     // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
     ("soft", &["command", "error", "mapping", "process", "driver::ring", "transport"]),
     ("device", &["error", "driver", "soft"]),
@@ -76,11 +76,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("mw", &["command", "completion", "completion_counter", "error", "mr", "object", "pd", "qp"]),
-    ("counters", &["clock", "command", "context", "error", "object", "process"]),
+    ("counters", &["clock", "command", "context", "driver", "error", "object", "process"]),
     // What bindings use of the rest, under names of their own.
-    ("raw", &["completion", "flow", "mr", "mw", "process", "qp"]),
+    ("raw", &["completion", "driver", "flow", "mr", "mw", "process", "qp"]),
     ("flow", &["command", "context", "counters", "error", "object", "driver", "qp"]),
-    ("mlx5", &["clock", "command", "context", "counters", "error", "event", "flow", "object", "qp"]),
+    (
+        "mlx5",
+        &["clock", "command", "context", "counters", "driver", "error", "event", "flow", "object", "qp"],
+    ),
 ];
 
 fn root() -> &'static Path {
@@ -327,7 +330,6 @@ const LOCKS: &[&str] = &[
     "src/completion_counter/wait_object.rs",
     "src/completion_counter/waiter.rs",
     "src/completion_counter/watch.rs",
-    "src/context/mlx5.rs",
     "src/counters/mod.rs",
     "src/counters/refresh.rs",
     "src/counters/sampler/mod.rs",
@@ -338,6 +340,7 @@ const LOCKS: &[&str] = &[
     "src/object.rs",
     "src/process.rs",
     "src/driver/mlx5/completions.rs",
+    "src/driver/mlx5/state.rs",
     "src/qp/multicast.rs",
     "src/soft/mod.rs",
     "src/soft/pcap/source.rs",

@@ -109,6 +109,7 @@ impl CompletionCounterBuilder {
                 );
             }
         };
+        context.driver().completion_counters(op)?;
         let mut command = Command::new(op, comp_cntr::OBJECT, comp_cntr::method::CREATE);
         command.new_handle(create::HANDLE);
         context.invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, NONE_HERE))?;

@@ -137,11 +137,12 @@ const BEFORE: &str = "this process has sent an invalidate for that key before, a
 /// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
-    OfRxe,
+    /// Of all devices of the driver.
+    Common,
     Own(Arc<Local<Known>>),
 }
 
-static OF_RXE: Local<Known> = Local::new(inherit);
+static COMMON: Local<Known> = Local::new(inherit);
 
 /// A child of `fork` knows what was sent; the windows are its parent's.
 fn inherit(known: &Known) -> Known {
@@ -155,13 +156,13 @@ impl Default for Keys {
 }
 
 impl Keys {
-    pub(super) fn of(driver: Driver) -> Self {
-        if driver == Driver::Rxe { Self::OfRxe } else { Self::default() }
+    pub(super) fn of(driver: &Driver) -> Self {
+        if driver.shares_window_keys() { Self::Common } else { Self::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         match self {
-            Self::OfRxe => OF_RXE.lock(),
+            Self::Common => COMMON.lock(),
             Self::Own(known) => known.lock(),
         }
     }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::errno::Errno;
 
 use super::Context;
-use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::process::Local;
 
@@ -44,8 +43,7 @@ impl Context {
     #[cold]
     pub(crate) fn abandon_counters(&self) {
         let is_first = self.0.abandoned.0.fetch_add(1, Ordering::Relaxed) == 0;
-        // A soft device has no file.
-        if !is_first || self.driver() != Driver::Mlx5 {
+        if !is_first || !self.driver().keeps_damaged_file() {
             return;
         }
         KEPT.lock().push(self.clone());

@@ -5,7 +5,6 @@ mod event;
 mod identify;
 mod invalidated;
 mod kept;
-mod mlx5;
 mod open;
 mod query;
 #[cfg(feature = "raw")]
@@ -16,26 +15,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use uverbs_abi::ids::{async_event, device};
-use uverbs_abi::mlx5::{AllocUcontextReqV2, AllocUcontextResp};
-use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::write::AsyncEventDesc;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use self::door::Door;
 pub use self::event::{AsyncEvent, EventKind, Subject};
 pub(crate) use self::invalidated::Invalidated;
 use self::invalidated::Keys;
 use self::kept::Abandoned;
-use self::mlx5::Mlx5;
 pub use self::open::OpenOptions;
 pub use self::query::{Gid, GidKind};
 use crate::command::{Command, CountersRead};
 use crate::device::Device;
-use crate::driver::Driver;
-use crate::driver::mlx5::Limits;
-use crate::driver::queues::Receives;
-use crate::driver::rxe;
-use crate::error::{Error, ErrorKind, Result};
+use crate::driver::ring::Watcher;
+use crate::driver::{self, Driver};
+use crate::error::{ErrorKind, Result};
 use crate::event as event_file;
 use crate::process::Origin;
 use crate::transport::{Mapping, Transport};
@@ -60,7 +54,6 @@ struct Inner {
     driver: Driver,
     completion_vectors: u32,
     events: OwnedFd,
-    mlx5: Option<Mlx5>,
     /// Whether it may send commands to the firmware.
     devx: bool,
     /// What it does to raw packets ([`query::Offloads`]), zero before it was asked.
@@ -83,31 +76,28 @@ impl Context {
         inheritable: bool,
     ) -> Result<Self> {
         let door = Door::new(transport, device.driver_id(), inheritable)?;
-        let driver = device.driver_kind();
-        let mut response = AllocUcontextResp::new_zeroed();
-        let mut create = |request: Option<AllocUcontextReqV2>| create(&door, request.as_ref(), &mut response);
-        let vectors = create(driver.context_request(devx)).or_else(|error| {
-            let older = driver.older_context_request();
-            let older = older.filter(|_| !devx && error.kind() == ErrorKind::InvalidInput);
-            older.map_or(Err(error), |request| create(Some(request)))
+        let mut driver = device.driver_kind();
+        let mut plan = driver.plan_context(devx);
+        let vectors = create(&door, plan.payload()).or_else(|error| {
+            let goes_on = error.kind() == ErrorKind::InvalidInput && plan.goes_on();
+            if goes_on { create(&door, plan.payload()) } else { Err(error) }
         })?;
+        driver.opened(&plan);
 
         let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
         door.invoke(&mut command)?;
         let events = command.take_fd()?;
         event_file::set_nonblocking("async_event.create", &events)?;
-        let mlx5 = (driver == Driver::Mlx5).then(|| Mlx5::new(Limits::new(&response)));
         let inner = Inner {
             door,
             device,
+            window_keys: Keys::of(&driver),
             driver,
             completion_vectors: vectors,
             events,
-            mlx5,
             devx,
             offloads: AtomicU64::new(0),
-            window_keys: Keys::of(driver),
             abandoned: Abandoned::default(),
         };
         Ok(Self(Arc::new(inner)))
@@ -161,29 +151,8 @@ impl Context {
         self.0.device.driver_id()
     }
 
-    /// Maps a ring, which an earlier command has made and described so.
-    pub(crate) fn map_ring(&self, op: &'static str, info: Mminfo) -> Result<Mapping> {
-        let len =
-            usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
-        self.map(op, info.offset, len)
-    }
-
-    /// Maps a ring of receives: of the queue pair of this number, or of a shared queue.
-    pub(crate) fn map_receives(&self, op: &'static str, info: Mminfo, qp: Option<u32>) -> Result<Receives> {
-        let ring = rxe::Receives::open(op, self.map_ring(op, info)?)?;
-        Ok(match self.0.device.watcher(qp) {
-            Some(watcher) => Receives::Watched(ring, watcher),
-            None => Receives::Rings(ring),
-        })
-    }
-
-    /// Maps memory of the device at an offset that the kernel or its driver knows.
-    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
-        self.0.door.map(op, offset, len)
-    }
-
-    pub(crate) fn driver(&self) -> Driver {
-        self.0.driver
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.0.driver
     }
 
     /// Keys of memory windows that must not be invalidated.
@@ -232,21 +201,33 @@ impl Context {
 
 /// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
 /// there are.
-fn create(
-    door: &Door,
-    request: Option<&AllocUcontextReqV2>,
-    response: &mut AllocUcontextResp,
-) -> Result<u32> {
+fn create(door: &Door, payload: (&[u8], &mut [u8])) -> Result<u32> {
     let (mut vectors, mut core_support) = (0_u32, 0_u64);
     let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
     command
         .output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
-        .output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes());
-    if let Some(request) = request {
-        command.driver_payload((request.as_bytes(), response.as_mut_bytes()));
-    }
+        .output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes())
+        .driver_payload(payload);
     door.invoke(&mut command)?;
     Ok(vectors)
+}
+
+impl driver::Kernel for Context {
+    fn take(&self, op: &'static str) -> Result<()> {
+        self.0.door.take(op)
+    }
+
+    fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
+        self.0.door.invoke(command)
+    }
+
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.0.door.map(op, offset, len)
+    }
+
+    fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>> {
+        self.0.device.watcher(qp)
+    }
 }
 
 impl AsFd for Context {

@@ -7,7 +7,6 @@ use uverbs_abi::types::driver_id;
 
 use super::{Context, identify};
 use crate::device::{Device, Node};
-use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
@@ -91,7 +90,7 @@ impl OpenOptions {
         if device.driver_id == driver_id::UNKNOWN && device.node().is_some() {
             device.driver_id = identify::driver(&*transport).unwrap_or(driver_id::UNKNOWN);
         }
-        if self.devx && device.driver_kind() != Driver::Mlx5 {
+        if self.devx && !device.driver_kind().has_devx() {
             let hint = format!("the driver {} has no DEVX; mlx5 has", device.driver());
             return Err(Error::refused("context.create", Errno::EOPNOTSUPP, hint));
         }

@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
-use uverbs_abi::mlx5::QueryDeviceResp;
-use uverbs_abi::types::{RawPacketCaps, gid_type, qp_type};
+use uverbs_abi::types::{RawPacketCaps, gid_type};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Context;
 use crate::command::Command;
-use crate::driver::Driver;
+use crate::driver::PacketCaps;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a device does to raw packets.
@@ -46,34 +45,26 @@ impl Context {
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_device_attr_ex")]
     pub fn query_device(&self) -> Result<ExQueryDeviceResp> {
-        self.query(None)
+        self.query(&mut [])
     }
 
-    /// What mlx5 tells beyond [`Context::query_device`]: large sends, hashes, sending rates. None of other drivers.
-    ///
-    /// # Errors
-    /// As [`Context::query_device`].
-    ///
-    /// # Kernel
-    /// The driver's answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
-    pub fn query_device_mlx5(&self) -> Result<Option<QueryDeviceResp>> {
-        if self.driver() != Driver::Mlx5 {
-            return Ok(None);
-        }
-        let mut driver = QueryDeviceResp::new_zeroed();
-        self.query(Some(driver.as_mut_bytes()))?;
-        Ok(Some(driver))
+    /// The same, and what the driver tells besides.
+    pub(crate) fn query_all(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
+        let mut plan = self.driver().plan_query();
+        let core = self.query(plan.answer())?;
+        Ok((core, plan.open()))
     }
 
-    fn query(&self, driver: Option<&mut [u8]>) -> Result<ExQueryDeviceResp> {
+    /// Has the driver's answer written to `driver`, if that is not empty.
+    pub(crate) fn query(&self, driver: &mut [u8]) -> Result<ExQueryDeviceResp> {
         use device::invoke_write::{CORE_IN, CORE_OUT};
         let request = ExQueryDevice::default();
         let mut response = ExQueryDeviceResp::new_zeroed();
         let mut command = Command::write("device.query", cmd::EX_QUERY_DEVICE);
-        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        if let Some(driver) = driver {
-            command.driver_output(driver);
-        }
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, response.as_mut_bytes())
+            .driver_payload((&[], driver));
         self.invoke(&mut command)?;
         Ok(response)
     }
@@ -101,14 +92,10 @@ impl Context {
         if let Some(known) = Offloads::known(self.0.offloads.load(Ordering::Relaxed)) {
             return Ok(known);
         }
-        let mut driver = QueryDeviceResp::new_zeroed();
-        let is_mlx5 = self.driver() == Driver::Mlx5;
-        let core = self.query(is_mlx5.then(|| driver.as_mut_bytes()))?;
-        let tso = driver.tso_caps;
-        let has_large_sends = tso.supported_qpts & 1 << qp_type::RAW_PACKET != 0;
+        let (core, packets) = self.query_all()?;
         let offloads = Offloads {
             raw_packet: RawPacketCaps::from_bits_retain(core.raw_packet_caps),
-            large_send: if has_large_sends { tso.max_tso } else { 0 },
+            large_send: packets.large_send(),
         };
         self.0.offloads.store(offloads.bits(), Ordering::Relaxed);
         Ok(offloads)

@@ -2,7 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 
+use uverbs_abi::write::ExQueryDeviceResp;
+
 use super::Context;
+use crate::driver::{CompletionFields, PacketCaps};
 use crate::error::Result;
 
 impl Context {
@@ -18,5 +21,23 @@ impl Context {
     /// since a fork.
     pub fn command_file(&self) -> Option<BorrowedFd<'_>> {
         self.0.door.file()
+    }
+
+    /// As [`Context::query_device`], and what only the driver tells of packets.
+    ///
+    /// # Errors
+    /// As [`Context::query_device`].
+    pub fn query_with_driver(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
+        self.query_all()
+    }
+
+    /// The version of the firmware, of which the device's answer has this number, as the driver words it.
+    pub fn firmware(&self, raw: u64) -> String {
+        self.driver().firmware(raw).unwrap_or_else(|| self.device().firmware().to_owned())
+    }
+
+    /// What completions of the device can tell besides what all of them do.
+    pub fn completion_fields(&self) -> CompletionFields {
+        self.driver().completion_fields()
     }
 }

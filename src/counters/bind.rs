@@ -11,23 +11,10 @@
 //! it is asked again, with points that cannot be copied: EFAULT says that the rule was good so far, and nothing was taken.
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::FlowCountersDesc;
 
 use super::{Binding, Counters, Kernel, create};
+use crate::driver::{Points, RefusedBind};
 use crate::error::{Error, ErrorKind, Result};
-
-/// What the driver is told of the counters with a flow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Points<'a> {
-    /// Nothing: the device has the points.
-    Known,
-    /// The points, with the first flow.
-    First(&'a [FlowCountersDesc]),
-    /// Points that cannot be copied, so that no flow comes of it.
-    Unreadable,
-    /// The same, with a rule that matches no header.
-    UnreadableOfAnyRule,
-}
 
 impl Counters {
     /// Creates a flow that counts here: `create` is given the handle, and what the device must be told of the points.
@@ -81,16 +68,20 @@ impl Counters {
         }
         let handle = kernel.object.id();
         create_flow(handle, Points::First(&binding.points)).inspect_err(|error| {
-            if binding.allocated || is_harmless(error, priority) {
+            if binding.allocated {
                 return;
             }
             let again = |points| create_flow(handle, points).err().and_then(|error| error.errno());
-            let is = |errno: Option<i32>, expected: Errno| errno == Some(expected as i32);
-            let was_the_rule = is(error.errno(), Errno::EINVAL)
-                && is(again(Points::Unreadable), Errno::EINVAL)
-                // Not because the device has no place for any rule now.
-                && is(again(Points::UnreadableOfAnyRule), Errno::EFAULT);
-            if !was_the_rule {
+            let is_harmless = match context.driver().refused_bind(error, priority) {
+                RefusedBind::Harmless => true,
+                RefusedBind::AskAgain => {
+                    again(Points::Unreadable) == Some(Errno::EINVAL as i32)
+                        // Not because the device has no place for any rule now.
+                        && again(Points::UnreadableOfAnyRule) == Some(Errno::EFAULT as i32)
+                }
+                RefusedBind::Damaged => false,
+            };
+            if !is_harmless {
                 kernel.object.abandon();
                 // The kernel has destroyed the objects of a device that has gone.
                 if error.kind() != ErrorKind::Disassociated {
@@ -121,24 +112,4 @@ impl Counters {
         binding.flows = binding.flows.saturating_sub(1);
         Ok(())
     }
-}
-
-/// The last priority that mlx5 has (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h, Linux 6.1): above it, ENOMEM comes before anything is
-/// looked at (mlx5_ib_create_flow, fs.c).
-pub(crate) const LAST_PRIORITY: u16 = 15;
-
-/// Whether an error of the first bind is none of the allocation of the device's counter: the core and the driver, before it
-/// gets there and after, have numbers that firmware does not have (cmd_status_to_err, cmd.c, Linux 6.1 and 7.3).
-fn is_harmless(error: &Error, priority: u16) -> bool {
-    let never = [
-        Errno::EFAULT,
-        Errno::EOPNOTSUPP,
-        Errno::EPROTONOSUPPORT,
-        Errno::EPERM,
-        Errno::ENOENT,
-        Errno::EEXIST,
-        Errno::ENOSPC,
-    ];
-    let is = |errno: Errno| error.errno() == Some(errno as i32);
-    never.into_iter().any(is) || (is(Errno::ENOMEM) && priority > LAST_PRIORITY)
 }

@@ -25,10 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use nix::errno::Errno;
 use uverbs_abi::ids::counters::{self, create};
-use uverbs_abi::mlx5::FlowCountersDesc;
 use uverbs_abi::types::{ReadCountersFlags, counter_description};
 
-pub(crate) use self::bind::{LAST_PRIORITY, Points};
 pub use self::cached::{Cached, Seen, Stamp};
 pub use self::rates::Rates;
 pub use self::reader::Reader;
@@ -37,6 +35,7 @@ pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::Snapshot;
 use crate::command::{Command, CountersRead, MAX_VALUES};
 use crate::context::Context;
+use crate::driver::PointData;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 
@@ -136,7 +135,7 @@ struct Kernel {
 
 #[derive(Debug, Default)]
 struct Binding {
-    points: Vec<FlowCountersDesc>,
+    points: Vec<PointData>,
     /// Flows that count into the object.
     flows: usize,
     /// Whether a flow was ever bound to the kernel's object, so that the device's counter is there.
@@ -227,7 +226,7 @@ impl Counters {
         if binding.points.len() == MAX_VALUES {
             return Err(Error::refused(op, Errno::EINVAL, "8191 points are the most"));
         }
-        binding.points.push(FlowCountersDesc { description: point.into(), index });
+        binding.points.push(PointData { description: point.into(), index });
         Ok(())
     }
 

@@ -1,62 +1,307 @@
-//! What differs between drivers: the context's payload, the shape of queues, the counters' payload.
+//! What differs between drivers, and nothing else: the questions that the rest of the crate asks, and each driver's answer.
+//!
+//! Code outside this folder names no driver: it asks, and gets an answer or a plan. A plan has the driver's request, room
+//! for its answer, and the memory that the device may touch; once the kernel has made the object, `open` gives the queue.
+//! "Lacks it" is an answer too: an error with a hint. Every match on [`Driver`] names all drivers, so that one that is added
+//! does not compile before it has answered.
 
+mod efa;
+mod flow;
 pub(crate) mod mlx5;
+mod plans;
+mod query;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod rxe;
+mod siw;
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::AllocUcontextReqV2;
-use uverbs_abi::types::driver_id;
+use uverbs_abi::mlx5::ModifyWq;
+use uverbs_abi::rxe::Mminfo;
+use uverbs_abi::types::{driver_id, qp_type};
 
+pub(crate) use self::flow::{PointData, Points, RefusedBind};
+pub(crate) use self::plans::{
+    AhPlan, CqPlan, HashPlan, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
+};
+#[cfg(not(feature = "raw"))]
+pub(crate) use self::query::PacketCaps;
+#[cfg(feature = "raw")]
+pub use self::query::{CompletionFields, PacketCaps};
+use self::queues::Completions;
+use self::ring::Watcher;
+use crate::command::Command;
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 
-/// The user half of a driver. A match on it stands where drivers differ, and nowhere else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The user half of a driver, and what the queues of a context share.
+#[derive(Debug)]
 pub(crate) enum Driver {
     /// rxe, software RoCE: queues are rings shared with the kernel.
     Rxe,
     /// mlx5, ConnectX: the one kernel driver with flow counters.
-    Mlx5,
+    Mlx5(mlx5::State),
     /// The soft device: rxe's rings and mlx5's counters.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     Soft,
+    /// siw, software iWARP: what needs no queues.
+    Siw(siw::State),
+    /// efa, of Amazon's cloud: what needs no queues.
+    Efa,
     /// A driver whose own payloads this crate does not know.
     Other,
+}
+
+/// The open device, as plans reach it. Each way asks first whose the device is.
+pub(crate) trait Kernel {
+    /// Makes the device this process's; refuses `op` if it is another's. It comes before any lock, which a thread may hold
+    /// that a child of `fork` does not have.
+    fn take(&self, op: &'static str) -> Result<()>;
+
+    /// Sends a command.
+    fn invoke(&self, command: &mut Command<'_>) -> Result<()>;
+
+    /// Maps memory of the device at an offset that the kernel or its driver has told.
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping>;
+
+    /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
+    fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>>;
+}
+
+/// What goes with a new context.
+#[derive(Debug, Default)]
+pub(crate) struct ContextPlan {
+    request: Vec<u8>,
+    /// For a kernel that finds the request invalid.
+    older: Option<Vec<u8>>,
+    answer: Vec<u8>,
+}
+
+impl ContextPlan {
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (&self.request, &mut self.answer)
+    }
+
+    /// Goes on to what older kernels want to be told; false when that is nothing else.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let older = self.older.take();
+        let is_there = older.is_some();
+        self.request = older.unwrap_or_default();
+        is_there
+    }
+}
+
+/// The hints of drivers that have no queues here, or none of a kind.
+const RINGS_ONLY: &str = "this version of the crate has this for rxe and the soft device only";
+const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
+
+/// The error of what this version of the crate does not have for a driver.
+fn lacks<T>(op: &'static str, hint: &'static str) -> Result<T> {
+    Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
 }
 
 impl Driver {
     pub(crate) fn of(driver: u32) -> Self {
         match driver {
             driver_id::RXE => Self::Rxe,
-            driver_id::MLX5 => Self::Mlx5,
+            driver_id::MLX5 => Self::Mlx5(mlx5::State::default()),
+            driver_id::SIW => Self::Siw(siw::State::default()),
+            driver_id::EFA => Self::Efa,
             _ => Self::Other,
         }
     }
 
-    /// What the driver wants to be told when a context is made, with DEVX or without.
-    pub(crate) fn context_request(self, devx: bool) -> Option<AllocUcontextReqV2> {
-        (self == Self::Mlx5).then(|| mlx5::context_request(devx))
-    }
-
-    /// What it wants to be told if it refuses that: see [`mlx5::static_context_request`].
-    pub(crate) fn older_context_request(self) -> Option<AllocUcontextReqV2> {
-        (self == Self::Mlx5).then(mlx5::static_context_request)
-    }
-
-    /// Whether queues are rxe's rings; else the error that says so.
-    pub(crate) fn needs_rings(self, op: &'static str) -> Result<()> {
+    /// What a new context carries and expects, with commands to the firmware or without.
+    pub(crate) fn plan_context(&self, devx: bool) -> ContextPlan {
         match self {
-            Self::Rxe | Self::Soft => Ok(()),
-            Self::Mlx5 | Self::Other => {
-                let hint = "this version of the crate has this for rxe and the soft device only";
-                Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
-            }
+            Self::Mlx5(_) => mlx5::plan_context(devx),
+            Self::Siw(_) => siw::plan_context(),
+            Self::Efa => efa::plan_context(),
+            Self::Rxe | Self::Soft | Self::Other => ContextPlan::default(),
         }
     }
 
-    /// Whether flows carry mlx5's payload.
-    pub(crate) fn counts_as_mlx5(self) -> bool {
-        matches!(self, Self::Mlx5 | Self::Soft)
+    /// The context is made, and this is what came back.
+    pub(crate) fn opened(&mut self, plan: &ContextPlan) {
+        match self {
+            Self::Mlx5(state) => state.opened(&plan.answer),
+            // The answer of siw is a number of the device, and that of efa is about queues.
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => {}
+        }
+    }
+
+    /// Whether a context may send commands to the firmware.
+    pub(crate) fn has_devx(&self) -> bool {
+        match self {
+            Self::Mlx5(_) => true,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+        }
+    }
+
+    /// How it words the version of its firmware; none when only the kernel can.
+    #[cfg(feature = "raw")]
+    pub(crate) fn firmware(&self, raw: u64) -> Option<String> {
+        let part = |shift: u32| raw >> shift & 0xffff;
+        match self {
+            Self::Mlx5(_) => Some(format!("{}.{}.{:04}", part(32), part(16), part(0))),
+            Self::Rxe => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
+            Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => None,
+        }
+    }
+
+    /// What completions can tell besides what all of them do.
+    #[cfg(feature = "raw")]
+    pub(crate) fn completion_fields(&self) -> CompletionFields {
+        match self {
+            Self::Mlx5(_) => {
+                CompletionFields::TIMESTAMP | CompletionFields::VLAN | CompletionFields::FLOW_TAG
+            }
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => CompletionFields::empty(),
+        }
+    }
+
+    /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, through whichever device
+    /// of the driver: see [`Keys`](crate::context).
+    pub(crate) fn shares_window_keys(&self) -> bool {
+        match self {
+            Self::Rxe => true,
+            Self::Mlx5(_) | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+        }
+    }
+
+    /// Refuses completion counters of the device where they are not read by command.
+    #[cfg(feature = "comp-cntr-uapi")]
+    pub(crate) fn completion_counters(&self, op: &'static str) -> Result<()> {
+        match self {
+            // The kernel says whether there are any.
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) | Self::Other => Ok(()),
+            Self::Efa => lacks(op, efa::COUNTERS),
+        }
+    }
+
+    /// A completion queue with room for at least `entries`.
+    pub(crate) fn plan_cq(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<CqPlan> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
+            Self::Mlx5(state) => state.plan_cq(op, entries, kernel).map(CqPlan::Mlx5),
+            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// Whether a completion queue may be resized to so many entries, before anything is made for that.
+    pub(crate) fn may_resize_cq(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(()),
+            // The new ring is written before the kernel sees it.
+            Self::Mlx5(state) => state.check_cqe(op, entries, kernel),
+            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// A queue pair that completes in these queues, of sends and of receives.
+    pub(crate) fn plan_qp(
+        &self,
+        op: &'static str,
+        shape: &QpShape,
+        queues: [&Completions; 2],
+        kernel: &dyn Kernel,
+    ) -> Result<QpPlan> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_srq))),
+            Self::Mlx5(_) if shape.type_ != qp_type::RAW_PACKET => {
+                lacks(op, "this version of the crate has raw packet queue pairs only on mlx5")
+            }
+            Self::Mlx5(state) => {
+                let queues = [queues[0].mlx5(op)?, queues[1].mlx5(op)?];
+                state.plan_qp(op, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
+            }
+            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// A queue pair over a table of work queues, that spreads frames by a Toeplitz hash of these fields with this key.
+    pub(crate) fn plan_hash(&self, op: &'static str, fields: u64, key: &[u8; 40]) -> Result<HashPlan> {
+        match self {
+            Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key)))),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+        }
+    }
+
+    /// A shared receive queue.
+    pub(crate) fn plan_srq(&self, op: &'static str) -> Result<SrqPlan> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(SrqPlan::Rings(rxe::SrqPlan::default())),
+            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Efa => lacks(op, "efa has no shared receive queues"),
+            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// Arming a shared receive queue, or giving it another size.
+    pub(crate) fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
+            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Efa => lacks(op, "efa has no shared receive queues"),
+            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// A receive work queue that completes in this queue.
+    pub(crate) fn plan_wq(
+        &self,
+        op: &'static str,
+        depth: u32,
+        segments: u32,
+        queue: &Completions,
+    ) -> Result<WqPlan> {
+        match self {
+            Self::Mlx5(state) => state.plan_wq(op, depth, segments, queue.mlx5(op)?).map(WqPlan::Mlx5),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+        }
+    }
+
+    /// What a change of a work queue's state carries.
+    pub(crate) fn plan_wq_change(&self, op: &'static str) -> Result<&'static [u8]> {
+        match self {
+            Self::Mlx5(_) => Ok(&[0; size_of::<ModifyWq>()]),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+        }
+    }
+
+    /// A table of work queues, with which nothing goes.
+    pub(crate) fn plan_table(&self, op: &'static str) -> Result<()> {
+        match self {
+            Self::Mlx5(_) => Ok(()),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+        }
+    }
+
+    /// An address handle.
+    pub(crate) fn plan_ah(&self, op: &'static str) -> Result<AhPlan> {
+        match self {
+            Self::Rxe | Self::Soft => Ok(AhPlan::Rings(rxe::AhPlan::default())),
+            Self::Siw(_) => lacks(op, "siw has no datagrams, and so no address handles"),
+            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+        }
+    }
+
+    /// A memory region.
+    pub(crate) fn plan_mr(&self) -> MrPlan {
+        match self {
+            Self::Siw(state) => {
+                let (request, answer) = state.plan_mr();
+                MrPlan::Siw(request, answer)
+            }
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa | Self::Other => MrPlan::Nothing,
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+mod plans;
+
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 #[cfg(feature = "raw")]
@@ -12,6 +14,8 @@ use uverbs_abi::rxe::{AtomicWr, DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
+pub(super) use self::plans::map_receives;
+pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 use super::queues::Data;
 use super::ring::{Consumer, Geometry, Producer, Slot};
 use crate::error::{Error, Result};

@@ -6,18 +6,15 @@ mod rule;
 mod spec;
 mod text;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::flow::{
-    ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, CreateFlow, CreateFlowResp, FLAG_ALLOW_LOOP_BACK, FlowAttr,
-};
+use uverbs_abi::flow::{CreateFlow, CreateFlowResp, FlowAttr};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::ioctl::UHW_IN;
-use uverbs_abi::mlx5::{CreateFlow as Payload, FlowCountersData};
 use uverbs_abi::types::{ReadCountersFlags, qp_type};
 use uverbs_abi::write::cmd;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::rule::{CatchAll, FlowRule, Normal, RuleType, Sniffer};
 pub use self::spec::{
@@ -27,8 +24,8 @@ pub use self::spec::{
 pub use self::text::{AnyRule, RuleError};
 use crate::command::Command;
 use crate::context::Context;
-use crate::counters::{Counters, LAST_PRIORITY, Point, Points, Reader, Snapshot};
-use crate::driver::Driver;
+use crate::counters::{Counters, Point, Reader, Snapshot};
+use crate::driver::Points;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::qp::{self, QpType, QueuePair, RssQueuePair};
@@ -67,20 +64,6 @@ impl Drop for Inner {
         }
     }
 }
-
-/// mlx5's payload: how many maps of points follow, and the one map.
-#[repr(C)]
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-struct CountersPayload {
-    head: Payload,
-    map: FlowCountersData,
-}
-
-/// Where the address of the points stands in it.
-const MAP_ADDRESS: usize = size_of::<Payload>();
-
-/// An address that no process has memory at.
-const NOWHERE: u64 = !7;
 
 impl<T: QpType> QueuePair<T> {
     /// Puts a rule in force, with this queue pair as destination.
@@ -154,32 +137,16 @@ impl qp::Shared {
         counters: Option<(u32, Points<'_>)>,
     ) -> Result<Object> {
         let (qp, handle) = (self.object().id(), counters.map(|(handle, _)| handle));
-        let points = counters.map(|(_, points)| points).filter(|_| context.driver().counts_as_mlx5());
+        let points = counters.map(|(_, points)| points);
         let request = match points {
             Some(Points::UnreadableOfAnyRule) => rule.without_headers().request(qp, handle),
             _ => rule.request(qp, handle),
         };
         let mut response = CreateFlowResp::new_zeroed();
-        let map = match points {
-            Some(Points::First(points)) => Some((0, points.len() as u32)),
-            Some(Points::Unreadable | Points::UnreadableOfAnyRule) => Some((NOWHERE, 1)),
-            Some(Points::Known) | None => None,
-        };
-        let (counters_data, ncounters) = map.unwrap_or_default();
-        let mut payload = CountersPayload {
-            head: Payload { ncounters_data: u32::from(map.is_some()), reserved: 0 },
-            map: FlowCountersData { counters_data, ncounters, ..FromZeros::new_zeroed() },
-        };
+        let mut payload = context.driver().flow_payload(points);
         let mut command = Command::write("flow.create", cmd::EX_CREATE_FLOW);
         command.input(CORE_IN, request.bytes()).output(CORE_OUT, response.as_mut_bytes());
-        match points {
-            Some(Points::First(points)) => {
-                command.nested(UHW_IN, payload.as_mut_bytes(), MAP_ADDRESS, points.as_bytes())
-            }
-            Some(_) => command.input(UHW_IN, &payload),
-            None if context.driver().counts_as_mlx5() => command.input(UHW_IN, &payload.head),
-            None => &mut command,
-        };
+        payload.put(&mut command);
         context.invoke(&mut command).map_err(|error| explain(context, rule.attr(), type_, error))?;
         Ok(Object::new(context, Kind::Flow, response.flow_handle))
     }
@@ -201,46 +168,32 @@ pub(crate) fn check_destination<K: RuleType>(qp: &qp::Shared, rule: &FlowRule<K>
 /// The kernel looks at the port, at the queue pair and at the driver's limits in this order (ib_uverbs_ex_create_flow,
 /// uverbs_cmd.c; mlx5_ib_create_flow, fs.c; Linux 6.1).
 pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) -> Error {
-    let (ports, is_mlx5) = (context.device().ports(), context.driver().counts_as_mlx5());
-    match error.kind() {
-        ErrorKind::PermissionDenied if context.is_gone() => Error::kernel(error.op(), Errno::EIO),
-        ErrorKind::PermissionDenied => error.hinted("flows need CAP_NET_RAW"),
-        ErrorKind::Unsupported if context.driver() == Driver::Rxe => error.hinted("rxe has no flows"),
-        ErrorKind::Unsupported => {
-            error.hinted("the device has no flows, or cannot do what this rule asks for")
-        }
-        ErrorKind::Exhausted if is_mlx5 && rule.priority > LAST_PRIORITY => error
-            .hinted(format!("there is no priority {}: priorities are 0 to {LAST_PRIORITY}", rule.priority)),
-        ErrorKind::Exhausted => {
-            error.hinted("the device has no counter or no room for the rule left, or the kernel no memory")
-        }
+    let ports = context.device().ports();
+    let hint: Cow<'static, str> = match error.kind() {
+        ErrorKind::PermissionDenied if context.is_gone() => return Error::kernel(error.op(), Errno::EIO),
+        ErrorKind::PermissionDenied => "flows need CAP_NET_RAW".into(),
         ErrorKind::InvalidInput if error.errno() == Some(Errno::EEXIST as i32) => {
-            error.hinted("a rule with the same match and another action is in force")
+            "a rule with the same match and another action is in force".into()
         }
         ErrorKind::InvalidInput if rule.port == 0 || (ports > 0 && u32::from(rule.port) > ports) => {
             let last = if ports > 0 { format!("1 to {ports}") } else { "from 1 on".into() };
-            error.hinted(format!("there is no port {}: the device has {last}", rule.port))
+            format!("there is no port {}: the device has {last}", rule.port).into()
         }
         ErrorKind::InvalidInput if ![qp_type::UD, qp_type::RAW_PACKET].contains(&qp) => {
-            error.hinted("flows lead to raw packet and UD queue pairs only")
+            "flows lead to raw packet and UD queue pairs only".into()
         }
-        ErrorKind::InvalidInput
-            if context.driver() == Driver::Mlx5 && rule.flags & FLAG_ALLOW_LOOP_BACK != 0 =>
-        {
-            error.hinted("mlx5 refuses rules that allow loop back: leave that out")
-        }
-        // Which kernels have the fault is not known from here; that it is this one is known from the answer.
-        ErrorKind::InvalidInput
-            if context.driver() == Driver::Mlx5
-                && matches!(rule.type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) =>
-        {
-            error.hinted(
-                "this kernel's mlx5 driver cannot make default rules (Linux 7.2 cannot); take a normal rule \
-                 for Ethernet addresses with priority 15",
-            )
-        }
-        _ => error,
-    }
+        kind => match (context.driver().flow_hint(kind, rule), kind) {
+            (Some(hint), _) => hint,
+            (None, ErrorKind::Unsupported) => {
+                "the device has no flows, or cannot do what this rule asks for".into()
+            }
+            (None, ErrorKind::Exhausted) => {
+                "the device has no counter or no room for the rule left, or the kernel no memory".into()
+            }
+            (None, _) => return error,
+        },
+    };
+    error.hinted(hint)
 }
 
 impl Context {

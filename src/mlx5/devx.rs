@@ -22,6 +22,9 @@ use crate::object::{Kind, Object};
 /// Bytes before what was asked for in an answer.
 pub(super) const HEAD: usize = size_of::<CmdOut>();
 
+/// What a command to the firmware has made.
+const OBJECT: Kind = Kind::OfDriver("devx.destroy", devx_obj::OBJECT, devx_obj::method::DESTROY);
+
 /// One kind of the device's capabilities.
 pub(super) fn capabilities(context: &Context, op: &'static str, kind: u16) -> Result<Vec<u8>> {
     let request = QueryHcaCapIn {
@@ -51,7 +54,7 @@ pub(super) fn alloc_counters(
     let sent = context.invoke(&mut command).and_then(|()| command.new_handle_of(HANDLE));
     let handle = sent.as_ref().copied().unwrap_or_default();
     judge(op, sent.map(drop), answer.as_bytes())?;
-    Ok((Object::new(context, Kind::Devx, handle), answer.flow_counter_id.get()))
+    Ok((Object::new(context, OBJECT, handle), answer.flow_counter_id.get()))
 }
 
 /// Reads counters of `object`; the answer is a [`CmdOut`] and the counters.

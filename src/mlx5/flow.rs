@@ -15,6 +15,10 @@ use crate::flow::{FlowRule, check_destination, explain};
 use crate::object::{Kind, Object};
 use crate::qp::{self, QueuePair, RawPacket, RssQueuePair};
 
+/// Which parts of a packet a flow looks at.
+const MATCHER: Kind =
+    Kind::OfDriver("flow_matcher.destroy", flow_matcher::OBJECT, flow_matcher::method::DESTROY);
+
 /// Where packets of a flow can go: to a raw packet queue pair, or to one that spreads them; sealed.
 pub trait Destination: sealed::Sealed {}
 
@@ -130,7 +134,7 @@ fn create_matcher(context: &Context, op: &'static str, found: &Match, priority: 
         .input(FLOW_TYPE, &priority)
         .input(MATCH_CRITERIA, &criteria);
     context.invoke(&mut command)?;
-    Ok(Object::new(context, Kind::FlowMatcher, command.new_handle_of(HANDLE)?))
+    Ok(Object::new(context, MATCHER, command.new_handle_of(HANDLE)?))
 }
 
 impl PoolFlow {

@@ -33,6 +33,7 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod device;
 mod devx;
 mod flow;
 mod matching;

@@ -61,8 +61,9 @@ impl ProtectionDomain {
             ..RegMr::new_zeroed()
         };
         let mut made = RegMrResp::new_zeroed();
+        let mut plan = self.context().driver().plan_mr();
         let mut command = Command::write("mr.register", cmd::REG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes());
+        command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).driver_payload(plan.payload());
         self.context().invoke(&mut command)?;
         Ok(self.made(made))
     }

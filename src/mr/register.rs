@@ -177,8 +177,13 @@ impl MemoryRegionBuilder<'_> {
             ..RegMr::new_zeroed()
         };
         let mut made = RegMrResp::new_zeroed();
+        let mut plan = self.pd.context().driver().plan_mr();
         let mut command = Command::write(OP, cmd::REG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).registers(self.memory);
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, made.as_mut_bytes())
+            .driver_payload(plan.payload())
+            .registers(self.memory);
         let sent = self.pd.context().invoke(&mut command);
         sent.map_err(|error| match error.kind() {
             ErrorKind::InvalidInput | ErrorKind::Unsupported

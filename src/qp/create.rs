@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::rxe::CreateQpResp;
 use uverbs_abi::types::{QpCreateFlags, RawPacketCaps};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
@@ -18,9 +17,8 @@ use crate::command::Command;
 use crate::completion_counter::Watching;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
-use crate::driver::mlx5::QpPlan;
-use crate::driver::queues::{Receives, Sends};
-use crate::driver::rxe;
+use crate::driver::queues::Sends;
+use crate::driver::{QpQueues, QpShape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
@@ -211,22 +209,12 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             max_recv_sge: self.wanted.receive_segments,
             max_inline_data: self.wanted.inline,
         };
-        let mut plan = match context.mlx5(op)? {
-            Some(_) if type_ != RawPacket::NUMBER => {
-                let hint = "this version of the crate has raw packet queue pairs only on mlx5";
-                return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
-            }
-            Some((limits, registers)) => {
-                let queues = [self.send_cq.ring().mlx5(op)?, self.receive_cq.ring().mlx5(op)?];
-                Some(QpPlan::new(op, &wanted, self.wanted.large_header, limits, registers, queues, || {
-                    context.next_index()
-                })?)
-            }
-            None => context.driver().needs_rings(op).map(|()| None)?,
-        };
+        let shape =
+            QpShape { type_, cap: wanted, large_header: self.wanted.large_header, has_srq: srq.is_some() };
+        let queues = [self.send_cq.ring(), self.receive_cq.ring()];
+        let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
-        let mut driver = CreateQpResp::new_zeroed();
         let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);
         command
             .new_handle(create::HANDLE)
@@ -237,11 +225,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .input(create::CAP, &wanted)
             .value(create::TYPE, type_.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
-            .output(create::RESP_QP_NUM, number.as_mut_bytes());
-        command.driver_payload(match &mut plan {
-            Some(plan) => plan.payload(),
-            None => (&[], driver.as_mut_bytes()),
-        });
+            .output(create::RESP_QP_NUM, number.as_mut_bytes())
+            .driver_payload(plan.payload());
         if !self.flags.is_empty() {
             command.flags(create::FLAGS, self.flags.bits());
         }
@@ -259,23 +244,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
             _ => error,
         })?;
-        let object = Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?)
-            .holding(plan.as_ref().map(QpPlan::memory));
-        let (sends, receives) = match plan {
-            Some(plan) => {
-                real = plan.cap();
-                let (sends, receives) = plan.open(number);
-                (Sends::Mlx5(sends), Some(Receives::Mlx5(receives)))
-            }
-            None => {
-                let sends = rxe::Sends::open(op, context.map_ring(op, driver.sq_mi)?)?;
-                let receives = match srq {
-                    Some(_) => None,
-                    None => Some(context.map_receives(op, driver.rq_mi, Some(number))?),
-                };
-                (Sends::Rings(sends), receives)
-            }
-        };
+        let object =
+            Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let QpQueues { sends, receives, cap: real } = plan.open(op, number, real, context)?;
         let receives =
             receives.map(|receives| ReceiveQueue::new(op, receives, real.max_recv_sge)).transpose()?;
         let capacity = Capacity {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::mlx5 as abi;
 use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
@@ -21,34 +20,34 @@ use crate::wq::IndirectionTable;
 
 bitflags! {
     /// Which fields of a frame's headers are hashed, in this order: source and destination address, source and
-    /// destination port.
+    /// destination port. The bits are those of `ibv_rx_hash_fields`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[doc(alias = "ibv_rx_hash_fields")]
     pub struct HashFields: u64 {
         /// Source address of IPv4.
-        const SRC_IPV4 = abi::RX_HASH_SRC_IPV4;
+        const SRC_IPV4 = 1 << 0;
         /// Destination address of IPv4.
-        const DST_IPV4 = abi::RX_HASH_DST_IPV4;
+        const DST_IPV4 = 1 << 1;
         /// Source address of IPv6.
-        const SRC_IPV6 = abi::RX_HASH_SRC_IPV6;
+        const SRC_IPV6 = 1 << 2;
         /// Destination address of IPv6.
-        const DST_IPV6 = abi::RX_HASH_DST_IPV6;
+        const DST_IPV6 = 1 << 3;
         /// Source port of TCP.
-        const SRC_PORT_TCP = abi::RX_HASH_SRC_PORT_TCP;
+        const SRC_PORT_TCP = 1 << 4;
         /// Destination port of TCP.
-        const DST_PORT_TCP = abi::RX_HASH_DST_PORT_TCP;
+        const DST_PORT_TCP = 1 << 5;
         /// Source port of UDP.
-        const SRC_PORT_UDP = abi::RX_HASH_SRC_PORT_UDP;
+        const SRC_PORT_UDP = 1 << 6;
         /// Destination port of UDP.
-        const DST_PORT_UDP = abi::RX_HASH_DST_PORT_UDP;
+        const DST_PORT_UDP = 1 << 7;
         /// Both addresses of IPv4.
-        const IPV4 = abi::RX_HASH_SRC_IPV4 | abi::RX_HASH_DST_IPV4;
+        const IPV4 = 1 << 0 | 1 << 1;
         /// Both addresses of IPv6.
-        const IPV6 = abi::RX_HASH_SRC_IPV6 | abi::RX_HASH_DST_IPV6;
+        const IPV6 = 1 << 2 | 1 << 3;
         /// Both ports of TCP.
-        const TCP = abi::RX_HASH_SRC_PORT_TCP | abi::RX_HASH_DST_PORT_TCP;
+        const TCP = 1 << 4 | 1 << 5;
         /// Both ports of UDP.
-        const UDP = abi::RX_HASH_SRC_PORT_UDP | abi::RX_HASH_DST_PORT_UDP;
+        const UDP = 1 << 6 | 1 << 7;
     }
 }
 
@@ -152,18 +151,9 @@ impl RssBuilder<'_> {
         if let Some(hint) = contradiction.or((!table.context().is_same(context)).then_some(foreign)) {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let mut rx_hash_key = [0; 128];
-        rx_hash_key[..self.key.len()].copy_from_slice(&self.key);
-        let request = abi::CreateQpRss {
-            rx_hash_fields_mask: self.fields.bits(),
-            rx_hash_function: abi::RX_HASH_FUNC_TOEPLITZ,
-            rx_key_len: self.key.len() as u8,
-            rx_hash_key,
-            ..abi::CreateQpRss::new_zeroed()
-        };
+        let mut plan = context.driver().plan_hash(op, self.fields.bits(), &self.key)?;
         let (mut cap, mut number) = (QpCap::new_zeroed(), 0_u32);
         let wanted = QpCap::new_zeroed();
-        let mut response = abi::CreateQpResp::new_zeroed();
         let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);
         command
             .new_handle(create::HANDLE)
@@ -174,8 +164,7 @@ impl RssBuilder<'_> {
             .value(create::TYPE, qp_type::RAW_PACKET.into())
             .output(create::RESP_CAP, cap.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes())
-            .driver_input(&request)
-            .driver_output(response.as_mut_bytes());
+            .driver_payload(plan.payload());
         context.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => error.hinted("raw packet queue pairs need CAP_NET_RAW"),
             ErrorKind::Unsupported => error.hinted("the device does not hash these fields"),

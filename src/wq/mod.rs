@@ -9,7 +9,6 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::ids::wq::{self, create};
-use uverbs_abi::mlx5::ModifyWq;
 use uverbs_abi::types::{RawPacketCaps, WqFlags, qp_state};
 use uverbs_abi::write::{ExModifyWq, cmd};
 use zerocopy::{FromZeros, IntoBytes};
@@ -18,8 +17,6 @@ pub use self::table::IndirectionTable;
 pub(crate) use self::table::Shared as SharedTable;
 use crate::command::Command;
 use crate::cq::{self, CompletionQueue};
-use crate::driver::mlx5::WqPlan;
-use crate::driver::queues::Receives;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
@@ -95,15 +92,6 @@ impl ProtectionDomain {
     }
 }
 
-/// The error on devices that have no work queues, or none that this crate knows.
-pub(crate) fn not_here(op: &'static str) -> Error {
-    Error::refused(
-        op,
-        Errno::EOPNOTSUPP,
-        "of the devices this crate knows only mlx5's have receive work queues",
-    )
-}
-
 /// The hint on devices that leave VLAN tags where they are.
 pub(crate) const KEEPS_VLAN: &str = "the device does not take VLAN tags off";
 
@@ -150,13 +138,10 @@ impl WorkQueueBuilder<'_> {
             let hint = "the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let Some((limits, _)) = context.mlx5(op)? else { return Err(not_here(op)) };
+        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, self.cq.ring())?;
         if self.flags.contains(WqFlags::CVLAN_STRIPPING) {
             context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, KEEPS_VLAN)?;
         }
-        let queue = self.cq.ring().mlx5(op)?;
-        let index = || context.next_index();
-        let mut plan = WqPlan::new(op, self.depth, self.segments, limits, queue, index)?;
         let (capacity, segments) = plan.capacity();
         let (mut requests, mut pieces, mut number) = (0_u32, 0_u32, 0_u32);
         let mut command = Command::new(op, wq::OBJECT, wq::method::CREATE);
@@ -178,9 +163,9 @@ impl WorkQueueBuilder<'_> {
             ErrorKind::InvalidInput => error.hinted("check depth and segments against the device's limits"),
             _ => error,
         })?;
-        let object = Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?)
-            .holding(Some(plan.memory()));
-        let receives = ReceiveQueue::new(op, Receives::Mlx5(plan.open(number)), segments)?;
+        let object =
+            Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let receives = ReceiveQueue::new(op, plan.open(number), segments)?;
         let shared = Shared { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
         Ok(WorkQueue { receives, shared: Arc::new(shared), capacity, segments })
     }
@@ -234,9 +219,10 @@ impl WorkQueue {
         let (wq_state, ring_state) = state.numbers();
         let request =
             ExModifyWq { attr_mask: STATE, wq_handle: object.id(), wq_state, ..ExModifyWq::new_zeroed() };
-        let driver = ModifyWq::new_zeroed();
-        let mut command = Command::write("wq.modify", cmd::EX_MODIFY_WQ);
-        command.input(CORE_IN, &request).driver_input(&driver);
+        let op = "wq.modify";
+        let driver = object.context().driver().plan_wq_change(op)?;
+        let mut command = Command::write(op, cmd::EX_MODIFY_WQ);
+        command.input(CORE_IN, &request).driver_payload((driver, &mut []));
         object.context().invoke(&mut command)?;
         self.receives.enter(ring_state);
         if state == WorkQueueState::Reset {

@@ -7,10 +7,9 @@ use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{ExCreateRwqIndTable, ExCreateRwqIndTableResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{WorkQueue, not_here};
+use super::WorkQueue;
 use crate::command::Command;
 use crate::context::Context;
-use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 
@@ -65,9 +64,7 @@ impl Context {
     pub fn create_indirection_table(&self, queues: &[&WorkQueue]) -> Result<IndirectionTable> {
         let op = "indirection_table.create";
         let refused = |hint: &'static str| Err(Error::refused(op, Errno::EINVAL, hint));
-        if self.driver() != Driver::Mlx5 {
-            return Err(not_here(op));
-        }
+        self.driver().plan_table(op)?;
         if !queues.len().is_power_of_two() || queues.len() > 1 << MAX_LOG_SIZE {
             return refused("the number of work queues must be a power of two, at most 8192");
         }

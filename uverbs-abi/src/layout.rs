@@ -4,7 +4,7 @@
 //! definition, its compile-time check and its entry in [`structs`] or [`numbers`], so that none of the three
 //! can be forgotten.
 
-use crate::{flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
+use crate::{efa, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
 
 /// One struct of the ABI.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,7 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
         mlx5::wqe::STRUCTS,
         rxe::STRUCTS,
         siw::STRUCTS,
+        efa::STRUCTS,
     ];
     write::STRUCTS.iter().chain(TABLES).copied().flatten()
 }
@@ -74,6 +75,7 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         mlx5::prm::NUMBERS,
         rxe::NUMBERS,
         siw::NUMBERS,
+        efa::NUMBERS,
     ];
     let ids = ids::TABLES.iter().chain(mlx5::ids::TABLES).copied().flatten();
     ids.chain(types::VALUES).chain(types::FLAGS).chain(TABLES).copied().flatten()

@@ -2,7 +2,7 @@
 //!
 //! This crate describes what crosses `/dev/infiniband/uverbsN`: the one ioctl ([`ioctl`]), the numbers it
 //! carries ([`ids`]), the request and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`],
-//! [`rxe`], [`siw`]) and the netlink messages that find a device ([`netlink`]). It opens nothing and calls nothing.
+//! [`rxe`], [`siw`], [`efa`]) and the netlink messages that find a device ([`netlink`]). It opens nothing and calls nothing.
 //!
 //! Every struct is `#[repr(C)]`, holds only integers (or big-endian integers where the ABI says so), has no
 //! hidden padding, and has its size and field offsets asserted at compile time next to its definition.
@@ -30,6 +30,7 @@
 #[macro_use]
 pub mod layout;
 
+pub mod efa;
 pub mod flow;
 pub mod ids;
 pub mod ioctl;

@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use nix::libc;
-use uverbs::abi::types::driver_id;
 use uverbs::raw::Extended;
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
@@ -52,16 +51,13 @@ pub(crate) fn part(context: Pointer, wanted: &Wanted) -> abi::CqEx {
 
 /// `IBV_WC_STANDARD_FLAGS`: what every completion has.
 const STANDARD: u64 = 0x7f;
-/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`, `_CVLAN` and `_FLOW_TAG`: what completions of mlx5 have besides.
-const MLX5: u64 = 0x380;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const HAS_FLAGS: u32 = 1;
 const SINGLE_THREADED: u32 = 1;
 
 fn create(context: Option<&Context>, attr: Option<&CqInitAttrEx>) -> Answer<Box<Cq>> {
     let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-    let is_mlx5 = context.context.device().driver_id() == driver_id::MLX5;
-    let known = if is_mlx5 { STANDARD | MLX5 } else { STANDARD };
+    let known = STANDARD | context.context.completion_fields().bits();
     let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.flags } else { 0 };
     if attr.wc_flags & !known != 0 || attr.comp_mask & !HAS_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
         return Err(EOPNOTSUPP);

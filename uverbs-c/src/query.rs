@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use nix::libc;
-use uverbs::abi::types::{driver_id, gid_type};
+use uverbs::abi::types::gid_type;
 use uverbs::abi::write::{ExQueryDeviceResp, GidEntry, QueryPortRespEx};
 use uverbs::{ErrorKind, Gid, GidKind};
 use zerocopy::{FromZeros, IntoBytes};
@@ -15,22 +15,12 @@ use crate::boundary::Places;
 use crate::context::Context;
 use crate::device::text;
 
-/// How each driver words its firmware's version.
-fn firmware(context: &uverbs::Context, raw: u64) -> String {
-    let part = |shift: u32| raw >> shift & 0xffff;
-    match context.device().driver_id() {
-        driver_id::MLX5 => format!("{}.{}.{:04}", part(32), part(16), part(0)),
-        driver_id::RXE => format!("{}.{}.{}", part(32), part(16), part(0)),
-        _ => context.device().firmware().to_owned(),
-    }
-}
-
 fn device_attr(context: &uverbs::Context, answer: &ExQueryDeviceResp) -> DeviceAttr {
     let base = &answer.base;
     macro_rules! copied {
         ($($field:ident)*) => {
             DeviceAttr {
-                fw_ver: text(firmware(context, base.fw_ver).as_bytes()),
+                fw_ver: text(context.firmware(base.fw_ver).as_bytes()),
                 node_guid: base.node_guid.get().to_be(),
                 sys_image_guid: base.sys_image_guid.get().to_be(),
                 // Limits that C has with a sign.
@@ -48,7 +38,7 @@ fn device_attr(context: &uverbs::Context, answer: &ExQueryDeviceResp) -> DeviceA
 }
 
 fn query_device_all(context: &uverbs::Context) -> Answer<DeviceAttrEx> {
-    let answer = context.query_device()?;
+    let (answer, packets) = context.query_with_driver()?;
     let mut attr = DeviceAttrEx::new_zeroed();
     attr.orig_attr = device_attr(context, &answer);
     attr.odp_caps.general_caps = answer.odp_caps.general_caps;
@@ -72,15 +62,13 @@ fn query_device_all(context: &uverbs::Context) -> Answer<DeviceAttrEx> {
     attr.max_dm_size = answer.max_dm_size;
     attr.xrc_odp_caps = answer.xrc_odp_caps;
     attr.phys_port_cnt_ex = answer.base.phys_port_cnt.into();
-    if let Some(driver) = context.query_device_mlx5()? {
-        attr.tso_caps = [driver.tso_caps.max_tso, driver.tso_caps.supported_qpts];
-        attr.rss_caps.rx_hash_fields_mask = driver.rss_caps.rx_hash_fields_mask;
-        attr.rss_caps.rx_hash_function = driver.rss_caps.rx_hash_function;
-        let pacing = driver.packet_pacing_caps;
-        attr.packet_pacing_caps.qp_rate_limit_min = pacing.qp_rate_limit_min;
-        attr.packet_pacing_caps.qp_rate_limit_max = pacing.qp_rate_limit_max;
-        attr.packet_pacing_caps.supported_qpts = pacing.supported_qpts;
-    }
+    attr.tso_caps = packets.large_sends;
+    attr.rss_caps.rx_hash_fields_mask = packets.hash_fields;
+    attr.rss_caps.rx_hash_function = packets.hash_functions;
+    let [least, most, types] = packets.send_rates;
+    attr.packet_pacing_caps.qp_rate_limit_min = least;
+    attr.packet_pacing_caps.qp_rate_limit_max = most;
+    attr.packet_pacing_caps.supported_qpts = types;
     Ok(attr)
 }
 

@@ -5,10 +5,13 @@
 //! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
 
 mod completions;
+mod flow;
+mod hash;
 mod receives;
 mod ring;
 mod sends;
 mod shape;
+mod state;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -18,18 +21,33 @@ use uverbs_abi::mlx5::{
     ALLOC_UCTX_DEVX, AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR,
     USER_INLINE_MODE_NONE,
 };
+use zerocopy::IntoBytes;
 
 pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
+pub(crate) use self::flow::FlowPayload;
+pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
+pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::shape::QpPlan;
+pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
+use super::ContextPlan;
 use crate::mapping::Mapping;
+
+/// What goes with a new context, with DEVX or without.
+pub(super) fn plan_context(devx: bool) -> ContextPlan {
+    ContextPlan {
+        request: context_request(devx).as_bytes().to_vec(),
+        older: (!devx).then(|| static_context_request().as_bytes().to_vec()),
+        answer: vec![0; size_of::<AllocUcontextResp>()],
+    }
+}
 
 /// The request that goes with a new context: all 32 bytes of version 2, since Linux 7.2 leaves what is not
 /// sent uninitialised (mlx5_ib_alloc_ucontext, main.c). A completion entry version of at least 1 is asked
 /// for, without which raw packet queue pairs are refused.
-pub(crate) fn context_request(devx: bool) -> AllocUcontextReqV2 {
+fn context_request(devx: bool) -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
         flags: if devx { ALLOC_UCTX_DEVX } else { 0 },
         max_cqe_version: 1,
@@ -40,7 +58,7 @@ pub(crate) fn context_request(devx: bool) -> AllocUcontextReqV2 {
 
 /// The request to a kernel that refuses the other one, because it knows no registers that are made as objects (before
 /// Linux 5.7): with the context it makes one page of them, for all queues.
-pub(crate) fn static_context_request() -> AllocUcontextReqV2 {
+fn static_context_request() -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
         total_num_bfregs: REGISTERS_OF_A_PAGE,
         lib_caps: LIB_CAP_4K_UAR,
@@ -52,7 +70,7 @@ pub(crate) fn static_context_request() -> AllocUcontextReqV2 {
 const REGISTERS_OF_A_PAGE: u32 = 2;
 
 /// What the kernel said about the device when the context was made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     /// Most bytes of a send request and of a receive request.
     max_send: u32,
@@ -65,7 +83,7 @@ pub(crate) struct Limits {
     /// Bytes of each frame that must be copied into the request.
     inline_header: usize,
     /// The kernel has made the page of registers with the context.
-    pub(crate) has_registers: bool,
+    has_registers: bool,
 }
 
 impl Limits {

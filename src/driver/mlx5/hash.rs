@@ -1,0 +1,34 @@
+//! Queue pairs over an indirection table: the request, and nothing else.
+//!
+//! Source: `create_rss_raw_qp_tir`, qp.c, Linux 6.1.
+
+use uverbs_abi::mlx5::{CreateQpResp, CreateQpRss, RX_HASH_FUNC_TOEPLITZ};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// A queue pair that spreads frames, about to be made.
+#[derive(Debug)]
+pub(crate) struct HashPlan {
+    request: CreateQpRss,
+    response: CreateQpResp,
+}
+
+impl HashPlan {
+    /// By a Toeplitz hash of these fields, whose bits are those of `ibv_rx_hash_fields`, with this key.
+    pub(in crate::driver) fn new(fields: u64, key: &[u8; 40]) -> Self {
+        let mut rx_hash_key = [0; 128];
+        rx_hash_key[..key.len()].copy_from_slice(key);
+        let request = CreateQpRss {
+            rx_hash_fields_mask: fields,
+            rx_hash_function: RX_HASH_FUNC_TOEPLITZ,
+            rx_key_len: key.len() as u8,
+            rx_hash_key,
+            ..CreateQpRss::new_zeroed()
+        };
+        Self { request, response: CreateQpResp::new_zeroed() }
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(in crate::driver) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+}

@@ -1,0 +1,155 @@
+//! What the queues of a context share: limits, the page of registers, and numbers.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
+use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
+use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{CqPlan, CqShared, Limits, QpPlan, Registers, WqPlan};
+use crate::command::Command;
+use crate::driver::{Kernel, QpShape};
+use crate::error::{Error, Result};
+
+/// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
+/// 64 bytes.
+const SMALL_CQ: u32 = (1 << 14) - 1;
+
+/// The state that all queues of a context share.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Zeros until the context is made.
+    limits: Limits,
+    /// The page to which doorbells are written: made with the first queue, and the kernel's again when the device file
+    /// is closed. A doorbell is one store of eight bytes, so one page does for all threads.
+    registers: Mutex<Option<Registers>>,
+    /// The next number by which completions name a queue pair.
+    next_index: AtomicU32,
+    /// Most entries of a completion queue; zero before it was asked for.
+    max_cqe: AtomicU32,
+}
+
+impl State {
+    /// The kernel has made the context.
+    pub(in crate::driver) fn opened(&mut self, answer: &[u8]) {
+        if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
+            self.limits = Limits::new(&answer);
+        }
+    }
+
+    pub(in crate::driver) fn plan_cq(
+        &self,
+        op: &'static str,
+        entries: u32,
+        kernel: &dyn Kernel,
+    ) -> Result<CqPlan> {
+        CqPlan::new(op, entries, &self.limits, self.registers(op, kernel)?)
+    }
+
+    pub(in crate::driver) fn plan_qp(
+        &self,
+        op: &'static str,
+        shape: &QpShape,
+        queues: [&Arc<CqShared>; 2],
+        kernel: &dyn Kernel,
+    ) -> Result<QpPlan> {
+        let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
+        QpPlan::new(op, &shape.cap, shape.large_header, &self.limits, registers, queues, index)
+    }
+
+    pub(in crate::driver) fn plan_wq(
+        &self,
+        op: &'static str,
+        depth: u32,
+        segments: u32,
+        queue: &Arc<CqShared>,
+    ) -> Result<WqPlan> {
+        WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
+    }
+
+    /// Refuses a completion queue that is larger than the device has. Small ones it has for sure, and nothing is asked.
+    pub(in crate::driver) fn check_cqe(
+        &self,
+        op: &'static str,
+        entries: u32,
+        kernel: &dyn Kernel,
+    ) -> Result<()> {
+        if entries <= SMALL_CQ {
+            return Ok(());
+        }
+        let most = match self.max_cqe.load(Ordering::Relaxed) {
+            0 => {
+                // Threads that come here together ask each for itself, and all get the same answer.
+                let most = most_cqe(kernel)?;
+                self.max_cqe.store(most, Ordering::Relaxed);
+                most
+            }
+            known => known,
+        };
+        if entries <= most {
+            return Ok(());
+        }
+        Err(Error::refused(
+            op,
+            Errno::EINVAL,
+            format!("the device has completion queues of {most} entries at most"),
+        ))
+    }
+
+    /// A number for a queue pair: 24 bits, not all ones; they come round.
+    fn next_index(&self) -> u32 {
+        self.next_index.fetch_add(1, Ordering::Relaxed) % 0xff_ffff
+    }
+
+    fn registers(&self, op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
+        // Before the lock, which a thread may hold that a child does not have.
+        kernel.take(op)?;
+        let mut registers = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(match &*registers {
+            Some(registers) => registers.clone(),
+            None if self.limits.has_registers => registers.insert(static_registers(op, kernel)?).clone(),
+            None => registers.insert(map_registers(op, kernel)?).clone(),
+        })
+    }
+}
+
+/// Most entries of a completion queue of the device's.
+fn most_cqe(kernel: &dyn Kernel) -> Result<u32> {
+    let request = ExQueryDevice::default();
+    let mut response = ExQueryDeviceResp::new_zeroed();
+    let mut command = Command::write("device.query", cmd::EX_QUERY_DEVICE);
+    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+    kernel.invoke(&mut command)?;
+    Ok(response.base.max_cqe)
+}
+
+/// `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`, main.c, Linux 6.1. Not cached, not write-combining: doorbells are
+/// single stores.
+fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
+    let (mut offset, mut length, mut id) = (0_u64, 0_u32, 0_u32);
+    let mut command = Command::new("uar.alloc", uar::OBJECT, uar::method::ALLOC);
+    command
+        .new_handle(uar::alloc::HANDLE)
+        .value(uar::alloc::TYPE, uar_alloc_type::NC)
+        .output(uar::alloc::MMAP_OFFSET, offset.as_mut_bytes())
+        .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
+        .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
+    kernel.invoke(&mut command)?;
+    let page = kernel.map(op, offset, length as usize)?;
+    if page.len() < UAR_SIZE {
+        return Err(Error::malformed(op, "a page of registers that is none"));
+    }
+    Ok(Registers { page, id: Some(id) })
+}
+
+/// The first page of those that the kernel made with the context: there is no other (`uar_mmap`, main.c, and
+/// `alloc_bfreg`, qp.c, Linux 6.1).
+fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
+    let offset = mmap_offset(MMAP_NC_PAGE, 0, UAR_SIZE as u64);
+    let page = kernel.map(op, offset, UAR_SIZE)?;
+    Ok(Registers { page, id: None })
+}

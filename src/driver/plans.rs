@@ -1,0 +1,283 @@
+//! Plans: objects about to be made.
+
+use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
+use uverbs_abi::siw::{RegMrReq, RegMrResp};
+use uverbs_abi::write::QpCap;
+use zerocopy::IntoBytes;
+
+use super::queues::{Completions, Receives, Sends};
+use super::{Kernel, mlx5, rxe};
+use crate::command::Command;
+use crate::error::Result;
+use crate::mapping::Mapping;
+
+/// A driver's request, and the place of its answer; either may be empty.
+pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
+
+const NOTHING: &[u8] = &[];
+
+/// A completion queue about to be made.
+#[derive(Debug)]
+pub(crate) enum CqPlan {
+    Rings(rxe::CqPlan),
+    Mlx5(mlx5::CqPlan),
+}
+
+impl CqPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Rings(plan) => (NOTHING, plan.answer()),
+            Self::Mlx5(plan) => plan.payload(),
+        }
+    }
+
+    /// The memory that the device may write to as long as the queue exists.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Rings(_) => None,
+            Self::Mlx5(plan) => Some(plan.memory()),
+        }
+    }
+
+    /// The queue, now that the kernel has made it.
+    pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Completions> {
+        Ok(match self {
+            Self::Rings(plan) => Completions::Rings(plan.open(op, kernel)?),
+            Self::Mlx5(plan) => Completions::Mlx5(plan.open()),
+        })
+    }
+}
+
+impl Completions {
+    /// Goes on in a ring with room for `entries`, which `command` has the kernel make or take: it is given the driver's payload,
+    /// and the memory that the device may write to from then on. Gives the memory that it does not write to any more.
+    pub(crate) fn resize(
+        &mut self,
+        op: &'static str,
+        entries: u32,
+        kernel: &dyn Kernel,
+        command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        match self {
+            Self::Rings(queue) => {
+                queue.resize(op, kernel, |answer| command((NOTHING, answer), None)).map(|()| None)
+            }
+            Self::Mlx5(queue) => queue
+                .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
+        }
+    }
+
+    /// Asks the device for an event; false when the kernel must be asked by a command.
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        match self {
+            Self::Rings(_) => false,
+            Self::Mlx5(queue) => {
+                queue.arm(solicited_only);
+                true
+            }
+        }
+    }
+}
+
+/// What a queue pair shall be.
+#[derive(Debug)]
+pub(crate) struct QpShape {
+    /// One of [`uverbs_abi::types::qp_type`].
+    pub(crate) type_: u8,
+    pub(crate) cap: QpCap,
+    /// Most bytes of the headers of a large send; zero without them.
+    pub(crate) large_header: u32,
+    /// Its receives come from a shared queue.
+    pub(crate) has_srq: bool,
+}
+
+/// A queue pair about to be made.
+#[derive(Debug)]
+pub(crate) enum QpPlan {
+    Rings(rxe::QpPlan),
+    Mlx5(Box<mlx5::QpPlan>),
+}
+
+/// The queues of a queue pair, and what they can hold.
+#[derive(Debug)]
+pub(crate) struct QpQueues {
+    pub(crate) sends: Sends,
+    pub(crate) receives: Option<Receives>,
+    pub(crate) cap: QpCap,
+}
+
+impl QpPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Rings(plan) => (NOTHING, plan.answer()),
+            Self::Mlx5(plan) => plan.payload(),
+        }
+    }
+
+    /// The memory that the device may write to as long as the queue pair exists.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Rings(_) => None,
+            Self::Mlx5(plan) => Some(plan.memory()),
+        }
+    }
+
+    /// The queues, now that the kernel has made the queue pair with this number, and told what they can hold.
+    pub(crate) fn open(
+        self,
+        op: &'static str,
+        number: u32,
+        told: QpCap,
+        kernel: &dyn Kernel,
+    ) -> Result<QpQueues> {
+        Ok(match self {
+            Self::Rings(plan) => {
+                let (sends, receives) = plan.open(op, number, kernel)?;
+                QpQueues { sends: Sends::Rings(sends), receives, cap: told }
+            }
+            Self::Mlx5(plan) => {
+                let cap = plan.cap();
+                let (sends, receives) = plan.open(number);
+                QpQueues { sends: Sends::Mlx5(sends), receives: Some(Receives::Mlx5(receives)), cap }
+            }
+        })
+    }
+}
+
+/// A queue pair that spreads frames over a table of work queues, about to be made.
+#[derive(Debug)]
+pub(crate) enum HashPlan {
+    Mlx5(Box<mlx5::HashPlan>),
+}
+
+impl HashPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Mlx5(plan) => plan.payload(),
+        }
+    }
+}
+
+/// A shared receive queue about to be made.
+#[derive(Debug)]
+pub(crate) enum SrqPlan {
+    Rings(rxe::SrqPlan),
+}
+
+impl SrqPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Rings(plan) => (NOTHING, plan.answer()),
+        }
+    }
+
+    /// The queue, now that the kernel has made it.
+    pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
+        match self {
+            Self::Rings(plan) => plan.open(op, kernel),
+        }
+    }
+}
+
+/// A shared receive queue about to be armed or resized.
+#[derive(Debug)]
+pub(crate) enum SrqChange {
+    /// Where the driver tells of a new ring; it wants to be told where even if there will be none.
+    Rings(Mminfo),
+}
+
+impl SrqChange {
+    /// Adds the driver's request to a command that arms.
+    pub(crate) fn arm(&self, command: &mut Command<'_>) {
+        const NOWHERE: &ModifySrqCmd = &ModifySrqCmd { mmap_info_addr: 0 };
+        match self {
+            Self::Rings(_) => command.driver_input(NOWHERE),
+        };
+    }
+
+    /// Adds the driver's request to a command that resizes.
+    pub(crate) fn resize<'a>(&'a mut self, command: &mut Command<'a>) {
+        match self {
+            Self::Rings(ring) => command.tells_ring(ring),
+        };
+    }
+
+    /// The queue, now that the kernel has resized it.
+    pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
+        match self {
+            Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
+        }
+    }
+}
+
+/// A work queue about to be made.
+#[derive(Debug)]
+pub(crate) enum WqPlan {
+    Mlx5(mlx5::WqPlan),
+}
+
+impl WqPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Mlx5(plan) => plan.payload(),
+        }
+    }
+
+    /// The memory that the device may write to as long as the work queue exists.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Mlx5(plan) => Some(plan.memory()),
+        }
+    }
+
+    /// How many requests it holds, and segments each of them.
+    pub(crate) fn capacity(&self) -> (u32, u32) {
+        match self {
+            Self::Mlx5(plan) => plan.capacity(),
+        }
+    }
+
+    /// The queue, now that the kernel has made it with this number.
+    pub(crate) fn open(self, number: u32) -> Receives {
+        match self {
+            Self::Mlx5(plan) => Receives::Mlx5(plan.open(number)),
+        }
+    }
+}
+
+/// An address handle about to be made.
+#[derive(Debug)]
+pub(crate) enum AhPlan {
+    Rings(rxe::AhPlan),
+}
+
+impl AhPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Rings(plan) => (NOTHING, plan.answer()),
+        }
+    }
+
+    /// The driver's number for it, which datagrams carry.
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Self::Rings(plan) => plan.number(),
+        }
+    }
+}
+
+/// A memory region about to be made.
+#[derive(Debug)]
+pub(crate) enum MrPlan {
+    Nothing,
+    Siw(RegMrReq, RegMrResp),
+}
+
+impl MrPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Nothing => (NOTHING, &mut []),
+            Self::Siw(request, answer) => (request.as_bytes(), answer.as_mut_bytes()),
+        }
+    }
+}

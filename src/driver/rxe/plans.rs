@@ -1,0 +1,118 @@
+//! Objects about to be made, whose rings the driver makes: it wants to be told nothing, and tells where they can be mapped.
+
+use uverbs_abi::rxe::{CreateAhResp, CreateCqResp, CreateQpResp, CreateSrqResp, Mminfo, ResizeCqResp};
+use zerocopy::IntoBytes;
+
+use super::{Completions, Receives, Sends};
+use crate::driver::Kernel;
+use crate::driver::queues;
+use crate::error::{Error, Result};
+use crate::mapping::Mapping;
+
+/// Maps a ring, which an earlier command has made and described so.
+fn map_ring(op: &'static str, info: Mminfo, kernel: &dyn Kernel) -> Result<Mapping> {
+    let len = usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
+    kernel.map(op, info.offset, len)
+}
+
+/// Maps a ring of receives: of the queue pair of this number, or of a shared queue.
+pub(in crate::driver) fn map_receives(
+    op: &'static str,
+    info: Mminfo,
+    qp: Option<u32>,
+    kernel: &dyn Kernel,
+) -> Result<queues::Receives> {
+    let ring = Receives::open(op, map_ring(op, info, kernel)?)?;
+    Ok(match kernel.watcher(qp) {
+        Some(watcher) => queues::Receives::Watched(ring, watcher),
+        None => queues::Receives::Rings(ring),
+    })
+}
+
+/// A completion queue.
+#[derive(Debug, Default)]
+pub(crate) struct CqPlan(CreateCqResp);
+
+impl CqPlan {
+    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
+    }
+
+    pub(in crate::driver) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Completions> {
+        Completions::open(op, map_ring(op, self.0.mi, kernel)?)
+    }
+}
+
+impl Completions {
+    /// Goes on in the ring that `command` has the driver make.
+    pub(in crate::driver) fn resize(
+        &mut self,
+        op: &'static str,
+        kernel: &dyn Kernel,
+        command: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut answer = ResizeCqResp::default();
+        command(answer.as_mut_bytes())?;
+        *self = Self::open(op, map_ring(op, answer.mi, kernel)?)?;
+        Ok(())
+    }
+}
+
+/// A queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct QpPlan {
+    answer: CreateQpResp,
+    has_srq: bool,
+}
+
+impl QpPlan {
+    pub(in crate::driver) fn new(has_srq: bool) -> Self {
+        Self { has_srq, ..Self::default() }
+    }
+
+    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
+        self.answer.as_mut_bytes()
+    }
+
+    pub(in crate::driver) fn open(
+        self,
+        op: &'static str,
+        number: u32,
+        kernel: &dyn Kernel,
+    ) -> Result<(Sends, Option<queues::Receives>)> {
+        let sends = Sends::open(op, map_ring(op, self.answer.sq_mi, kernel)?)?;
+        let receives = match self.has_srq {
+            true => None,
+            false => Some(map_receives(op, self.answer.rq_mi, Some(number), kernel)?),
+        };
+        Ok((sends, receives))
+    }
+}
+
+/// A shared receive queue.
+#[derive(Debug, Default)]
+pub(crate) struct SrqPlan(CreateSrqResp);
+
+impl SrqPlan {
+    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
+    }
+
+    pub(in crate::driver) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<queues::Receives> {
+        map_receives(op, self.0.mi, None, kernel)
+    }
+}
+
+/// An address handle.
+#[derive(Debug, Default)]
+pub(crate) struct AhPlan(CreateAhResp);
+
+impl AhPlan {
+    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
+    }
+
+    pub(in crate::driver) fn number(&self) -> u32 {
+        self.0.ah_num
+    }
+}
