@@ -14,7 +14,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use uverbs::transport::Null;
-use uverbs::{Counters, Eth, Flow, FlowRule, Point, Snapshot, SoftDevice};
+use uverbs::{
+    Context, Counters, Eth, Flow, FlowRule, Point, QueuePair, RawPacket, Sampler, Snapshot, SoftDevice,
+};
 
 const FEW: u64 = 1_000;
 const MANY: u64 = 11_000;
@@ -26,42 +28,87 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Path {
     name: &'static str,
     promise: Option<f64>,
-    run: fn(&Counters, &Flow, u64),
-    /// The same loop, with the use of the result, that reads nothing.
-    empty: fn(u64),
+    run: fn(&Rig, u64),
+    /// What is taken off: the same loop, with the use of the result, that reads nothing.
+    empty: fn(&Rig, u64),
+    /// And this function, with all that it calls.
+    inner: &'static str,
+}
+
+/// What stands in for the kernel.
+const KERNEL: &str = "null_kernel";
+
+/// The read of the device, and the publication of what it gave.
+const READ: &str = "uverbs::counters::refresh::Source>::refresh";
+
+/// Counters, a flow that counts into them, and what more are made of.
+struct Rig {
+    flow: Flow,
+    counters: Counters,
+    qp: QueuePair<RawPacket>,
+    context: Context,
 }
 
 const PATHS: &[Path] = &[
-    Path { name: "Reader::read", promise: Some(25.0), run: reader, empty: use_one },
-    Path { name: "Counters::read", promise: None, run: volatile, empty: use_one },
-    Path { name: "Snapshot::read_cached", promise: Some(30.0), run: cached, empty: use_three },
+    Path { name: "Reader::read", promise: Some(25.0), run: reader, empty: use_one, inner: KERNEL },
+    Path { name: "Counters::read", promise: None, run: volatile, empty: use_one, inner: KERNEL },
+    Path { name: "Snapshot::read_cached", promise: Some(30.0), run: cached, empty: use_three, inner: KERNEL },
     Path {
         name: "Snapshot::read_cached, a limit that varies",
         promise: None,
         run: cached_by,
         empty: use_three_by,
+        inner: KERNEL,
     },
-    Path { name: "Snapshot::read_cached_into", promise: None, run: cached_into, empty: use_one },
-    Path { name: "Snapshot::read_at", promise: Some(30.0), run: at, empty: use_three_by },
-    Path { name: "Snapshot::latest", promise: Some(30.0), run: latest, empty: use_three },
+    Path {
+        name: "Snapshot::read_cached_into",
+        promise: None,
+        run: cached_into,
+        empty: use_one,
+        inner: KERNEL,
+    },
+    Path { name: "Snapshot::read_at", promise: Some(30.0), run: at, empty: use_three_by, inner: KERNEL },
+    Path { name: "Snapshot::latest", promise: Some(30.0), run: latest, empty: use_three, inner: KERNEL },
+    // Of each snapshot, in a round of so many. What is taken off is the read of the device, with its publication.
+    Path {
+        name: "Sampler::tick, 1 snapshot",
+        promise: Some(100.0),
+        run: ticks::<1>,
+        empty: nothing,
+        inner: READ,
+    },
+    Path {
+        name: "Sampler::tick, 16 snapshots",
+        promise: Some(100.0),
+        run: ticks::<16>,
+        empty: nothing,
+        inner: READ,
+    },
+    Path {
+        name: "Sampler::tick, 250 snapshots",
+        promise: Some(100.0),
+        run: ticks::<250>,
+        empty: nothing,
+        inner: READ,
+    },
 ];
 
 /// How much a count may grow.
 const TOLERANCE: f64 = 1.02;
 
 #[inline(never)]
-fn reader(_: &Counters, flow: &Flow, reads: u64) {
-    let mut reader = flow.reader().expect("reader");
+fn reader(rig: &Rig, reads: u64) {
+    let mut reader = rig.flow.reader().expect("reader");
     for _ in 0..reads {
         black_box(reader.read().is_ok());
     }
 }
 
 #[inline(never)]
-fn volatile(counters: &Counters, _: &Flow, reads: u64) {
+fn volatile(rig: &Rig, reads: u64) {
     let mut values = [0; 2];
     for _ in 0..reads {
-        black_box(counters.read(black_box(&mut values)).is_ok());
+        black_box(rig.counters.read(black_box(&mut values)).is_ok());
     }
 }
 
@@ -72,8 +119,8 @@ fn filled(counters: &Counters) -> Snapshot {
 }
 
 #[inline(never)]
-fn cached(counters: &Counters, _: &Flow, reads: u64) {
-    let snapshot = filled(counters);
+fn cached(rig: &Rig, reads: u64) {
+    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
         let Ok(seen) = snapshot.read_cached::<2>(HOUR) else { return };
         black_box(seen[0]);
@@ -83,8 +130,8 @@ fn cached(counters: &Counters, _: &Flow, reads: u64) {
 }
 
 #[inline(never)]
-fn cached_by(counters: &Counters, _: &Flow, reads: u64) {
-    let snapshot = filled(counters);
+fn cached_by(rig: &Rig, reads: u64) {
+    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
         let Ok(seen) = snapshot.read_cached::<2>(black_box(HOUR)) else { return };
         black_box(seen[0]);
@@ -94,8 +141,8 @@ fn cached_by(counters: &Counters, _: &Flow, reads: u64) {
 }
 
 #[inline(never)]
-fn cached_into(counters: &Counters, _: &Flow, reads: u64) {
-    let snapshot = filled(counters);
+fn cached_into(rig: &Rig, reads: u64) {
+    let snapshot = filled(&rig.counters);
     let mut values = [0; 2];
     for _ in 0..reads {
         let Ok(seen) = snapshot.read_cached_into(HOUR, black_box(&mut values)) else { return };
@@ -104,8 +151,8 @@ fn cached_into(counters: &Counters, _: &Flow, reads: u64) {
 }
 
 #[inline(never)]
-fn at(counters: &Counters, _: &Flow, reads: u64) {
-    let snapshot = filled(counters);
+fn at(rig: &Rig, reads: u64) {
+    let snapshot = filled(&rig.counters);
     let (_, stamp) = snapshot.latest::<2>().expect("filled");
     for _ in 0..reads {
         let Ok(seen) = snapshot.read_at::<2>(black_box(stamp.taken_ns()), HOUR) else { return };
@@ -116,8 +163,8 @@ fn at(counters: &Counters, _: &Flow, reads: u64) {
 }
 
 #[inline(never)]
-fn latest(counters: &Counters, _: &Flow, reads: u64) {
-    let snapshot = filled(counters);
+fn latest(rig: &Rig, reads: u64) {
+    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
         let Ok((values, stamp)) = snapshot.latest::<2>() else { return };
         black_box(values[0]);
@@ -126,15 +173,19 @@ fn latest(counters: &Counters, _: &Flow, reads: u64) {
     }
 }
 
+/// The loop around a tick is one of its costs.
 #[inline(never)]
-fn use_one(reads: u64) {
+fn nothing(_: &Rig, _: u64) {}
+
+#[inline(never)]
+fn use_one(_: &Rig, reads: u64) {
     for i in 0..reads {
         black_box(black_box(i) == 7);
     }
 }
 
 #[inline(never)]
-fn use_three(reads: u64) {
+fn use_three(_: &Rig, reads: u64) {
     for i in 0..reads {
         black_box(i);
         black_box(i);
@@ -143,7 +194,7 @@ fn use_three(reads: u64) {
 }
 
 #[inline(never)]
-fn use_three_by(reads: u64) {
+fn use_three_by(_: &Rig, reads: u64) {
     for _ in 0..reads {
         let i = black_box(7_u64);
         black_box(i);
@@ -152,22 +203,41 @@ fn use_three_by(reads: u64) {
     }
 }
 
+/// Ticks of a sampler with `N` snapshots, each a round.
+#[inline(never)]
+fn ticks<const N: u8>(rig: &Rig, reads: u64) {
+    let all: Vec<_> = (0..N).map(|last| counted(&rig.context, &rig.qp, last)).collect();
+    let mut sampler = Sampler::new(Duration::ZERO).at_most(N.into());
+    let snapshots: Vec<_> = all.iter().map(|(counters, _)| counters.snapshot().expect("snapshot")).collect();
+    snapshots.iter().for_each(|snapshot| sampler.add(snapshot));
+    for _ in 0..reads / u64::from(N) {
+        black_box(sampler.tick());
+    }
+}
+
+/// Counters of packets and bytes to an address.
+fn counted(context: &Context, qp: &QueuePair<RawPacket>, last: u8) -> (Counters, Flow) {
+    let counters = context.create_counters().expect("counters");
+    counters.attach(Point::Packets, 0).expect("attach");
+    counters.attach(Point::Bytes, 1).expect("attach");
+    let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 1, last])).count(&counters);
+    let flow = qp.create_flow(&rule).expect("flow");
+    (counters, flow)
+}
+
 fn work(name: &str, reads: u64, is_empty: bool) {
     let path = PATHS.iter().find(|path| path.name == name).expect("a path");
     let device = SoftDevice::default().device();
     let context = device.open_through(|inner| Box::new(Null::new(inner))).expect("open");
     let cq = context.create_cq(16).expect("cq");
     let qp = context.alloc_pd().expect("pd").raw_packet(&cq).connect(1).expect("qp");
-    let counters = context.create_counters().expect("counters");
-    counters.attach(Point::Packets, 0).expect("attach");
-    counters.attach(Point::Bytes, 1).expect("attach");
-    let rule = FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, 1])).count(&counters);
-    let flow = qp.create_flow(&rule).expect("flow");
-    if is_empty { (path.empty)(reads) } else { (path.run)(&counters, &flow, reads) }
+    let (counters, flow) = counted(&context, &qp, u8::MAX);
+    let rig = Rig { flow, counters, qp, context };
+    if is_empty { (path.empty)(&rig, reads) } else { (path.run)(&rig, reads) }
 }
 
-/// All instructions of a run, and those of the stand-in for the kernel.
-fn count(what: &str, name: &str, reads: u64) -> (u64, u64) {
+/// All instructions of a run, and those of the function `inner` with all that it calls.
+fn count(what: &str, name: &str, inner: &str, reads: u64) -> (u64, u64) {
     let program = std::env::current_exe().expect("own path");
     let out = std::env::temp_dir().join(format!("uverbs-callgrind-{}", std::process::id()));
     let run = Command::new("valgrind")
@@ -178,19 +248,20 @@ fn count(what: &str, name: &str, reads: u64) -> (u64, u64) {
         .output()
         .expect("valgrind runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let annotate = Command::new("callgrind_annotate").args(["--threshold=100"]).arg(&out).output();
+    let annotate =
+        Command::new("callgrind_annotate").args(["--threshold=100", "--inclusive=yes"]).arg(&out).output();
     let text = String::from_utf8(annotate.expect("callgrind_annotate runs").stdout).expect("text");
     std::fs::remove_file(out).expect("the profile was written");
     let number = |wanted: &str| {
         let line = text.lines().find(|line| line.contains(wanted))?;
         line.split_whitespace().next()?.replace(',', "").parse().ok()
     };
-    (number("PROGRAM TOTALS").expect("totals"), number("null_kernel").unwrap_or(0))
+    (number("PROGRAM TOTALS").expect("totals"), number(inner).unwrap_or(0))
 }
 
-/// Instructions of one turn, and of the kernel's stand-in therein.
-fn each(what: &str, name: &str) -> (f64, f64) {
-    let (few, many) = (count(what, name, FEW), count(what, name, MANY));
+/// Instructions of one turn, and of the function `inner` therein.
+fn each(what: &str, name: &str, inner: &str) -> (f64, f64) {
+    let (few, many) = (count(what, name, inner, FEW), count(what, name, inner, MANY));
     let reads = (MANY - FEW) as f64;
     ((many.0 as f64 - few.0 as f64) / reads, (many.1 as f64 - few.1 as f64) / reads)
 }
@@ -212,14 +283,13 @@ fn main() {
         line.trim().parse::<f64>().ok()
     };
     let (mut table, mut wrong) = (String::new(), Vec::new());
-    for Path { name, promise, .. } in PATHS {
-        let ((total, kernel), (empty, _)) = (each("run", name), each("empty", name));
+    for Path { name, promise, inner, .. } in PATHS {
+        let place = if *inner == KERNEL { "in the kernel's place" } else { "of the read" };
+        let ((total, kernel), (empty, _)) = (each("run", name, inner), each("empty", name, inner));
         // The rest of the run differs by a few instructions: some thousandths of each turn.
         let own = ((total - kernel - empty) * 10.0).round() / 10.0;
         writeln!(table, "{name}: {own:.1}").expect("a string takes it");
-        println!(
-            "{name}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} in the kernel's place)"
-        );
+        println!("{name}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} {place})");
         if promise.is_some_and(|promise| own > promise) {
             wrong.push(format!("{name}: more than was promised, {}", promise.unwrap_or_default()));
         }

@@ -4,8 +4,8 @@
 //! A look at the counter is one instruction; `clock_gettime` is some fifty, and a system call where the kernel's
 //! clock source cannot be read from user space. The counter is taken when the kernel's clock source is `tsc`: then the
 //! kernel has found that it ticks evenly, in every state of the CPU and alike on all CPUs. How fast it ticks is measured
-//! once in the life of a process, which takes two milliseconds. Whenever a device is read the two are compared
-//! (`watch.rs`). Where the counter cannot be used, or not any more, every age is told by `clock_gettime`.
+//! once in the life of a process, which takes two milliseconds. When a device is read the two are compared, at most once in a
+//! millisecond (`watch.rs`). Where the counter cannot be used, or not any more, every age is told by `clock_gettime`.
 //!
 //! An age is never less than it is said to be, as far as the clock tells: the speed of the counter is the least that the
 //! measurement allows, and to an age by `clock_gettime` one step of that clock is added, which is some milliseconds where the
@@ -60,11 +60,16 @@ impl Rate {
         Self(counter().map_or(u64::MAX, |counter| counter.rate))
     }
 
+    /// Nanoseconds in which the counter ticks so often.
+    #[inline]
+    fn elapsed(self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.0)) >> 64) as u64
+    }
+
     /// Nanoseconds since the counter was at `then`, if they are fewer than `limit`, which is of [`nanoseconds`].
     #[inline]
     pub(crate) fn younger_than(self, limit: u64, then: u64) -> Option<u64> {
-        let elapsed = u128::from(ticks().wrapping_sub(then));
-        let age = ((elapsed * u128::from(self.0)) >> 64) as u64;
+        let age = self.elapsed(ticks().wrapping_sub(then));
         (age < limit).then_some(age)
     }
 }
@@ -107,11 +112,70 @@ impl Clock {
     }
 }
 
+/// The time in a round of reads. Between two looks at the clock, of which there is one in each millisecond and for every
+/// [`MOMENTS`] moments, the counter tells it, and never as later than it is.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    clock: Clock,
+    /// The last look at the clock.
+    look: Moment,
+    /// Moments until the next one, however little time has gone by the counter.
+    left: u32,
+    rate: Rate,
+    /// All ones if the clock goes on by itself.
+    goes_on: u64,
+}
+
+/// Most moments by the counter alone.
+const MOMENTS: u32 = 64;
+
+impl Pace {
+    /// Begins with a look at the clock.
+    #[inline]
+    pub(crate) fn new(clock: Clock) -> Self {
+        let Rate(rate) = Rate::of_counter();
+        Self {
+            clock,
+            look: clock.now(),
+            left: MOMENTS,
+            // The counter's may be wrong by one part in 256, so that it tells too much. That of no counter stays beyond all limits.
+            rate: Rate(rate - rate / 128),
+            goes_on: if matches!(clock, Clock::Monotonic) { u64::MAX } else { 0 },
+        }
+    }
+
+    /// The last look at the clock.
+    #[inline]
+    pub(crate) fn looked(&self) -> Moment {
+        self.look
+    }
+
+    /// The moment to stamp values with that are about to be read.
+    #[inline]
+    pub(crate) fn now(&mut self) -> Moment {
+        let ticks = ticks();
+        let elapsed = self.rate.elapsed(ticks.wrapping_sub(self.look.ticks));
+        if elapsed >= watch::APART || self.left == 0 {
+            return self.look();
+        }
+        self.left -= 1;
+        Moment { ns: self.look.ns.wrapping_add(elapsed & self.goes_on), ticks }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self) -> Moment {
+        *self = Self::new(self.clock);
+        self.look
+    }
+}
+
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic() -> u64 {
     // It cannot fail: the clock exists on every Linux.
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-    time.as_nanos() as u64
+    let (seconds, rest) =
+        clock_gettime(ClockId::CLOCK_MONOTONIC).map_or((0, 0), |time| (time.tv_sec(), time.tv_nsec()));
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(rest as u64)
 }
 
 /// What `CLOCK_MONOTONIC` goes on by: a moment by it may be as much later.
@@ -153,9 +217,16 @@ fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
 /// Both clocks: the counter first, so that its moment is not later.
 fn now() -> Moment {
     let Some(counter) = counter() else { return Moment { ns: monotonic(), ticks: NEVER } };
-    let look = look();
-    let ticks = if counter.goes_on(look, is_trusted) { look.before } else { NEVER };
-    Moment { ns: look.ns, ticks }
+    let (before, ns) = (ticks(), monotonic());
+    let goes_on = if counter.is_compared(ns) { !counter.is_lost() } else { compare(counter) };
+    Moment { ns, ticks: if goes_on { before } else { NEVER } }
+}
+
+/// Compares the counter with the clock; whether it can be used.
+#[cold]
+#[inline(never)]
+fn compare(counter: &Counter) -> bool {
+    counter.goes_on(look(), is_trusted)
 }
 
 fn look() -> Look {
@@ -173,14 +244,22 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
 }
 
 /// The counter, if it could be used when it was first wanted.
+#[inline]
 fn counter() -> Option<&'static Counter> {
-    // Not a lock, which a child of `fork` could find held by a thread that it does not have. Threads that come here together
-    // measure each for itself, and the first result is that of all.
-    static COUNTER: AtomicPtr<Option<Counter>> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: null, or a box that is never freed.
-    if let Some(known) = unsafe { COUNTER.load(Ordering::Acquire).as_ref() } {
-        return known.as_ref();
+    match unsafe { COUNTER.load(Ordering::Acquire).as_ref() } {
+        Some(known) => known.as_ref(),
+        None => first_counter(),
     }
+}
+
+/// Null, or that of a box that is never freed. Not a lock, which a child of `fork` could find held by a thread that it does not
+/// have. Threads that come here together measure each for itself, and the first result is that of all.
+static COUNTER: AtomicPtr<Option<Counter>> = AtomicPtr::new(std::ptr::null_mut());
+
+#[cold]
+#[inline(never)]
+fn first_counter() -> Option<&'static Counter> {
     // A look that was interrupted is repeated; a machine on which that does not help has the other clock.
     let new: &'static mut Option<Counter> =
         Box::leak(Box::new(is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()));
@@ -275,6 +354,37 @@ mod tests {
         assert!(age >= step && age <= monotonic() - taken + step);
         // The caller's own clock is taken at its word.
         assert_eq!((Clock::At(12).age(10), Clock::At(8).age(10)), (2, 0));
+    }
+
+    #[test]
+    fn a_pace_goes_as_the_clock_does_and_not_ahead_of_it() {
+        let mut pace = Pace::new(Clock::Monotonic);
+        // The clock may be slewed by a tenth, and is looked at in each millisecond.
+        let slewed = watch::APART / 8;
+        for _ in 0..20 * MOMENTS {
+            let before = monotonic();
+            let Moment { ns, .. } = pace.now();
+            assert!(ns + slewed >= before && ns <= monotonic() + slewed, "{before} {ns}");
+        }
+        assert_eq!(Pace::new(Clock::At(7)).now().ns, 7);
+    }
+
+    #[test]
+    fn a_pace_does_not_stand_still_with_its_counter() {
+        let long_ago = Moment { ns: 5, ticks: NEVER };
+        for (left, ticks) in [(0, ticks()), (MOMENTS, NEVER), (MOMENTS, ticks().wrapping_add(1 << 40))] {
+            let look = Moment { ticks, ..long_ago };
+            let mut pace = Pace { look, left, ..Pace::new(Clock::Monotonic) };
+            assert!(pace.now().ns > 1000 && pace.looked().ns > 1000, "the clock was looked at");
+        }
+        let mut pace = Pace::new(Clock::Monotonic);
+        let first = pace.looked().ns;
+        for _ in 0..=MOMENTS {
+            // As of a counter that stands still.
+            pace.look.ticks = ticks();
+            pace.now();
+        }
+        assert!(cfg!(miri) || pace.looked().ns > first);
     }
 
     #[test]

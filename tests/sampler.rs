@@ -90,6 +90,33 @@ fn the_work_of_a_tick_is_bounded_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn who_comes_or_goes_in_a_round_shifts_nobody() {
+    on_every_counting_device(|target| {
+        let (context, switch) = Switch::open(&target.device);
+        let raw = Raw::new(&context);
+        let all: Vec<_> = (0..12).map(|number| counted(&raw, number)).collect();
+        let mut sampler = Sampler::new(ns(100)).at_most(3);
+        all[..8].iter().for_each(|(_, _, snapshot)| sampler.add(snapshot));
+        let is_read =
+            |place: usize| all[place].2.latest::<2>().is_ok_and(|(_, stamp)| stamp.taken_ns() == 1000);
+        assert_eq!(sampler.tick_at(1000).refreshed, 3);
+        let (read, unread): (Vec<_>, Vec<_>) = (0..8).partition(|place| is_read(*place));
+        // One that was read goes and one that was not, and others come.
+        assert!(sampler.remove(&all[read[0]].2) && sampler.remove(&all[unread[0]].2));
+        all[8..].iter().for_each(|(_, _, snapshot)| sampler.add(snapshot));
+        while sampler.tick_at(1000).wait.is_zero() {}
+        assert!(!is_read(unread[0]), "it was taken out before its turn");
+        assert!(unread[1..].iter().all(|place| is_read(*place)), "each has its turn");
+        let newcomers = (8..12).filter(|place| is_read(*place)).count();
+        assert_eq!(switch.reads(), 7 + newcomers, "nobody is read twice in a round");
+        for _ in 0..4 {
+            sampler.tick_at(1100);
+        }
+        assert_eq!((switch.reads(), sampler.len()), (7 + newcomers + 10, 10));
+    });
+}
+
+#[test]
 fn what_another_has_just_read_is_not_read_again() {
     on_every_counting_device(|target| {
         let (context, switch) = Switch::open(&target.device);

@@ -2,11 +2,11 @@
 //!
 //! The counter was found to go evenly when it was measured. That can end: a machine that was suspended may begin to count
 //! anew, a virtual machine that was moved gets the counter of another host, and the kernel may find that the counter is
-//! unstable and take the time from elsewhere. All of this shows when both are looked at again, and that is done whenever a
-//! device is read. Who finds that they differ does not use the counter any more, ever.
+//! unstable and take the time from elsewhere. All of this shows when both are looked at again, and that is done when a
+//! device is read, at most once in a millisecond. Who finds that they differ does not use the counter any more, ever.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How far the counter and the clock may differ, of the time that has gone: one in so many. The clock may be slewed by a
 /// tenth, as chrony does it at most.
@@ -17,7 +17,7 @@ const SLACK: u64 = 20_000;
 
 /// Looks are compared with one that is as many nanoseconds ago, or nearly: a device may be read so often that from one read to
 /// the next no counter differs by more than the slack.
-const APART: u64 = 1_000_000;
+pub(super) const APART: u64 = 1_000_000;
 
 /// A look at both that took longer was interrupted in the middle, and says nothing.
 const WIDEST: u64 = 20_000;
@@ -39,6 +39,8 @@ pub(super) struct Counter {
     /// What a tick is worth, in nanoseconds with 64 binary places.
     pub(super) rate: u64,
     lost: AtomicBool,
+    /// When it was compared with the clock.
+    compared: AtomicU64,
     last: Mutex<Last>,
 }
 
@@ -52,12 +54,19 @@ struct Last {
 
 impl Counter {
     pub(super) fn new(rate: u64, look: Look) -> Self {
-        Self { rate, lost: AtomicBool::new(false), last: Mutex::new(Last { look, asked: look.ns }) }
+        let last = Mutex::new(Last { look, asked: look.ns });
+        Self { rate, lost: AtomicBool::new(false), compared: AtomicU64::new(look.ns), last }
     }
 
     /// Whether the counter is not used any more.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether the two were compared in the millisecond before `ns`.
+    #[inline]
+    pub(super) fn is_compared(&self, ns: u64) -> bool {
+        ns.wrapping_sub(self.compared.load(Ordering::Relaxed)) < APART
     }
 
     /// Compares a look with an earlier one, and now and then asks the kernel, whether it `is_trusted`. Says whether the counter
@@ -73,6 +82,7 @@ impl Counter {
         if look.ns < last.look.ns {
             return true;
         }
+        self.compared.store(look.ns, Ordering::Relaxed);
         let is_due = look.ns - last.asked >= ASKED;
         let goes = if width <= WIDEST {
             let goes = self.agree(&last.look, &look);
@@ -216,5 +226,18 @@ mod tests {
         assert!(machine.look(100));
         (machine.ns, machine.ticks) = (ns + MS, ticks + 2 * MS);
         assert!(machine.look(100));
+    }
+
+    #[test]
+    fn the_two_are_compared_again_after_a_millisecond() {
+        let mut machine = Machine::new();
+        assert!(machine.counter.is_compared(machine.ns) && !machine.counter.is_compared(machine.ns + MS));
+        assert!(machine.go(3 * MS, 6 * MS));
+        // A look is a bit later.
+        assert!(
+            machine.counter.is_compared(machine.ns + 99) && !machine.counter.is_compared(machine.ns + 2 * MS)
+        );
+        // The clock does not go back; but who looked earlier may ask later.
+        assert!(!machine.counter.is_compared(machine.ns - MS));
     }
 }

@@ -90,7 +90,9 @@ pub(crate) struct Refresher {
     refreshed: AtomicU64,
     /// None when there is nothing to read any more.
     source: Mutex<Option<Box<dyn Source>>>,
-    /// Why the last command failed; none if it did not.
+    /// Whether the last command failed.
+    has_failed: AtomicBool,
+    /// Why, if it did.
     failure: Mutex<Option<Error>>,
 }
 
@@ -101,6 +103,7 @@ impl Refresher {
             begun: AtomicU64::new(0),
             refreshed: AtomicU64::new(0),
             source: Mutex::new(Some(source)),
+            has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
         }
     }
@@ -113,28 +116,60 @@ impl Refresher {
     /// # Errors
     /// Those of the device, and of snapshots that have ended.
     pub(crate) fn refresh(&self, clock: Clock, is_enough: impl FnOnce() -> bool) -> Result<()> {
+        self.refresh_at(|| clock.now(), is_enough)
+    }
+
+    /// The same by a clock that `now` looks at, right before the device is asked.
+    ///
+    /// # Errors
+    /// As [`Refresher::refresh`].
+    #[inline]
+    pub(crate) fn refresh_at(
+        &self,
+        now: impl FnOnce() -> Moment,
+        is_enough: impl FnOnce() -> bool,
+    ) -> Result<()> {
         self.origin.check(READ_OP)?;
         let before = self.begun.load(Ordering::Acquire);
         let mut source = lock(&self.source);
         if self.begun.load(Ordering::Relaxed) != before {
-            return self.failure().map_or(Ok(()), Err);
+            return self.result_of_another();
         }
         if is_enough() {
             return Ok(());
         }
         let Some(reads) = source.as_mut() else { return Err(self.why_it_ended()) };
         self.begun.store(before.wrapping_add(1), Ordering::Release);
-        let at = clock.now();
-        let done = reads.refresh(at);
-        if done.is_ok() {
-            self.refreshed.store(at.ns.saturating_add(1), Ordering::Relaxed);
+        let at = now();
+        match reads.refresh(at) {
+            Ok(()) => {
+                self.refreshed.store(at.ns.saturating_add(1), Ordering::Relaxed);
+                self.has_failed.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.fail(&mut source, &error);
+                Err(error)
+            }
         }
-        let failure = done.as_ref().err().cloned();
-        if failure.as_ref().is_some_and(|error| error.kind() == ErrorKind::Disassociated) {
+    }
+
+    /// Keeps the error of a command, and drops the source when that was the last one.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, source: &mut Option<Box<dyn Source>>, error: &Error) {
+        if error.kind() == ErrorKind::Disassociated {
             *source = None;
         }
-        *lock(&self.failure) = failure;
-        done
+        *lock(&self.failure) = Some(error.clone());
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// What came of the command that was waited for.
+    #[cold]
+    #[inline(never)]
+    fn result_of_another(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// Whether there are values that were read at `ns` or later.
@@ -144,7 +179,8 @@ impl Refresher {
 
     /// Why the last command failed; none if it did not.
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.origin.check(READ_OP).err().or_else(|| lock(&self.failure).clone())
+        let kept = || self.has_failed.load(Ordering::Acquire).then(|| lock(&self.failure).clone()).flatten();
+        self.origin.check(READ_OP).err().or_else(kept)
     }
 
     /// Destroys what the source reads, with no command under way, and ends the snapshots if that went well.
@@ -160,6 +196,8 @@ impl Refresher {
     }
 
     /// The error of snapshots that have ended.
+    #[cold]
+    #[inline(never)]
     pub(super) fn why_it_ended(&self) -> Error {
         let ended = || {
             let hint = "the snapshot has ended: the last flow that counts has gone";

@@ -3,14 +3,14 @@
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::thread::SamplerThread;
 use super::Snapshot;
 use super::refresh::Refresher;
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, Pace};
 use crate::process::Origin;
 
 /// Reads many snapshots from the device at an interval, so that readers always find young values.
@@ -64,6 +64,10 @@ pub struct Sampler {
     /// When the next round is due; none before the first.
     next_ns: Option<u64>,
     round: Option<Round>,
+    /// The members in order, as they were when `seen` was the number of changes: so a tick takes no lock while nobody adds or
+    /// takes out.
+    members: Vec<Arc<Refresher>>,
+    seen: u64,
 }
 
 /// A round that has begun.
@@ -71,8 +75,8 @@ pub struct Sampler {
 struct Round {
     due_ns: u64,
     begun_ns: u64,
-    /// The member that was refreshed last.
-    at: Option<usize>,
+    /// The place of the member that comes next.
+    next: usize,
 }
 
 /// What is shared with those who add and ask while a thread samples. In a child of `fork` there is nothing in it: whoever held
@@ -81,7 +85,9 @@ struct Round {
 struct Set {
     origin: Origin,
     members: Mutex<BTreeMap<usize, Member>>,
-    report: Mutex<SamplerReport>,
+    /// How often the members changed.
+    changes: AtomicU64,
+    told: Mutex<Told>,
 }
 
 /// Snapshots that one refresher feeds. A member goes by the address of its refresher, which it keeps; snapshots by theirs.
@@ -125,17 +131,66 @@ pub struct SamplerReport {
     pub last_round: Duration,
 }
 
+/// What a [`SamplerReport`] says, in nanoseconds.
+#[derive(Debug, Default)]
+struct Told {
+    rounds: u64,
+    refreshed: u64,
+    failed: u64,
+    ended: u64,
+    missed: u64,
+    last_late_ns: u64,
+    max_late_ns: u64,
+    last_round_ns: u64,
+}
+
+/// How a round began.
+#[derive(Clone, Copy)]
+struct Begun {
+    missed: u64,
+    late_ns: u64,
+}
+
+impl Told {
+    /// Adds what a tick did, the round that began in it, and how long the one took that ended in it.
+    fn add(&mut self, tick: &Tick, begun: Option<Begun>, took_ns: Option<u64>) {
+        self.refreshed += tick.refreshed as u64;
+        self.failed += tick.failed as u64;
+        self.ended += tick.ended as u64;
+        if let Some(Begun { missed, late_ns }) = begun {
+            self.rounds += 1;
+            self.missed += missed;
+            self.last_late_ns = late_ns;
+            self.max_late_ns = self.max_late_ns.max(late_ns);
+        }
+        self.last_round_ns = took_ns.unwrap_or(self.last_round_ns);
+    }
+
+    fn report(&self) -> SamplerReport {
+        SamplerReport {
+            rounds: self.rounds,
+            refreshed: self.refreshed,
+            failed: self.failed,
+            ended: self.ended,
+            missed: self.missed,
+            last_lateness: Duration::from_nanos(self.last_late_ns),
+            max_lateness: Duration::from_nanos(self.max_late_ns),
+            last_round: Duration::from_nanos(self.last_round_ns),
+        }
+    }
+}
+
 impl Set {
     fn members(&self) -> Option<MutexGuard<'_, BTreeMap<usize, Member>>> {
         self.origin.is_here().then(|| self.members.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What was done so far, to be changed.
-    fn report<T: Default>(&self, how: impl FnOnce(&mut SamplerReport) -> T) -> T {
-        if !self.origin.is_here() {
-            return T::default();
-        }
-        how(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
+    fn told(&self) -> Option<MutexGuard<'_, Told>> {
+        self.origin.is_here().then(|| self.told.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn report(&self) -> SamplerReport {
+        self.told().map(|told| told.report()).unwrap_or_default()
     }
 
     fn add(&self, snapshot: &Snapshot) {
@@ -143,6 +198,7 @@ impl Set {
         let new = || Member { refresher: refresher.clone(), snapshots: BTreeSet::new() };
         if let Some(mut members) = self.members() {
             members.entry(member).or_insert_with(new).snapshots.insert(snapshot);
+            self.changed();
         }
     }
 
@@ -153,30 +209,61 @@ impl Set {
         let was_there = member.snapshots.remove(&snapshot);
         if member.snapshots.is_empty() {
             members.remove(&key);
+            self.changed();
         }
         was_there
     }
 
-    /// The member behind another one, or the first.
-    fn after(&self, at: Option<usize>) -> Option<(usize, Arc<Refresher>)> {
-        let from = at.map_or(Bound::Unbounded, Bound::Excluded);
-        let members = self.members()?;
-        let (key, member) = members.range((from, Bound::Unbounded)).next()?;
-        Some((*key, member.refresher.clone()))
+    /// Counts a member that was not refreshed, and lets it go if that is for good.
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, refresher: &Arc<Refresher>, tick: &mut Tick) {
+        if !refresher.has_ended() {
+            tick.failed += 1;
+            return;
+        }
+        tick.ended += 1;
+        if let Some(mut members) = self.members() {
+            members.remove(&key(refresher));
+            self.changed();
+        }
     }
+
+    /// Tells the sampler to look at the members again; they are locked.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Members go by it.
+fn key(refresher: &Arc<Refresher>) -> usize {
+    Arc::as_ptr(refresher).addr()
 }
 
 fn keys(snapshot: &Snapshot) -> (usize, usize, &Arc<Refresher>) {
     let refresher = snapshot.refresher();
-    (Arc::as_ptr(refresher).addr(), snapshot.key(), refresher)
+    (key(refresher), snapshot.key(), refresher)
 }
 
 impl Sampler {
     /// A sampler of no snapshots, with one round in each `interval`; zero for rounds without a pause.
     pub fn new(interval: Duration) -> Self {
         let interval_ns = clock::nanoseconds(interval);
-        let set = Set { origin: Origin::here(), members: Mutex::default(), report: Mutex::default() };
-        Self { set: Arc::new(set), interval_ns, at_most: 64, next_ns: None, round: None }
+        let set = Set {
+            origin: Origin::here(),
+            members: Mutex::default(),
+            changes: AtomicU64::new(0),
+            told: Mutex::default(),
+        };
+        Self {
+            set: Arc::new(set),
+            interval_ns,
+            at_most: 64,
+            next_ns: None,
+            round: None,
+            members: Vec::new(),
+            seen: 0,
+        }
     }
 
     /// Bounds the work of one tick: at most this many commands (64 if nothing is said, and never none). The next tick goes on.
@@ -208,77 +295,109 @@ impl Sampler {
 
     /// What was done so far, and how late.
     pub fn report(&self) -> SamplerReport {
-        self.set.report(|report| *report)
+        self.set.report()
     }
 
     /// Does what is due, at most as much as [`Sampler::at_most`] says.
     pub fn tick(&mut self) -> Tick {
-        self.step(Clock::Monotonic, self.at_most)
+        self.step(Clock::Monotonic, || true)
     }
 
     /// The same by the caller's own clock, which is at `now_ns`; see [`Snapshot::read_at`].
     pub fn tick_at(&mut self, now_ns: u64) -> Tick {
-        self.step(Clock::At(now_ns), self.at_most)
+        self.step(Clock::At(now_ns), || true)
     }
 
-    fn step(&mut self, clock: Clock, at_most: usize) -> Tick {
+    /// Does what is due, as long as `goes_on` says after each command.
+    fn step(&mut self, clock: Clock, goes_on: impl Fn() -> bool) -> Tick {
         let mut tick = Tick::default();
         if !self.set.origin.is_here() {
             tick.wait = Duration::from_nanos(self.interval_ns);
             return tick;
         }
-        let now_ns = clock.ns();
-        let Some(mut round) = self.round.take().or_else(|| self.begin(now_ns)) else {
-            tick.wait = self.wait(now_ns);
-            return tick;
+        let mut pace = Pace::new(clock);
+        let (mut round, begun) = match self.round.take() {
+            Some(round) => (round, None),
+            None => {
+                let now_ns = pace.looked().ns;
+                let Some((round, begun)) = self.begin(now_ns) else {
+                    tick.wait = self.wait(now_ns);
+                    return tick;
+                };
+                (round, Some(begun))
+            }
         };
-        for _ in 0..at_most {
-            let Some((key, refresher)) = self.set.after(round.at) else {
-                let took = Duration::from_nanos(clock.ns().saturating_sub(round.begun_ns));
-                self.set.report(|report| report.last_round = took);
-                tick.wait = self.wait(clock.ns());
-                return self.told(tick);
-            };
-            round.at = Some(key);
-            match refresher.refresh(clock, || refresher.is_refreshed_since(round.due_ns)) {
-                Ok(()) => tick.refreshed += 1,
-                Err(_) if refresher.has_ended() => {
-                    self.set.members().map(|mut members| members.remove(&key));
-                    tick.ended += 1;
+        let mut left = self.at_most;
+        loop {
+            if self.is_changed() {
+                self.look(&mut round);
+            }
+            let rest = self.members.get(round.next..).unwrap_or_default();
+            let next = &rest[..rest.len().min(left)];
+            let (mut done, mut goes_on_all) = (0, true);
+            for refresher in next {
+                done += 1;
+                if refresher.refresh_at(|| pace.now(), || refresher.is_refreshed_since(round.due_ns)).is_err()
+                {
+                    self.set.failed(refresher, &mut tick);
                 }
-                Err(_) => tick.failed += 1,
+                goes_on_all = goes_on();
+                if !goes_on_all || self.is_changed() {
+                    break;
+                }
+            }
+            let is_last = done == next.len();
+            (round.next, left) = (round.next + done, left - done);
+            tick.refreshed += done;
+            if is_last || !goes_on_all {
+                break;
             }
         }
-        self.round = Some(round);
-        self.told(tick)
+        tick.refreshed -= tick.failed + tick.ended;
+        let mut took = None;
+        if round.next < self.members.len() {
+            self.round = Some(round);
+        } else {
+            let now_ns = pace.now().ns;
+            took = Some(now_ns.saturating_sub(round.begun_ns));
+            tick.wait = self.wait(now_ns);
+        }
+        if let Some(mut told) = self.set.told() {
+            told.add(&tick, begun, took);
+        }
+        tick
+    }
+
+    /// Whether others are there than those of the last look.
+    #[inline]
+    fn is_changed(&self) -> bool {
+        self.seen != self.set.changes.load(Ordering::Acquire)
+    }
+
+    /// Takes over who is there now, and goes on behind the member that was last.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, round: &mut Round) {
+        let last = round.next.checked_sub(1).and_then(|last| self.members.get(last)).map(key);
+        let Some(members) = self.set.members() else { return };
+        self.seen = self.set.changes.load(Ordering::Relaxed);
+        self.members.clear();
+        self.members.extend(members.values().map(|member| member.refresher.clone()));
+        round.next = last.map_or(0, |last| self.members.partition_point(|member| key(member) <= last));
     }
 
     /// Begins the next round, if it is due.
-    fn begin(&mut self, now_ns: u64) -> Option<Round> {
+    fn begin(&mut self, now_ns: u64) -> Option<(Round, Begun)> {
         let due_ns = self.next_ns.unwrap_or(now_ns);
         let late_ns = now_ns.checked_sub(due_ns)?;
         let missed = late_ns.checked_div(self.interval_ns).unwrap_or(0);
         let due_ns = if self.interval_ns == 0 { now_ns } else { due_ns + missed * self.interval_ns };
         self.next_ns = Some(due_ns.saturating_add(self.interval_ns));
-        self.set.report(|report| {
-            report.rounds += 1;
-            report.missed += missed;
-            report.last_lateness = Duration::from_nanos(late_ns);
-            report.max_lateness = report.max_lateness.max(report.last_lateness);
-        });
-        Some(Round { due_ns, begun_ns: now_ns, at: None })
+        let begun = Begun { missed, late_ns };
+        Some((Round { due_ns, begun_ns: now_ns, next: 0 }, begun))
     }
 
     fn wait(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(self.next_ns.map_or(0, |next| next.saturating_sub(now_ns)))
-    }
-
-    fn told(&self, tick: Tick) -> Tick {
-        self.set.report(|report| {
-            report.refreshed += tick.refreshed as u64;
-            report.failed += tick.failed as u64;
-            report.ended += tick.ended as u64;
-        });
-        tick
     }
 }

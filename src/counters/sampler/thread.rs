@@ -1,5 +1,6 @@
 //! A thread that samples.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,7 +24,7 @@ impl Sampler {
         let work = move || {
             let mut wait = Duration::ZERO;
             while !until.after(wait) {
-                wait = self.step(Clock::Monotonic, 1).wait;
+                wait = self.step(Clock::Monotonic, || !until.is_said.load(Ordering::Relaxed)).wait;
             }
         };
         let thread = builder.spawn(work).map_err(|error| {
@@ -36,6 +37,8 @@ impl Sampler {
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 struct Stop {
+    /// The same as `now`, for who does not wait.
+    is_said: AtomicBool,
     now: Mutex<bool>,
     changed: Condvar,
 }
@@ -53,6 +56,7 @@ impl Stop {
     }
 
     fn say(&self) {
+        self.is_said.store(true, Ordering::Relaxed);
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
@@ -82,7 +86,7 @@ impl SamplerThread {
 
     /// As [`Sampler::report`].
     pub fn report(&self) -> SamplerReport {
-        self.set.report(|report| *report)
+        self.set.report()
     }
 }
 
