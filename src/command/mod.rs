@@ -18,7 +18,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use uverbs_abi::ids::device;
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE, UHW_IN, UHW_OUT};
-use uverbs_abi::rxe::Mminfo;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use self::doorbell::Doorbell;
@@ -48,8 +47,8 @@ enum Buffer<'a> {
     /// An input that holds the address of another input; see [`Command::nested`].
     Nest(&'a mut [u8]),
     Out(&'a mut [u8]),
-    /// An input that is itself an address, where the driver tells of a ring; see [`Command::tells_ring`].
-    Ring(&'a mut Mminfo),
+    /// An input that is itself an address, to which the driver writes; see [`Command::tells_at`].
+    Place(&'a mut [u8; PLACE]),
 }
 
 /// An input found through an address inside another input.
@@ -83,6 +82,10 @@ enum FdAt {
     /// In the first four bytes of the output of attribute `.0`.
     Output(usize),
 }
+
+/// Bytes of a place that a driver is told the address of: what rxe writes, the one driver that does so
+/// (rxe_srq_from_attr, rxe_srq.c, Linux 6.1).
+pub(crate) const PLACE: usize = 16;
 
 const EMPTY: Attr = Attr { attr_id: 0, len: 0, flags: 0, elem_id: 0, reserved: 0, data: 0 };
 
@@ -228,10 +231,9 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// The driver's request is the address of `ring`, where rxe tells of a new ring: it writes one [`Mminfo`]
-    /// there and marks nothing (rxe_srq_from_attr and do_mmap_info, Linux 6.1).
-    pub(crate) fn tells_ring(&mut self, ring: &'a mut Mminfo) -> &mut Self {
-        self.push(UHW_IN, MAX_INLINE, 0, Buffer::Ring(ring));
+    /// The driver's request is the address of `place`: it writes there, and marks nothing.
+    pub(crate) fn tells_at(&mut self, place: &'a mut [u8; PLACE]) -> &mut Self {
+        self.push(UHW_IN, MAX_INLINE, 0, Buffer::Place(place));
         self
     }
 
@@ -302,7 +304,7 @@ impl<'a> Command<'a> {
                 Buffer::None => continue,
                 Buffer::In(bytes) => bytes.as_ptr().expose_provenance(),
                 Buffer::Nest(bytes) | Buffer::Out(bytes) => bytes.as_mut_ptr().expose_provenance(),
-                Buffer::Ring(ring) => (&raw mut **ring).expose_provenance(),
+                Buffer::Place(place) => place.as_mut_ptr().expose_provenance(),
             } as u64;
         }
         self.wire.as_mut_bytes()
@@ -368,7 +370,7 @@ impl Command<'_> {
             Buffer::In(bytes) => Some(bytes),
             Buffer::Nest(bytes) => Some(bytes),
             Buffer::None => attr.data.as_bytes().get(..usize::from(attr.len)),
-            Buffer::Out(_) | Buffer::Ring(_) => None,
+            Buffer::Out(_) | Buffer::Place(_) => None,
         }
     }
 
@@ -401,11 +403,11 @@ impl Command<'_> {
         Some(bytes)
     }
 
-    /// Where the driver tells of a new ring, if attribute `index` is the address of such a place.
+    /// The place to which the driver writes, if attribute `index` is the address of one.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
-    pub(crate) fn ring_place(&mut self, index: usize) -> Option<&mut Mminfo> {
+    pub(crate) fn place(&mut self, index: usize) -> Option<&mut [u8; PLACE]> {
         match self.buffers.get_mut(index)? {
-            Buffer::Ring(ring) => Some(ring),
+            Buffer::Place(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -432,7 +434,7 @@ impl fmt::Debug for Command<'_> {
                 Buffer::None => write!(f, "={:#x}/{}", attr.data, attr.len)?,
                 Buffer::In(_) | Buffer::Nest(_) => write!(f, "=in[{}]", attr.len)?,
                 Buffer::Out(_) => write!(f, "=out[{}]", attr.len)?,
-                Buffer::Ring(_) => write!(f, "=ring")?,
+                Buffer::Place(_) => write!(f, "=place")?,
             }
         }
         Ok(())

@@ -198,7 +198,7 @@ impl SrqChange {
     /// Adds the driver's request to a command that resizes.
     pub(crate) fn resize<'a>(&'a mut self, command: &mut Command<'a>) {
         match self {
-            Self::Rings(ring) => command.tells_ring(ring),
+            Self::Rings(ring) => command.tells_at(zerocopy::transmute_mut!(ring)),
         };
     }
 

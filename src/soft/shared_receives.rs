@@ -140,7 +140,7 @@ pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 
 /// Another ring, with what is in the old one; attribute `told` is where to tell of it (`rxe_queue_resize`).
 fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -> Result<(), Errno> {
-    call.command.ring_place(told).ok_or(Errno::EFAULT)?;
+    call.command.place(told).ok_or(Errno::EFAULT)?;
     let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
     let (geometry, map) = Geometry::create(max_wr, slot_size(srq.max_sge))?;
     let waiting = srq.ring.available();
@@ -164,8 +164,8 @@ fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -
     srq.ring = Consumer::new(map, geometry);
     let old = std::mem::replace(&mut srq.offset, mi.offset);
     call.state.forget(file, &[old]);
-    if let Some(ring) = call.command.ring_place(told) {
-        *ring = mi;
+    if let Some(place) = call.command.place(told) {
+        *place = zerocopy::transmute!(mi);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 //!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
 //!   [`CountersRead`] and the values given with it, and for a [`Doorbell`], which owns all of it. The kernel
 //!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
-//!   itself an address: that of an `Mminfo`, exclusively borrowed, of which rxe writes as much as it is (do_mmap_info,
+//!   itself an address: that of [`PLACE`](crate::command) bytes, exclusively borrowed, of which rxe writes as many (do_mmap_info,
 //!   rxe_queue.c); only a command for rxe's shared receive queues has it.
 //! - Commands made raw may break all of this: who opens a [`RawConnection`] promises that they do not.
 //! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
