@@ -30,6 +30,7 @@ impl Context {
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         let request = AllocPd::default();
         let mut response = AllocPdResp::new_zeroed();
+        // Several drivers tell their number of it, in eight bytes at most; the others leave the place alone.
         let mut driver = [0; 8];
         let mut command = Command::write("pd.alloc", cmd::ALLOC_PD);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());

@@ -9,6 +9,8 @@ mod open;
 mod query;
 #[cfg(feature = "raw")]
 mod raw;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

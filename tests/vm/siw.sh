@@ -1,0 +1,55 @@
+#!/bin/sh
+# Lane siw: the kernel's software iWARP device on a dummy network interface. This crate has no queues for it: it is listed and
+# described, memory is registered, and the rest is refused. Runs in the guest; see guest.sh.
+#
+# usage: siw.sh OUTPUT-DIRECTORY    with SIW_MODULE, UVERBS_BIN, SIW_TEST_BINS and PYTHON, or UVERBS_VM_COMMAND, in the environment
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+device=siw0
+
+make_siw() {
+    # rdma_ucm brings ib_core and iw_cm, which connect iWARP's queue pairs.
+    modprobe rdma_ucm && modprobe libcrc32c && insmod "$SIW_MODULE" && modprobe dummy numdummies=0 &&
+        ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
+        ip address add 192.0.2.1/24 dev dummy0 &&
+        ip link set dummy0 up &&
+        rdma link add "$device" type siw netdev dummy0 &&
+        until_true 10 grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state" &&
+        resources >"$OUT/resources.before"
+}
+
+list_devices() {
+    "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
+}
+
+# A program that wants queues is told that there are none.
+ping_refused() {
+    code=0
+    timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 1 || code=$?
+    test "$code" -ne 0 && grep 'no queues on siw' "$OUT/$name.err"
+}
+
+step make-device make_siw || finish
+
+if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+    step command sh -c "$UVERBS_VM_COMMAND"
+    finish
+fi
+
+step devices list_devices
+step info "$UVERBS_BIN" info "$device"
+step ibv_devinfo ibv_devinfo -v -d "$device"
+step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+step ping-refused ping_refused
+for binary in $SIW_TEST_BINS; do
+    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
+    step "$tests" device_tests "$device" "$binary"
+    record_skips "$tests"
+done
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
