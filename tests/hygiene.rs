@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "hygiene/drivers.rs"]
+mod drivers;
+
 /// The only files with `unsafe` in them. Each has a row in `docs/safety.md`.
 const UNSAFE: &[&str] = &[
     "src/clock.rs",
