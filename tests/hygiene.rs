@@ -346,7 +346,6 @@ const LOCKS: &[&str] = &[
     "src/driver/mlx5/state.rs",
     "src/qp/multicast.rs",
     "src/soft/mod.rs",
-    "src/soft/pcap/source.rs",
     "src/transport/raw.rs",
     "src/transport/trace.rs",
     "src/work.rs",

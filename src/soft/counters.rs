@@ -46,6 +46,15 @@ impl Counters {
         matches!(self.hardware, Hardware::Counts { .. })
     }
 
+    /// A frame met a flow that counts here. Its length is without its check sequence.
+    #[inline]
+    pub(super) fn count(&mut self, len: usize) {
+        if let Hardware::Counts { packets, bytes } = &mut self.hardware {
+            *packets = packets.wrapping_add(1);
+            *bytes = bytes.wrapping_add(len as u64);
+        }
+    }
+
     /// The last flow goes, or never came: `mlx5_ib_counters_clear_description`.
     fn unmap(&mut self) {
         if self.uses == 1 {
@@ -213,16 +222,6 @@ impl State {
             if let Some(counters) = self.counters.get_mut(id) {
                 counters.uses = counters.uses.saturating_sub(1);
             }
-        }
-    }
-
-    /// A frame met this flow. Bytes are those of the frame, without its check sequence.
-    pub(super) fn count(&mut self, flow: u32, len: usize) {
-        let counting = self.flows.get(&flow).and_then(|flow| flow.counting);
-        let Some(counters) = counting.and_then(|id| self.counters.get_mut(&id)) else { return };
-        if let Hardware::Counts { packets, bytes } = &mut counters.hardware {
-            *packets = packets.wrapping_add(1);
-            *bytes = bytes.wrapping_add(len as u64);
         }
     }
 }

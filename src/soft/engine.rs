@@ -10,6 +10,7 @@ use uverbs_abi::types::{event_type, qp_state, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::PORTS;
 use super::completion_counters;
 use super::pieces;
 use super::queue_pairs::Qp;
@@ -23,17 +24,33 @@ pub(super) const MAX_FRAME: usize = 9216;
 impl State {
     /// A frame comes in, from the wire or from a queue pair of this device.
     pub(super) fn arrive(&mut self, frame: &[u8], origin: Origin) {
-        let mut met = Vec::new();
-        self.steering.steer(frame, origin, |delivery| met.push(delivery));
         let port = match origin {
             Origin::Wire { port } | Origin::Sent { port, .. } => port,
         };
-        for delivery in met {
-            if delivery.counters.is_some() {
-                self.count(delivery.flow, frame.len());
+        let Self { steering, counters, receivers, .. } = self;
+        steering.steer(frame, origin, |delivery| {
+            if let Some(counters) = delivery.counters.and_then(|id| counters.get_mut(&id)) {
+                counters.count(frame.len());
             }
             if let Some(number) = delivery.qp.filter(|_| !delivery.drop) {
-                self.receive(number, frame, port, delivery.tag);
+                receivers.push((number, delivery.tag));
+            }
+        });
+        // Receiving brings no other frame about, which would add to these.
+        for index in 0..self.receivers.len() {
+            if let Some((number, tag)) = self.receivers.get(index).copied() {
+                self.receive(number, frame, port, tag);
+            }
+        }
+        self.receivers.clear();
+    }
+
+    /// A frame comes in from the wire.
+    pub(super) fn arrive_from_wire(&mut self, frame: &[u8]) {
+        if !self.gone {
+            self.arrive(frame, Origin::Wire { port: PORTS });
+            if !self.waiting.is_empty() {
+                self.retry_waiting();
             }
         }
     }

@@ -90,7 +90,8 @@ fn insert(
     }
     let id = call.state.number(|state| &state.flows);
     let full = call.state.flows.len() >= call.state.profile.max_flows as usize;
-    let inserted = if full { Err(Errno::ENOSPC) } else { call.state.steering.insert(id, qp, &rule) };
+    let inserted =
+        if full { Err(Errno::ENOSPC) } else { call.state.steering.insert(id, qp, &rule.counting(counting)) };
     if let Err(errno) = inserted {
         call.state.unbind(counting);
         return Err(errno);

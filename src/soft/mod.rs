@@ -68,7 +68,6 @@ pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
 pub use self::resources::Resources;
 use self::state::State;
-use self::steering::Origin;
 pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::driver::ring::Watcher;
 use crate::error::Result;
@@ -150,11 +149,45 @@ impl SoftDevice {
     /// A frame comes in from the wire on port 1, from the destination address to the end of the payload (no
     /// check sequence).
     pub fn inject(&self, frame: &[u8]) {
-        let Some(mut state) = self.hardware.lock() else { return };
-        if !state.gone {
-            state.arrive(frame, Origin::Wire { port: PORTS });
-            state.retry_waiting();
+        if let Some(mut state) = self.hardware.lock() {
+            state.arrive_from_wire(frame);
         }
+    }
+
+    /// Frames of a capture come in from the wire, as by [`inject`](Self::inject): the next one, for which the source is waited
+    /// for, and those behind it that have been read with it. Says how many there were, which is zero at the capture's end.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Capture::next_frame`]. All frames before have come in.
+    ///
+    /// ```
+    /// # use uverbs::soft::{Capture, SoftDevice};
+    /// let device = SoftDevice::default();
+    /// let mut capture = Capture::open("tests/golden/mixed.pcap")?;
+    /// let mut frames = 0;
+    /// loop {
+    ///     match device.play(&mut capture)? {
+    ///         0 => break,
+    ///         more => frames += more,
+    ///     }
+    /// }
+    /// assert!(frames > 0);
+    /// # Ok::<(), uverbs::soft::CaptureError>(())
+    /// ```
+    #[cfg(feature = "pcap")]
+    pub fn play(&self, capture: &mut Capture) -> std::result::Result<u64, CaptureError> {
+        // Nobody else may have to wait for the source.
+        let Some(frame) = capture.next_frame()? else { return Ok(0) };
+        let mut state = self.hardware.lock();
+        let mut arrive = |frame: &[u8]| state.iter_mut().for_each(|state| state.arrive_from_wire(frame));
+        arrive(frame.bytes);
+        let mut frames = 1;
+        while let Some(frame) = capture.buffered_frame() {
+            arrive(frame);
+            frames += 1;
+        }
+        Ok(frames)
     }
 
     /// The hardware vanishes.

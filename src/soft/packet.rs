@@ -8,10 +8,12 @@
 //! A field that a frame does not have is zero. Where zero could be mistaken for a value, the `present` bits
 //! tell: a mask on such a field also asks for the bit, so that "port 0" never matches a frame without ports.
 
+mod depth;
 mod parse;
 
+pub(crate) use depth::Depth;
 use zerocopy::big_endian::{U16, U32};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, transmute};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, transmute, transmute_ref};
 
 /// Bits of [`Layer::present`].
 pub(crate) mod in_layer {
@@ -78,9 +80,9 @@ pub(crate) struct Layer {
     pub(crate) esp_seq: U32,
 }
 
-/// All that can be matched in one frame.
+/// All that can be matched in one frame. Aligned as [`Words`] are, so that it can be looked at as such.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
+#[repr(C, align(8))]
 pub(crate) struct Headers {
     pub(crate) outer: Layer,
     pub(crate) inner: Layer,
@@ -108,16 +110,28 @@ impl Headers {
     }
 
     /// The fields of an Ethernet frame. Of a frame cut short, those that could be read.
+    #[cfg(test)]
     pub(crate) fn of(frame: &[u8]) -> Self {
         let mut headers = Self::none();
-        // None only says that the frame ended, or left what is known, before the last header.
-        let _ = headers.read(frame);
+        headers.fill(frame, Depth::Tunnel);
         headers
+    }
+
+    /// Takes in the fields of an Ethernet frame that are not deeper than this; so far there was none.
+    #[inline]
+    pub(crate) fn fill(&mut self, frame: &[u8], depth: Depth) {
+        // None only says that the frame ended, or left what is known or wanted, before the last header.
+        let _ = self.read(frame, depth);
     }
 
     /// The block as words.
     pub(crate) fn words(self) -> Words {
         transmute!(self)
+    }
+
+    /// The block seen as words.
+    pub(crate) fn as_words(&self) -> &Words {
+        transmute_ref!(self)
     }
 
     /// Whether the frame is for a group: the bit that the leftover rules of mlx5 look at

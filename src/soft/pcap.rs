@@ -2,24 +2,29 @@
 //!
 //! The formats are read by the crate `pcap-parser`, which was made for files that nobody vouches for. This file
 //! adds what a reader of traffic wants to rely on: every frame of the file or an error, never a silent gap; a
-//! bound on memory; and the `io::Error` of a source that fails.
+//! bound on memory; and the `io::Error` of a source that fails. A frame stays in the buffer that it was read to.
+//!
+//! Files are read and not mapped: a capture may be a pipe, and one that is still being written may be cut short, which would
+//! end a process that has mapped it.
 
+mod buffer;
 mod record;
-mod source;
 
-use pcap_parser::traits::PcapReaderIterator;
-use pcap_parser::{PcapBlockOwned, PcapError};
-use record::{Interface, Stamp};
-use source::{Failure, Whole};
+use buffer::Buffer;
+use pcap_parser::nom::{self, IResult};
+use pcap_parser::{
+    Block, LegacyPcapBlock, PcapError, parse_block_be, parse_block_le, parse_pcap_frame, parse_pcap_frame_be,
+    parse_pcap_frame_modified, parse_pcap_header, parse_sectionheaderblock,
+};
+use record::{Interface, Record, Stamp};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes read at a time.
-const CAPACITY: usize = 1 << 16;
-/// Largest record or block that is read. Frames are far smaller, but pcapng also keeps secrets and comments.
-const MAX_CAPACITY: usize = 1 << 24;
+/// Type of the block that begins a section, the same in either byte order.
+const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Why a capture cannot be read, or not further.
 #[derive(Debug, thiserror::Error)]
@@ -75,14 +80,31 @@ pub struct Frame<'a> {
 /// # Ok::<(), uverbs::soft::CaptureError>(())
 /// ```
 pub struct Capture {
-    reader: Box<dyn PcapReaderIterator + Send>,
-    failure: Failure,
-    capacity: usize,
-    /// Whether it consists of pcapng's blocks.
-    has_blocks: bool,
+    buffer: Buffer,
+    format: Format,
     interfaces: Vec<Interface>,
-    frame: Vec<u8>,
+    /// Bytes of the record that was told last. It stays in the buffer until the next one is looked for.
+    used: usize,
     done: bool,
+}
+
+/// Of a parser of `pcap-parser`.
+type Parsed<'a, T> = IResult<&'a [u8], T, PcapError<&'a [u8]>>;
+
+/// What a file consists of.
+#[derive(Clone, Copy)]
+enum Format {
+    /// pcap: records, as this function reads them.
+    Records(for<'a> fn(&'a [u8]) -> Parsed<'a, LegacyPcapBlock<'a>>),
+    /// pcapng: blocks, in the byte order of their section.
+    Blocks { big_endian: bool },
+}
+
+/// A frame in the buffer.
+struct Found {
+    place: Range<usize>,
+    original_length: u32,
+    stamp: Option<Stamp>,
 }
 
 impl std::fmt::Debug for Capture {
@@ -111,27 +133,18 @@ impl Capture {
     ///
     /// Those of [`open`](Self::open).
     pub fn from_reader(source: impl Read + Send + 'static) -> Result<Self, CaptureError> {
-        let failure = Failure::default();
-        let cause = failure.clone();
-        let mut reader = match pcap_parser::create_reader(CAPACITY, Whole::new(source, cause)) {
-            Ok(reader) => reader,
-            Err(_) => return Err(failure.take().map_or(CaptureError::NotACapture, Into::into)),
-        };
-        let (mut interfaces, mut has_blocks) = (Vec::new(), true);
-        if let Ok((size, PcapBlockOwned::LegacyHeader(header))) = reader.next() {
-            interfaces.push(Interface::of_header(&header)?);
-            has_blocks = false;
-            reader.consume(size);
+        let mut buffer = Buffer::new(Box::new(source));
+        loop {
+            match header(buffer.data()) {
+                Ok((size, format, interfaces)) => {
+                    let (used, done) = (size, false);
+                    return Ok(Self { buffer, format, interfaces, used, done });
+                }
+                Err(nom::Err::Incomplete(_)) if buffer.refill()? > 0 => {}
+                Err(nom::Err::Failure(error)) => return Err(error),
+                Err(_) => return Err(CaptureError::NotACapture),
+            }
         }
-        Ok(Self {
-            reader,
-            failure,
-            capacity: CAPACITY,
-            has_blocks,
-            interfaces,
-            frame: Vec::new(),
-            done: false,
-        })
     }
 
     /// Reads the next frame; None at the end of the file. After an error there are no more frames.
@@ -144,64 +157,111 @@ impl Capture {
         if self.done {
             return Ok(None);
         }
-        let found = self.read_frame();
-        self.done = !matches!(found, Ok(Some(_)));
-        Ok(found?.map(|stamp| Frame {
-            bytes: &self.frame,
-            original_length: stamp.original_length,
-            timestamp: stamp.time,
+        // For whatever ends this early.
+        self.done = true;
+        let found = loop {
+            if let Some(found) = self.find()? {
+                break found;
+            }
+            if self.buffer.refill()? == 0 {
+                let is_whole = self.buffer.data().is_empty();
+                return if is_whole { Ok(None) } else { Err(CaptureError::Truncated) };
+            }
+        };
+        self.done = false;
+        Ok(Some(Frame {
+            bytes: self.bytes(&found),
+            original_length: found.original_length,
+            timestamp: found.stamp.and_then(|stamp| stamp.time(&self.interfaces)),
         }))
     }
 
-    /// Copies the next frame to the buffer.
-    fn read_frame(&mut self) -> Result<Option<Stamp>, CaptureError> {
-        loop {
-            let held = self.reader.data().len();
-            if self.has_blocks && is_too_short(self.reader.data()) {
-                return Err(CaptureError::Malformed("a block is shorter than its type and lengths"));
-            }
-            let short = match self.reader.next() {
-                Ok((size, block)) => {
-                    let found = record::take(block, &mut self.interfaces, &mut self.frame)?;
-                    self.reader.consume(size);
-                    if found.is_some() {
-                        return Ok(found);
-                    }
-                    continue;
-                }
-                Err(PcapError::Eof) => return self.end(true),
-                Err(PcapError::UnexpectedEof) => return self.end(held == 0),
-                Err(PcapError::BufferTooSmall) => true,
-                Err(PcapError::Incomplete(_)) => false,
-                Err(_) => return Err(CaptureError::Malformed("a record does not parse")),
-            };
-            // A full buffer of which nothing can be used, whatever the parser calls it.
-            if short || held >= self.capacity {
-                if self.capacity >= MAX_CAPACITY {
-                    return Err(CaptureError::TooLarge);
-                }
-                self.capacity *= 2;
-                self.reader.grow(self.capacity);
-            }
-            if self.reader.refill().is_err() {
-                return self.end(false);
-            }
+    /// The bytes of the next frame, if all of it has been read already: this never waits for the source. The end, and an error,
+    /// is left for [`next_frame`](Self::next_frame) to tell.
+    pub(super) fn buffered_frame(&mut self) -> Option<&[u8]> {
+        if self.done {
+            return None;
         }
+        let found = self.find().ok()??;
+        Some(self.bytes(&found))
     }
 
-    /// The end of the source: why it ended, or that it ended well.
-    fn end(&self, clean: bool) -> Result<Option<Stamp>, CaptureError> {
-        match self.failure.take() {
-            Some(error) => Err(error.into()),
-            None if clean => Ok(None),
-            None => Err(CaptureError::Truncated),
+    fn bytes(&self, found: &Found) -> &[u8] {
+        // They were found there.
+        self.buffer.data().get(found.place.clone()).unwrap_or_default()
+    }
+
+    /// Looks for the next frame in the buffer; None if there is not all of it. The source is not asked. What is no frame is
+    /// taken in, and an error is found again by the next call.
+    fn find(&mut self) -> Result<Option<Found>, CaptureError> {
+        loop {
+            self.buffer.consume(std::mem::take(&mut self.used));
+            let data = self.buffer.data();
+            let (size, record) = match self.format {
+                Format::Records(parse) => match parsed(data, parse(data))? {
+                    Some((size, record)) => (size, Some(Record::of_legacy(&record, &self.interfaces)?)),
+                    None => return Ok(None),
+                },
+                Format::Blocks { big_endian } => match record::plain_packet(data, big_endian) {
+                    Some((size, packet)) => (size, Some(Record::of_packet(&packet, &self.interfaces)?)),
+                    None if is_too_short(data) => {
+                        let text = "a block is shorter than its type and lengths";
+                        return Err(CaptureError::Malformed(text));
+                    }
+                    None => {
+                        let parse = if big_endian { parse_block_be } else { parse_block_le };
+                        let Some((size, block)) = parsed(data, parse(data))? else { return Ok(None) };
+                        if let Block::SectionHeader(section) = &block {
+                            self.format = Format::Blocks { big_endian: section.big_endian() };
+                        }
+                        (size, Record::of_block(&block, &mut self.interfaces)?)
+                    }
+                },
+            };
+            self.used = size;
+            if let Some(Record { bytes, original_length, stamp }) = record {
+                // The bytes are part of the data.
+                let first = bytes.as_ptr().addr() - data.as_ptr().addr();
+                let place = first..first + bytes.len();
+                return Ok(Some(Found { place, original_length, stamp }));
+            }
         }
     }
 }
 
+/// What a parser found, and how many bytes it took; None if they do not go far enough.
+fn parsed<'a, T>(data: &[u8], answer: Parsed<'a, T>) -> Result<Option<(usize, T)>, CaptureError> {
+    match answer {
+        Ok((rest, value)) => Ok(Some((data.len() - rest.len(), value))),
+        Err(nom::Err::Incomplete(_)) => Ok(None),
+        Err(_) => Err(CaptureError::Malformed("a record does not parse")),
+    }
+}
+
+/// What a file begins with: the length of it that was read for good, and what that says.
+fn header(data: &[u8]) -> Result<(usize, Format, Vec<Interface>), nom::Err<CaptureError>> {
+    let unknown = |error: nom::Err<_>| error.map(|_: PcapError<&[u8]>| CaptureError::NotACapture);
+    if data.starts_with(&SECTION) {
+        // It is read once more, as any section's.
+        parse_sectionheaderblock(data).map_err(unknown)?;
+        return Ok((0, Format::Blocks { big_endian: false }, Vec::new()));
+    }
+    let (rest, header) = parse_pcap_header(data).map_err(unknown)?;
+    let parse = match () {
+        () if header.is_modified_format() => parse_pcap_frame_modified,
+        () if header.is_bigendian() => parse_pcap_frame_be,
+        () => parse_pcap_frame,
+    };
+    let interface = Interface::of_header(&header).map_err(nom::Err::Failure)?;
+    Ok((data.len() - rest.len(), Format::Records(parse), vec![interface]))
+}
+
 /// Whether the block that begins here says that it is shorter than any, in either byte order: in the wrong one the length of
-/// a good block is far beyond [`MAX_CAPACITY`]. pcap-parser 0.17 subtracts twelve from it (`ng_block_parser`, pcapng/block.rs).
+/// a good block is far beyond what is read. pcap-parser 0.17 subtracts twelve from it (`ng_block_parser`, pcapng/block.rs).
 fn is_too_short(block: &[u8]) -> bool {
     let length: Option<[u8; 4]> = block.get(4..8).and_then(|length| length.try_into().ok());
     length.is_some_and(|length| u32::from_le_bytes(length).min(u32::from_be_bytes(length)) < 12)
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,39 @@ impl Place<'_> {
     }
 }
 
+/// A list that takes nothing from the heap for one element: most requests have one piece.
+#[derive(Debug)]
+pub(super) enum Few<T> {
+    None,
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Few<T> {
+    fn push(&mut self, element: T) {
+        *self = match std::mem::replace(self, Self::None) {
+            Self::None => Self::One(element),
+            Self::One(first) => Self::Many(vec![first, element]),
+            Self::Many(mut all) => {
+                all.push(element);
+                Self::Many(all)
+            }
+        };
+    }
+}
+
+impl<T> std::ops::Deref for Few<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(all) => all,
+        }
+    }
+}
+
 /// Copies all bytes of one list to the start of the other; false if they do not fit.
 #[must_use]
 pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
@@ -83,6 +116,19 @@ pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
     true
 }
 
+/// The same, of bytes that are not the user's memory.
+#[must_use]
+pub(super) fn put(mut bytes: &[u8], to: &[Place<'_>]) -> bool {
+    for place in to {
+        let (now, rest) = bytes.split_at(place.len().min(bytes.len()));
+        if !place.write(0, now) {
+            return false;
+        }
+        bytes = rest;
+    }
+    bytes.is_empty()
+}
+
 /// Appends all bytes of a list; false if they cannot be read.
 #[must_use]
 pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
@@ -95,12 +141,19 @@ pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
 
 /// The pieces of the oldest request of a ring, behind its head of `head` bytes: as many as it says, and no more
 /// than the ring was made for.
-fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Vec<Sge>> {
-    if count > most {
-        return None;
+fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Few<Sge>> {
+    match count {
+        _ if count > most => None,
+        0 => Some(Few::None),
+        1 => {
+            let mut piece = Sge::new_zeroed();
+            ring.read(head, piece.as_mut_bytes()).then_some(Few::One(piece))
+        }
+        _ => {
+            let mut pieces = vec![Sge::new_zeroed(); count as usize];
+            ring.read(head, pieces.as_mut_bytes()).then_some(Few::Many(pieces))
+        }
     }
-    let mut pieces = vec![Sge::new_zeroed(); count as usize];
-    ring.read(head, pieces.as_mut_bytes()).then_some(pieces)
 }
 
 /// The oldest receive of a ring, read once.
@@ -110,7 +163,7 @@ pub(super) struct Receive {
     /// Bytes that it says it has room for.
     pub(super) room: u32,
     /// None if it makes no sense.
-    pieces: Option<Vec<Sge>>,
+    pieces: Option<Few<Sge>>,
 }
 
 /// Reads the oldest receive, if there is one.
@@ -162,8 +215,8 @@ impl State {
         len: usize,
         needed: AccessFlags,
         too_short: u32,
-    ) -> Result<Vec<Place<'_>>, u32> {
-        let mut places = Vec::new();
+    ) -> Result<Few<Place<'_>>, u32> {
+        let mut places = Few::None;
         let mut rest = len;
         for piece in pieces {
             let now = rest.min(piece.length as usize);
@@ -180,7 +233,7 @@ impl State {
     }
 
     /// Where `len` bytes that come in go to.
-    pub(super) fn landing(&self, pd: u32, receive: &Receive, len: usize) -> Result<Vec<Place<'_>>, u32> {
+    pub(super) fn landing(&self, pd: u32, receive: &Receive, len: usize) -> Result<Few<Place<'_>>, u32> {
         let pieces = receive.pieces.as_ref().ok_or(wc_status::LOC_QP_OP_ERR)?;
         self.places(pd, pieces, len, AccessFlags::LOCAL_WRITE, wc_status::LOC_LEN_ERR)
     }
@@ -192,9 +245,9 @@ impl State {
         wqe: &SendWqe,
         inline: &'a [u8],
         needed: AccessFlags,
-    ) -> Result<Vec<Place<'a>>, u32> {
+    ) -> Result<Few<Place<'a>>, u32> {
         if !inline.is_empty() {
-            return Ok(vec![Place::Bytes(inline)]);
+            return Ok(Few::One(Place::Bytes(inline)));
         }
         let pieces = list(&qp.sends, size_of::<SendWqe>(), wqe.dma.num_sge, qp.cap.max_send_sge);
         let pieces = pieces.filter(|_| is_fresh(&wqe.dma)).ok_or(wc_status::LOC_QP_OP_ERR)?;

@@ -3,7 +3,7 @@
 use uverbs_abi::types::{qp_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
-use super::pieces::{self, Place, Receive};
+use super::pieces::{self, Receive};
 use super::queue_pairs::Qp;
 use super::state::State;
 
@@ -36,7 +36,7 @@ impl State {
         let fits = qp.kind == qp_type::RAW_PACKET || bytes.len() <= receive.room as usize;
         let fits = if fits { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
         let landed = fits.and_then(|()| self.landing(qp.pd, &receive, bytes.len())).and_then(|places| {
-            let written = pieces::copy(&[Place::Bytes(bytes)], &places);
+            let written = pieces::put(bytes, &places);
             if written { Ok(()) } else { Err(wc_status::LOC_PROT_ERR) }
         });
         let cq = qp.recv_cq;

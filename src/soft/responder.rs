@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros};
 use super::attributes;
 use super::memory::Memory;
 use super::messages::{Action, Operation};
-use super::pieces::{self, Place, Receive};
+use super::pieces::{self, Few, Place, Receive};
 use super::queue_pairs::Qp;
 use super::state::State;
 
@@ -23,7 +23,7 @@ pub(super) struct Message<'a> {
     pub(super) operation: Operation,
     pub(super) wqe: &'a SendWqe,
     /// The sender's memory, or the status that using it ends with.
-    pub(super) local: Result<Vec<Place<'a>>, u32>,
+    pub(super) local: Result<Few<Place<'a>>, u32>,
     pub(super) psn: u32,
     pub(super) packets: u32,
 }

@@ -63,6 +63,8 @@ pub(super) struct State {
     pub(super) counters: BTreeMap<u32, Counters>,
     pub(super) completion_counters: BTreeMap<u32, CompletionCounter>,
     pub(super) steering: steering::Table,
+    /// Queue pairs that are given a frame, and its tag for each; empty between frames.
+    pub(super) receivers: Vec<(u32, Option<u32>)>,
     pub(super) rules: Rules,
     /// Queue pairs whose oldest request waits for the receiver.
     pub(super) waiting: BTreeSet<u32>,
@@ -94,6 +96,7 @@ impl State {
             counters: BTreeMap::new(),
             completion_counters: BTreeMap::new(),
             steering: steering::Table::new(rules),
+            receivers: Vec::new(),
             rules,
             bound: 0,
             clock: 0,

@@ -28,7 +28,7 @@ mod rule;
 mod tier;
 
 use super::matcher::Rules;
-use super::packet::Headers;
+use super::packet::{Depth, Headers};
 use nix::errno::Errno;
 use rule::Place;
 pub(crate) use rule::Rule;
@@ -82,6 +82,11 @@ pub(crate) struct Table {
     rules: Rules,
     receive: [Tier; TIERS],
     send: [Tier; TIERS],
+    /// Those of them that have rules, in order.
+    receiving: Vec<usize>,
+    sending: Vec<usize>,
+    /// How deep into a frame any rule looks.
+    depth: Depth,
     leftovers: Vec<(u8, bool, Member)>,
     sniffers: Vec<(u8, Member)>,
     /// Where each flow is.
@@ -97,6 +102,9 @@ impl Table {
             rules,
             receive: std::array::from_fn(|_| Tier::default()),
             send: std::array::from_fn(|_| Tier::default()),
+            receiving: Vec::new(),
+            sending: Vec::new(),
+            depth: Depth::default(),
             leftovers: Vec::new(),
             sniffers: Vec::new(),
             flows: HashMap::new(),
@@ -131,6 +139,7 @@ impl Table {
         }
         self.clock += 1;
         self.flows.insert(flow, (rule.place, key));
+        self.prepare();
         Ok(())
     }
 
@@ -145,32 +154,46 @@ impl Table {
             Place::Leftovers { .. } => self.leftovers.retain(|(_, _, member)| member.flow != flow),
             Place::Sniffer => self.sniffers.retain(|(_, member)| member.flow != flow),
         }
+        self.prepare();
         true
+    }
+
+    /// Notes what frames have to be looked at for.
+    fn prepare(&mut self) {
+        let used = |tiers: &[Tier; TIERS]| (0..TIERS).filter(|table| !tiers[*table].is_empty()).collect();
+        (self.receiving, self.sending) = (used(&self.receive), used(&self.send));
+        let tiers = self.receive.iter().chain(&self.send).map(Tier::depth);
+        // Leftovers look whether a frame is for a group.
+        let leftovers = if self.leftovers.is_empty() { Depth::Nothing } else { Depth::Ethernet };
+        self.depth = tiers.max().unwrap_or_default().max(leftovers);
     }
 
     /// Sends a frame through the rules and tells `visit` of each that it met, in order. Does not allocate.
     pub(crate) fn steer(&self, frame: &[u8], origin: Origin, mut visit: impl FnMut(Delivery)) -> Fate {
-        let mut fields = Headers::of(frame);
+        let mut fields = Headers::none();
+        fields.fill(frame, self.depth);
         let (port, sender) = match origin {
             Origin::Wire { port } => (port, None),
             Origin::Sent { port, qp } => (port, Some(qp)),
         };
         fields.port = port;
-        let words = fields.words();
+        let words = fields.as_words();
 
         // Whose flow it is does not matter here: EGRESS rules are about all that is sent.
-        let sent = || self.send.iter().find_map(|tier| tier.find(&words, None));
+        let sent = || self.sending.iter().find_map(|table| self.send[*table].find(words, None));
         if let Some(entry) = sender.and_then(|_| sent()) {
             entry.members(None).for_each(|member| visit(entry.sent(member)));
             if entry.drop {
                 return Fate::Dropped;
             }
         }
-        let sniffers = self.sniffers.iter().filter(|(on, _)| *on == port);
-        copy(sniffers.map(|(_, member)| member), &mut visit);
+        if !self.sniffers.is_empty() {
+            let sniffers = self.sniffers.iter().filter(|(on, _)| *on == port);
+            copy(sniffers.map(|(_, member)| member), &mut visit);
+        }
 
-        for (number, tier) in self.receive.iter().enumerate() {
-            let Some(entry) = tier.find(&words, sender) else {
+        for &number in &self.receiving {
+            let Some(entry) = self.receive[number].find(words, sender) else {
                 continue;
             };
             entry.members(sender).for_each(|member| visit(entry.received(member)));
@@ -180,6 +203,9 @@ impl Table {
             if number == MULTICAST || number % 2 == 1 {
                 return Fate::Taken;
             }
+        }
+        if self.leftovers.is_empty() {
+            return Fate::Missed;
         }
         let leftovers = self.leftovers.iter().filter(|(on, unicast, member)| {
             *on == port && member.hears(sender) && (*unicast || fields.multicast())

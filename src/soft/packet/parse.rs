@@ -3,7 +3,7 @@
 //! Nothing here trusts a length of the frame: every step takes its bytes from what is left or stops, and every
 //! repeated header has a bound. Ending early is no error, it leaves the later fields absent.
 
-use super::{Headers, Layer, in_layer, in_tunnel};
+use super::{Depth, Headers, Layer, in_layer, in_tunnel};
 use zerocopy::big_endian::{U16, U32};
 
 const IPV4: u16 = 0x0800;
@@ -72,11 +72,28 @@ fn labels(rest: &mut &[u8], first: &mut U32, present: &mut u8, bit: u8) -> Optio
 }
 
 impl Headers {
-    /// Fills the block from a frame; None where the frame ends or leaves the known.
-    pub(super) fn read(&mut self, mut rest: &[u8]) -> Option<()> {
+    /// Fills the block from a frame, down to a depth; None where the frame ends or leaves the known.
+    #[inline]
+    pub(super) fn read(&mut self, mut rest: &[u8], depth: Depth) -> Option<()> {
         let rest = &mut rest;
+        if depth < Depth::Ethernet {
+            return None;
+        }
         let ether_type = self.outer.ethernet(rest)?;
-        match self.outer.network(ether_type, rest)? {
+        if depth < Depth::Network {
+            return None;
+        }
+        let proto = self.outer.network(ether_type, rest)?;
+        match depth {
+            Depth::Nothing | Depth::Ethernet | Depth::Network => None,
+            Depth::Transport => self.outer.transport(proto, rest),
+            Depth::Tunnel => self.transport(proto, rest),
+        }
+    }
+
+    /// The transport header of the frame, or the tunnel that is in its place or behind it.
+    fn transport(&mut self, proto: u8, rest: &mut &[u8]) -> Option<()> {
+        match proto {
             UDP => {
                 self.outer.transport(UDP, rest)?;
                 match self.outer.udp_dst.get() {

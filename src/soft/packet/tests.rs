@@ -146,3 +146,43 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// What a rule looks at is there however little is read for it.
+    #[test]
+    fn fields_of_a_mask_need_no_more_than_its_depth(
+        which in 0..7usize, spoil: Vec<(prop::sample::Index, u8)>, at: prop::sample::Index,
+        bits in prop::collection::vec((0..size_of::<Headers>(), any::<u8>()), 0..4),
+    ) {
+        let mut frame = nested().swap_remove(which);
+        for (at, byte) in spoil {
+            let at = at.index(frame.len());
+            frame[at] = byte;
+        }
+        frame.truncate(at.index(frame.len() + 1));
+        let mut mask = Headers::none();
+        for (at, bits) in bits {
+            mask.as_mut_bytes()[at] = bits;
+        }
+        let (whole, mut some) = (Headers::of(&frame), Headers::none());
+        some.fill(&frame, Depth::of(&mask));
+        for (word, mask) in mask.words().iter().enumerate() {
+            prop_assert_eq!(some.as_words()[word] & mask, whole.words()[word] & mask);
+        }
+    }
+}
+
+/// Every single field, so that none is forgotten by chance.
+#[test]
+fn each_field_is_read_when_a_mask_has_it() {
+    for frame in nested() {
+        let whole = Headers::of(&frame);
+        for at in 0..size_of::<Headers>() {
+            let mut mask = Headers::none();
+            mask.as_mut_bytes()[at] = 0xff;
+            let mut some = Headers::none();
+            some.fill(&frame, Depth::of(&mask));
+            assert_eq!(some.as_bytes()[at], whole.as_bytes()[at], "byte {at}");
+        }
+    }
+}

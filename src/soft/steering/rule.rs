@@ -86,6 +86,12 @@ impl Rule {
         self.matching.actions.count
     }
 
+    /// The same rule, counting into this object of the hardware's.
+    pub(crate) fn counting(mut self, counters: Option<u32>) -> Self {
+        self.matching.actions.count = counters;
+        self
+    }
+
     /// What mlx5_core refuses, after the counters were bound.
     pub(super) fn check(&self, rules: &Rules) -> Result<(), Errno> {
         let forwards_on_send = matches!(self.place, Place::Send(_)) && self.dont_trap;

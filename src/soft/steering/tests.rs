@@ -6,11 +6,12 @@ use crate::soft::matcher::Rules;
 use uverbs_abi::flow::*;
 
 mod members;
+mod reference;
 
 const WIRE: Origin = Origin::Wire { port: 1 };
 
 /// One flow to insert: what differs from a NORMAL rule of priority 0 without flags on port 1.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Flow {
     type_: u32,
     priority: u16,

@@ -1,11 +1,12 @@
 //! One flow table: entries by match, grouped by mask.
 //!
 //! As on mlx5, entries with the same mask form a group, and within a group a frame can hit one entry only: so a
-//! look-up costs one hash per *mask* in use, however many rules there are.
+//! look-up costs one hash per *mask* in use, however many rules there are. Of a mask only the words that have a bit
+//! are looked at, and values are kept without the others.
 
 use super::Delivery;
 use crate::soft::matcher::{Actions, Match};
-use crate::soft::packet::Words;
+use crate::soft::packet::{Depth, Words};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,14 +19,14 @@ const MAX_ENTRIES: usize = 1 << 16;
 pub(super) struct Key {
     mask: Words,
     value: Words,
+    depth: Depth,
 }
 
 impl Key {
     pub(super) fn new(matching: &Match, port: u8) -> Self {
         let (mut value, mut mask) = (matching.value, matching.mask);
         (value.port, mask.port) = (port, 0xff);
-        let (value, mask) = (value.words(), mask.words());
-        Self { mask, value }
+        Self { mask: mask.words(), value: value.words(), depth: Depth::of(&mask) }
     }
 }
 
@@ -109,11 +110,52 @@ impl Entry {
     }
 }
 
-/// Entries with one mask, by value.
+/// A word that a mask has bits of.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    word: usize,
+    bits: u64,
+}
+
+/// Entries with one mask.
 #[derive(Debug)]
 struct Group {
     mask: Words,
-    entries: HashMap<Words, Entry, BuildHasherDefault<WordHasher>>,
+    /// The words of the mask that are not zero.
+    parts: Vec<Part>,
+    depth: Depth,
+    /// By the value of each part.
+    entries: HashMap<Box<[u64]>, Entry, BuildHasherDefault<WordHasher>>,
+}
+
+impl Group {
+    fn new(key: &Key) -> Self {
+        let words = key.mask.iter().enumerate().filter(|(_, bits)| **bits != 0);
+        let parts = words.map(|(word, bits)| Part { word, bits: *bits }).collect();
+        Self { mask: key.mask, parts, depth: key.depth, entries: HashMap::default() }
+    }
+
+    /// What these fields are under the mask, one for each part.
+    fn masked<'a>(&'a self, fields: &'a Words) -> impl Iterator<Item = u64> + 'a {
+        self.parts.iter().map(|part| fields.get(part.word).map_or(0, |field| field & part.bits))
+    }
+
+    /// The value of a match with this mask.
+    fn value(&self, key: &Key) -> Box<[u64]> {
+        self.masked(&key.value).collect()
+    }
+
+    /// The entry whose value these fields have.
+    #[inline]
+    fn find(&self, fields: &Words) -> Option<&Entry> {
+        if self.entries.len() == 1 {
+            let (value, entry) = self.entries.iter().next()?;
+            return self.masked(fields).zip(value).all(|(field, value)| field == *value).then_some(entry);
+        }
+        let mut value = [0; size_of::<Words>() / 8];
+        value.iter_mut().zip(self.masked(fields)).for_each(|(to, field)| *to = field);
+        self.entries.get(value.get(..self.parts.len())?)
+    }
 }
 
 /// One flow table.
@@ -121,19 +163,27 @@ struct Group {
 pub(super) struct Tier {
     groups: Vec<Group>,
     entries: usize,
+    /// Of the deepest group.
+    depth: Depth,
 }
 
 impl Tier {
+    /// Whether there is no entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// How deep into a frame its rules look.
+    pub(super) fn depth(&self) -> Depth {
+        self.depth
+    }
+
     /// The entry that this frame hits, for frames of this sender. Of several, the oldest.
+    #[inline]
     pub(super) fn find(&self, fields: &Words, sender: Option<u32>) -> Option<&Entry> {
         let mut oldest: Option<&Entry> = None;
         for group in &self.groups {
-            let mut masked = *fields;
-            for (field, mask) in masked.iter_mut().zip(&group.mask) {
-                *field &= mask;
-            }
-            let found = group.entries.get(&masked);
-            let found = found.filter(|entry| entry.members(sender).next().is_some());
+            let found = group.find(fields).filter(|entry| entry.members(sender).next().is_some());
             if let Some(entry) = found
                 && oldest.is_none_or(|oldest| entry.order < oldest.order)
             {
@@ -153,7 +203,11 @@ impl Tier {
     ) -> Result<(), Errno> {
         let full = self.entries >= MAX_ENTRIES;
         let index = self.groups.iter().position(|group| group.mask == key.mask);
-        let existing = index.and_then(|index| self.groups[index].entries.get_mut(&key.value));
+        let existing = index.and_then(|index| {
+            let group = &mut self.groups[index];
+            let value = group.value(key);
+            group.entries.get_mut(&value)
+        });
         if let Some(entry) = existing {
             if entry.conflicts(actions) {
                 return Err(Errno::EEXIST);
@@ -166,13 +220,14 @@ impl Tier {
             return Err(Errno::ENOSPC);
         }
         let index = index.unwrap_or_else(|| {
-            let (mask, entries) = (key.mask, HashMap::default());
-            self.groups.push(Group { mask, entries });
+            self.groups.push(Group::new(key));
             self.groups.len() - 1
         });
+        let group = &mut self.groups[index];
         let entry = Entry { order, tag: actions.tag, drop: actions.drop, members: vec![member] };
-        self.groups[index].entries.insert(key.value, entry);
+        group.entries.insert(group.value(key), entry);
         self.entries += 1;
+        self.depth = self.depth.max(key.depth);
         Ok(())
     }
 
@@ -182,7 +237,8 @@ impl Tier {
             return;
         };
         let group = &mut self.groups[index];
-        let Some(entry) = group.entries.get_mut(&key.value) else {
+        let value = group.value(key);
+        let Some(entry) = group.entries.get_mut(&value) else {
             return;
         };
         let Some(at) = entry.members.iter().position(|member| member.flow == flow) else {
@@ -191,11 +247,12 @@ impl Tier {
         let gone = entry.members.remove(at);
         entry.mark_first(gone.qp);
         if entry.members.is_empty() {
-            group.entries.remove(&key.value);
+            group.entries.remove(&value);
             self.entries -= 1;
         }
         if group.entries.is_empty() {
             self.groups.remove(index);
+            self.depth = self.groups.iter().map(|group| group.depth).max().unwrap_or_default();
         }
     }
 }

@@ -40,6 +40,14 @@ pub(crate) fn run(data: &[u8]) {
         }
         assert!(matches!(capture.next_frame(), Ok(None)), "nothing comes after the end");
         assert_eq!(all.reader().expect("reader").read().expect("read"), expected);
+        // The same frames once more, many at a time.
+        let mut again = Capture::from_reader(Cursor::new(data.0.to_vec())).expect("it was one before");
+        let mut played = 0;
+        while let Ok(frames @ 1..) = device.play(&mut again) {
+            played += frames;
+        }
+        assert_eq!(played, expected[0]);
+        assert_eq!(all.reader().expect("reader").read().expect("read"), expected.map(|value| 2 * value));
         let mut completions = Completion::batch::<32>();
         assert!(cq.poll(&mut completions) <= receives.into());
     }

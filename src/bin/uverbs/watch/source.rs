@@ -137,12 +137,11 @@ impl Running {
 
 /// Every frame of a capture, as fast as the device takes them.
 fn play(mut capture: Capture, device: &SoftDevice, shared: &Shared) -> Result<(), CaptureError> {
-    while let Some(frame) = capture.next_frame()? {
-        if shared.stopped() {
-            break;
+    while !shared.stopped() {
+        match device.play(&mut capture)? {
+            0 => break,
+            frames => shared.count(frames),
         }
-        device.inject(frame.bytes);
-        shared.count(1);
     }
     Ok(())
 }
