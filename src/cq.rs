@@ -3,7 +3,7 @@
 #[cfg(feature = "raw")]
 pub(crate) mod raw;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
 use crate::driver::queues::Completions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event;
+use crate::event::{self, EventFile};
 use crate::object::{self, Kind, Object};
 
 /// A completion queue.
@@ -105,8 +105,7 @@ impl Context {
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).output_is_fd();
         self.invoke(&mut command)?;
         let fd = command.take_fd()?;
-        event::set_nonblocking(op, &fd)?;
-        Ok(CompletionChannel(Arc::new(Channel { fd, context: self.clone() })))
+        Ok(CompletionChannel(Arc::new(Channel { file: EventFile::new(fd), context: self.clone() })))
     }
 }
 
@@ -165,7 +164,7 @@ impl<'a> CompletionQueueBuilder<'a> {
             .output(create::RESP_CQE, real_entries.as_mut_bytes())
             .driver_payload(plan.payload());
         if let Some(channel) = channel {
-            command.fd(create::COMP_CHANNEL, channel.0.fd.as_fd());
+            command.fd(create::COMP_CHANNEL, channel.0.file.as_fd());
         }
         context.invoke(&mut command).map_err(|error| {
             error.hinted_if(
@@ -328,7 +327,7 @@ pub struct CompletionChannel(Arc<Channel>);
 
 #[derive(Debug)]
 struct Channel {
-    fd: OwnedFd,
+    file: EventFile,
     context: Context,
 }
 
@@ -343,7 +342,7 @@ impl CompletionChannel {
     pub fn next_event(&self) -> Result<Option<u64>> {
         let op = "comp_channel.read";
         self.0.context.check_origin(op)?;
-        let record = event::read::<CompEventDesc>(op, &self.0.fd)?;
+        let record = self.0.file.read::<CompEventDesc>(op)?;
         Ok(record.map(|record| record.cq_handle))
     }
 
@@ -354,12 +353,12 @@ impl CompletionChannel {
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         let op = "comp_channel.wait";
         self.0.context.check_origin(op)?;
-        event::wait(op, &self.0.fd, timeout)
+        event::wait(op, &self.0.file, timeout)
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
+        self.0.file.as_fd()
     }
 }

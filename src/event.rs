@@ -1,6 +1,7 @@
 //! Event files: each read gives one record of a fixed size.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,21 +17,47 @@ pub(crate) fn set_nonblocking(op: &'static str, fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Reads one record, or none when none is waiting.
-pub(crate) fn read<T: FromBytes + IntoBytes>(op: &'static str, fd: &OwnedFd) -> Result<Option<T>> {
-    let mut record = T::new_zeroed();
-    match nix::unistd::read(fd, record.as_mut_bytes()) {
-        Ok(len) if len == size_of::<T>() => Ok(Some(record)),
-        // End of file: the device has gone, and the events with it. The kernel's files say EIO.
-        Ok(0) => Err(Error::kernel(op, Errno::EIO)),
-        Ok(_) => Err(Error::malformed(op, "a record cut short")),
-        Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
-        Err(errno) => Err(Error::kernel(op, errno)),
+/// An event file. The kernel makes it one whose reads wait; it stays so until the first read here, so that who never reads,
+/// or reads by itself as programs in C do, pays nothing for it.
+#[derive(Debug)]
+pub(crate) struct EventFile {
+    fd: OwnedFd,
+    is_nonblocking: AtomicBool,
+}
+
+impl EventFile {
+    /// Of a file that the kernel has just made.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd, is_nonblocking: AtomicBool::new(false) }
+    }
+
+    /// Reads one record, or none when none is waiting.
+    pub(crate) fn read<T: FromBytes + IntoBytes>(&self, op: &'static str) -> Result<Option<T>> {
+        // Threads that come here together set it each; so does a child of `fork`, which has the file in common with its parent.
+        if !self.is_nonblocking.load(Ordering::Relaxed) {
+            set_nonblocking(op, &self.fd)?;
+            self.is_nonblocking.store(true, Ordering::Relaxed);
+        }
+        let mut record = T::new_zeroed();
+        match nix::unistd::read(&self.fd, record.as_mut_bytes()) {
+            Ok(len) if len == size_of::<T>() => Ok(Some(record)),
+            // End of file: the device has gone, and the events with it. The kernel's files say EIO.
+            Ok(0) => Err(Error::kernel(op, Errno::EIO)),
+            Ok(_) => Err(Error::malformed(op, "a record cut short")),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(errno) => Err(Error::kernel(op, errno)),
+        }
+    }
+}
+
+impl AsFd for EventFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 /// Waits until `fd` can be read, or `timeout` is over (none: for ever). True when it can be read.
-pub(crate) fn wait(op: &'static str, fd: &OwnedFd, timeout: Option<Duration>) -> Result<bool> {
+pub(crate) fn wait(op: &'static str, fd: &impl AsFd, timeout: Option<Duration>) -> Result<bool> {
     wait_any(op, &[fd.as_fd()], timeout)
 }
 

@@ -12,7 +12,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -32,7 +32,7 @@ use crate::device::Device;
 use crate::driver::ring::Watcher;
 use crate::driver::{self, Driver};
 use crate::error::{ErrorKind, Result};
-use crate::event as event_file;
+use crate::event::EventFile;
 use crate::process::Origin;
 use crate::transport::{Mapping, Transport};
 
@@ -55,7 +55,7 @@ struct Inner {
     device: Device,
     driver: Driver,
     completion_vectors: u32,
-    events: OwnedFd,
+    events: EventFile,
     /// Whether it may send commands to the firmware.
     devx: bool,
     /// What it does to raw packets ([`query::Offloads`]), zero before it was asked.
@@ -90,14 +90,13 @@ impl Context {
         command.new_fd(async_event::alloc::FD_HANDLE);
         door.invoke(&mut command)?;
         let events = command.take_fd()?;
-        event_file::set_nonblocking("async_event.create", &events)?;
         let inner = Inner {
             door,
             device,
             window_keys: Keys::of(&driver),
             driver,
             completion_vectors: vectors,
-            events,
+            events: EventFile::new(events),
             devx,
             offloads: AtomicU64::new(0),
             abandoned: Abandoned::default(),
@@ -188,7 +187,7 @@ impl Context {
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let op = "async_event.read";
         self.0.door.may_ask(op)?;
-        let record = event_file::read::<AsyncEventDesc>(op, &self.0.events)?;
+        let record = self.0.events.read::<AsyncEventDesc>(op)?;
         Ok(record.map(AsyncEvent::from))
     }
 

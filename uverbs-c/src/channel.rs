@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi;
 use crate::answer::{Answer, Code, EBUSY, EINVAL, minus_one, or_null, returned};
 use crate::boundary::Pointer;
-use crate::context::{Context, set_blocking};
+use crate::context::Context;
 use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -89,7 +89,6 @@ impl Channel {
 fn create(context: Option<&Context>) -> Answer<Box<Channel>> {
     let context = context.ok_or(EINVAL)?;
     let channel = context.context.create_comp_channel()?;
-    set_blocking(channel.as_fd())?;
     let fd = channel.as_fd().as_raw_fd();
     let c = abi::CompChannel { context: Pointer::to(context), fd, refcnt: AtomicI32::new(0) };
     Ok(Box::new(Channel { c, channel }))

@@ -1,10 +1,9 @@
 //! Open devices.
 
 use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
 use crate::abi::{self, Function};
@@ -32,17 +31,9 @@ struct Whole {
     context: Context,
 }
 
-/// Reads of the file wait, unless the program says otherwise: the library has it the other way round.
-pub(crate) fn set_blocking(file: BorrowedFd<'_>) -> Answer {
-    let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
-    fcntl(file, FcntlArg::F_SETFL(flags.difference(OFlag::O_NONBLOCK)))?;
-    Ok(())
-}
-
 fn open(device: Pointer) -> Answer<Pointer> {
     let device = Counted::share::<Device>(device).ok_or(EINVAL)?;
     let context = device.device.open()?;
-    set_blocking(context.as_fd())?;
     let c = abi::Context {
         device: Pointer::to(&*device),
         ops: operations(),
