@@ -4,10 +4,10 @@
 //! that it does not have. What it did with them it would do to its parent, or wait for ever. So everything that has such a
 //! thing has an [`Origin`], which is asked first.
 //!
-//! A process has one page that the kernel wipes in a child (`MADV_WIPEONFORK`, also in a child of the child), with a number
-//! in it. What belongs to the process looks at that number: it is zero in a child. A child that makes something of its own has
-//! another page, so that what was its parent's stays that. There is no lock in here, which a child could find held, and no
-//! system call after the first.
+//! A process has one page that the kernel wipes in a child (`MADV_WIPEONFORK`, also in a child of the child), with a one
+//! in it. What belongs to the process looks at that word: it is zero in a child. A child that makes something of its own has
+//! another page, so that what was its parent's stays that. The locks in here are each process's own, so that no child finds
+//! one held, and there is no system call after the first.
 //!
 //! # Safety
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
@@ -35,9 +35,8 @@ const PAGE: usize = 4096;
 /// The word of this process, on its page. That of the parent, in a child that has none yet.
 static HERE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How many numbers were given out: shared by all processes that come from the one that gave out the first, so that no two
-/// of them have the same.
-static NUMBERS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// Of the threads of this process one at a time takes an [`Owner`].
+static TAKES: Local<()> = Local::new(|()| ());
 
 /// The word of no process.
 static NOWHERE: AtomicU32 = AtomicU32::new(0);
@@ -59,7 +58,7 @@ impl Origin {
                 return Ok(origin);
             }
             let page = Page::wiped()?;
-            page.word().store(next_number()?, Ordering::Relaxed);
+            page.word().store(1, Ordering::Relaxed);
             let first = std::ptr::from_ref(page.word()).cast_mut();
             // Of threads that come here together one goes on with its page; the others drop theirs.
             if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -87,10 +86,6 @@ impl Origin {
     pub(crate) fn check(self, op: &'static str) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
     }
-
-    fn number(self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The error of what belongs to the process on the other side of a fork.
@@ -107,8 +102,8 @@ pub(crate) fn elsewhere(op: &'static str) -> Error {
 pub(crate) struct Owner {
     /// The word of the process that has it, if this process knows.
     here: AtomicPtr<AtomicU32>,
-    /// The number of the process that has it.
-    number: Page,
+    /// Whether a process has it: a word that all of them share.
+    is_taken: Page,
     maker: Origin,
 }
 
@@ -120,7 +115,7 @@ impl Owner {
     pub(crate) fn new() -> Result<Self, Errno> {
         let maker = Origin::new()?;
         let nobody = AtomicPtr::new(std::ptr::from_ref(&NOWHERE).cast_mut());
-        Ok(Self { here: nobody, number: Page::shared()?, maker })
+        Ok(Self { here: nobody, is_taken: Page::shared()?, maker })
     }
 
     /// The process that has it; none if this is another.
@@ -152,19 +147,22 @@ impl Owner {
     #[inline(never)]
     fn take_first(&self) -> bool {
         let Ok(here) = Origin::new() else { return false };
-        let taken =
-            self.number.word().compare_exchange(0, here.number(), Ordering::AcqRel, Ordering::Acquire);
-        // Another thread of this process may just have taken it.
-        let is_here = taken.is_ok() || taken == Err(here.number());
-        if is_here {
+        // Another thread of this process may just be taking it. A child that is made meanwhile has its own lock, and finds it
+        // taken or not.
+        let _turn = TAKES.lock();
+        if self.is_here() {
+            return true;
+        }
+        let taken = self.is_taken.word().compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if taken {
             self.here.store(std::ptr::from_ref(here.0).cast_mut(), Ordering::Relaxed);
         }
-        is_here
+        taken
     }
 
     /// Whether no other process has it.
     pub(crate) fn is_free_or_here(&self) -> bool {
-        self.is_here() || self.number.word().load(Ordering::Acquire) == 0 || self.take_first()
+        self.is_here() || self.is_taken.word().load(Ordering::Acquire) == 0 || self.take_first()
     }
 }
 
@@ -233,24 +231,6 @@ impl<T> Drop for Local<T> {
             drop(unsafe { Box::from_raw(place) });
         }
     }
-}
-
-/// The next number, which is not zero.
-fn next_number() -> Result<u32, Errno> {
-    let numbers = match word(NUMBERS.load(Ordering::Acquire)) {
-        Some(numbers) => numbers,
-        None => {
-            let page = Page::shared()?;
-            let first = std::ptr::from_ref(page.word()).cast_mut();
-            let none = std::ptr::null_mut();
-            match NUMBERS.compare_exchange(none, first, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => page.leak(),
-                // Another thread was faster.
-                Err(other) => word(other).ok_or(Errno::ENOMEM)?,
-            }
-        }
-    };
-    Ok(numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1))
 }
 
 /// What one of the pointers of this file leads to.
@@ -349,10 +329,10 @@ mod tests {
     #[test]
     fn all_threads_are_in_one_process() {
         let here = Origin::new().unwrap();
-        let numbers = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Origin::here().number())).collect();
+        let pages = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Origin::here().0.as_ptr().addr())).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
-        assert_eq!(numbers, [here.number(); 4]);
+        assert_eq!(pages, [here.0.as_ptr().addr(); 4]);
     }
 }
