@@ -1,13 +1,15 @@
 //! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not tell of a
 //! device is looked for in sysfs.
 
+use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+    AddressFamily, MsgFlags, MultiHeaders, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmmsg, sendto,
+    socket,
 };
 use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
 use uverbs_abi::types::driver_id;
@@ -18,29 +20,29 @@ use crate::error::{Error, Result};
 
 const OP: &str = "device.list";
 
-/// Room for one batch of answers: the kernel fills at most this, or what was last asked for if that is more
-/// (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
-const BATCH: usize = 8 * 1024;
+/// Room for one datagram of answers: the kernel fills a page at most, or 8 KiB where pages are larger, or what was last asked
+/// for if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
+pub(super) const ROOM: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 8192 };
+
+/// Datagrams that are taken at once: as many as the first answers are for a machine with one device.
+const DATAGRAMS: usize = 4;
 
 /// Every device that has a uverbs node.
 pub(super) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
-    let mut link = Conversation { link, sequence: 0, batch: vec![0; BATCH] };
-    let mut found = Vec::new();
-    link.request(op::GET, nl::FLAG_DUMP, &[], |message| found.push(device(message)))?;
+    let mut link = Conversation::new(link);
+    // The kernel is asked of the first device at once with the list: most machines have one, with one port.
+    let (list, first) = link.begin()?;
+    let mut first = Some(first);
     let mut devices = Vec::new();
-    for (index, mut device) in found {
+    for (index, mut device) in list {
         // The name becomes a part of a path.
         let (Some(index), true) = (index, is_name(&device.name)) else {
             return Err(Error::malformed(OP, "a device without index or name"));
         };
-        let mut chardev = None;
-        let mut query = attribute(attr::DEV_INDEX, &index.to_ne_bytes());
-        query.extend(attribute(attr::CHARDEV_TYPE, b"uverbs\0"));
-        let asked = link.request(op::GET_CHARDEV, 0, &query, |message| chardev = node(message));
+        let first = if (index, device.ports) == (FIRST, 1) { first.take() } else { None };
+        let told = first.filter(Told::is_whole).unwrap_or_else(|| link.ask(index));
         // A device without a uverbs node (module not loaded, other namespace) cannot be opened: no entry.
-        let Some((node, abi, driver)) =
-            chardev.filter(|_| asked.is_ok()).or_else(|| sysfs::node(root, &device.name))
-        else {
+        let Some((node, abi, driver)) = told.node.or_else(|| sysfs::node(root, &device.name)) else {
             continue;
         };
         let path = root.join("class/infiniband").join(&device.name);
@@ -50,17 +52,38 @@ pub(super) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
         };
         device.node = Node::File(Path::new("/dev/infiniband").join(node));
         device.abi_version = abi;
-        let query = attribute(attr::DEV_INDEX, &index.to_ne_bytes());
-        let asked = link.request(op::PORT_GET, nl::FLAG_DUMP, &query, |message| {
-            device.interfaces.extend(interface(message));
-        });
-        if asked.is_err() {
-            device.interfaces = sysfs::interfaces(&path);
-        }
+        device.interfaces = told.interfaces.unwrap_or_else(|| sysfs::interfaces(&path));
         device.sysfs = Some(path);
         devices.push(device);
     }
     Ok(devices)
+}
+
+/// The index of the first device.
+const FIRST: u32 = 0;
+
+/// What is told of one device: name of its node, ABI version and driver, and interfaces; none of what was refused.
+struct Told {
+    node: Option<(String, u32, u32)>,
+    interfaces: Option<Vec<Interface>>,
+}
+
+/// A device out of the list, and its index.
+type Listed = (Option<u32>, Device);
+
+impl Told {
+    /// Of what came, and how the requests for the node and for the interfaces went.
+    fn new(
+        [node, ports]: [Result<()>; 2],
+        chardev: Option<(String, u32, u32)>,
+        interfaces: Vec<Interface>,
+    ) -> Self {
+        Self { node: chardev.filter(|_| node.is_ok()), interfaces: ports.is_ok().then_some(interfaces) }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.node.is_some() && self.interfaces.is_some()
+    }
 }
 
 /// Whether it may be a part of a path.
@@ -69,7 +92,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A device out of an answer to `GET`.
-fn device(message: &[u8]) -> (Option<u32>, Device) {
+fn device(message: &[u8]) -> Listed {
     let mut device = Device {
         name: String::new(),
         index: None,
@@ -130,11 +153,12 @@ fn interface(message: &[u8]) -> Option<Interface> {
 
 /// What answers requests: the kernel, or a test in its place.
 pub(super) trait Link {
-    /// Sends one request.
-    fn send(&mut self, message: &[u8]) -> Result<(), Errno>;
+    /// Sends one datagram, of one or more requests.
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Takes one batch of answers, and tells how long it is, which may be more than there is room for.
-    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno>;
+    /// Takes datagrams of answers, as many as there are and have room, and says how long each is, which may be more than there
+    /// was room for.
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno>;
 }
 
 /// A socket of the RDMA family.
@@ -149,60 +173,137 @@ impl Socket {
 }
 
 impl Link for Socket {
-    fn send(&mut self, message: &[u8]) -> Result<(), Errno> {
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
         let kernel = NetlinkAddr::new(0, 0);
-        sendto(self.0.as_raw_fd(), message, &kernel, MsgFlags::empty()).map(drop)
+        sendto(self.0.as_raw_fd(), datagram, &kernel, MsgFlags::empty()).map(drop)
     }
 
-    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno> {
-        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), so nothing has to be
-        // waited for, and a sandbox that takes a request and never answers keeps nobody waiting.
-        recv(self.0.as_raw_fd(), batch, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC)
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
+        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), and goes on with a list
+        // while that is taken (netlink_recvmsg). So nothing has to be waited for, and a sandbox that takes a request and never
+        // answers keeps nobody waiting.
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        let mut headers = MultiHeaders::<()>::preallocate(rooms.len(), None);
+        let mut slices: Vec<_> = rooms.iter_mut().map(|room| [IoSliceMut::new(room)]).collect();
+        let taken = recvmmsg(self.0.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
+        Ok(taken.map(|datagram| datagram.bytes).collect())
     }
 }
+
+/// A request: its number, flags and attributes.
+type Request<'a> = (u16, u16, &'a [u8]);
 
 /// Requests and their answers.
 struct Conversation<L> {
     link: L,
     /// The number of the last request.
     sequence: u32,
-    batch: Vec<u8>,
+    rooms: Vec<[u8; ROOM]>,
 }
 
 impl<L: Link> Conversation<L> {
-    /// Sends one request and hands every answer's attributes to `take`.
-    fn request(&mut self, op: u16, flags: u16, attributes: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
-        self.sequence += 1;
-        let header = NlMsgHdr {
-            nlmsg_len: (size_of::<NlMsgHdr>() + attributes.len()) as u32,
-            nlmsg_type: nl::nldev(op),
-            nlmsg_flags: nl::FLAG_REQUEST | nl::FLAG_ACK | flags,
-            nlmsg_seq: self.sequence,
-            nlmsg_pid: 0,
-        };
-        let mut message = header.as_bytes().to_vec();
-        message.extend_from_slice(attributes);
-        self.link.send(&message).map_err(error)?;
-        loop {
-            let len = self.link.receive(&mut self.batch).map_err(error)?;
-            let cut = || Error::malformed(OP, "an answer that is cut short");
-            let mut messages =
-                Messages(self.batch.get(..len).filter(|batch| !batch.is_empty()).ok_or_else(cut)?);
-            for (header, body) in &mut messages {
-                match header.nlmsg_type {
-                    // Of an earlier request, whose answers were given up.
-                    _ if header.nlmsg_seq != self.sequence => {}
-                    nl::MSG_DONE => return Ok(()),
-                    nl::MSG_ERROR => return acknowledged(body),
-                    nl::MSG_NOOP => {}
-                    _ => take(body),
+    fn new(link: L) -> Self {
+        Self { link, sequence: 0, rooms: vec![[0; ROOM]; DATAGRAMS] }
+    }
+
+    /// The list of devices, and what there is to know of the first, if there is one.
+    fn begin(&mut self) -> Result<(Vec<Listed>, Told)> {
+        let mut port = attribute(attr::DEV_INDEX, &FIRST.to_ne_bytes());
+        port.extend(attribute(attr::PORT_INDEX, &1_u32.to_ne_bytes()));
+        let (mut list, mut chardev, mut interfaces) = (Vec::new(), None, Vec::new());
+        let requests = [
+            (op::GET, nl::FLAG_DUMP, &[][..]),
+            (op::GET_CHARDEV, 0, &chardev_of(FIRST)),
+            (op::PORT_GET, 0, &port),
+        ];
+        let [listed, found, ports] = self.request(requests, |request, message| match request {
+            0 => list.push(device(message)),
+            1 => chardev = node(message),
+            _ => interfaces.extend(interface(message)),
+        })?;
+        listed?;
+        Ok((list, Told::new([found, ports], chardev, interfaces)))
+    }
+
+    /// What there is to know of the device `index`.
+    fn ask(&mut self, index: u32) -> Told {
+        let (mut chardev, mut interfaces) = (None, Vec::new());
+        let requests = [
+            (op::GET_CHARDEV, 0, &chardev_of(index)[..]),
+            (op::PORT_GET, nl::FLAG_DUMP, &attribute(attr::DEV_INDEX, &index.to_ne_bytes())),
+        ];
+        let asked = self.request(requests, |request, message| match request {
+            0 => chardev = node(message),
+            _ => interfaces.extend(interface(message)),
+        });
+        Told::new(asked.unwrap_or_else(|error| [Err(error.clone()), Err(error)]), chardev, interfaces)
+    }
+
+    /// Sends requests in one datagram, of which one at most wants a list, and hands the attributes of every answer to `take`,
+    /// with the place of its request. Says how each went.
+    fn request<const N: usize>(
+        &mut self,
+        requests: [Request<'_>; N],
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<[Result<()>; N]> {
+        let first = self.sequence + 1;
+        self.sequence += N as u32;
+        let mut datagram = Vec::new();
+        for (sequence, (op, flags, attributes)) in (first..).zip(requests) {
+            let header = NlMsgHdr {
+                nlmsg_len: (size_of::<NlMsgHdr>() + attributes.len()) as u32,
+                nlmsg_type: nl::nldev(op),
+                nlmsg_flags: nl::FLAG_REQUEST | flags,
+                nlmsg_seq: sequence,
+                nlmsg_pid: 0,
+            };
+            datagram.extend_from_slice(header.as_bytes());
+            datagram.extend_from_slice(attributes);
+        }
+        self.link.send(&datagram).map_err(error)?;
+        let mut done = [const { None }; N];
+        while done.iter().any(Option::is_none) {
+            let lengths = match self.link.receive(&mut self.rooms) {
+                Ok(lengths) => lengths,
+                Err(errno) => return Ok(done.map(|done| done.unwrap_or_else(|| Err(error(errno))))),
+            };
+            for (room, len) in self.rooms.iter().zip(lengths) {
+                let whole = room.get(..len);
+                let mut messages = Messages(whole.unwrap_or_default());
+                for (header, body) in &mut messages {
+                    // Others are of an earlier request, whose answers were given up.
+                    let place = header.nlmsg_seq.wrapping_sub(first) as usize;
+                    let Some(done @ None) = done.get_mut(place) else { continue };
+                    match header.nlmsg_type {
+                        nl::MSG_DONE => *done = Some(Ok(())),
+                        nl::MSG_ERROR => *done = Some(acknowledged(body)),
+                        nl::MSG_NOOP => {}
+                        _ => {
+                            take(place, body);
+                            // A list has an end of its own.
+                            if requests[place].1 & nl::FLAG_DUMP == 0 {
+                                *done = Some(Ok(()));
+                            }
+                        }
+                    }
+                }
+                // What is left was cut short, or longer than its room.
+                if let Ok((header, _)) = NlMsgHdr::read_from_prefix(whole.map_or(room, |_| messages.0))
+                    && let Some(done) = done.get_mut(header.nlmsg_seq.wrapping_sub(first) as usize)
+                {
+                    *done = Some(Err(Error::malformed(OP, "an answer that is cut short")));
                 }
             }
-            if !messages.0.is_empty() {
-                return Err(cut());
-            }
         }
+        Ok(done.map(|done| done.unwrap_or(Ok(()))))
     }
+}
+
+/// The attributes of a request for the uverbs node of a device.
+fn chardev_of(index: u32) -> Vec<u8> {
+    let mut query = attribute(attr::DEV_INDEX, &index.to_ne_bytes());
+    query.extend(attribute(attr::CHARDEV_TYPE, b"uverbs\0"));
+    query
 }
 
 fn error(errno: Errno) -> Error {

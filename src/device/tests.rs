@@ -8,7 +8,7 @@ use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
 use uverbs_abi::types::driver_id;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::netlink::Link;
+use super::netlink::{Link, ROOM};
 use super::{Device, found};
 use crate::error::{Error, Result};
 
@@ -37,6 +37,11 @@ enum Fault {
 /// The kernel's part.
 struct Kernel {
     fault: Fault,
+    /// The one device's.
+    index: u32,
+    ports: u32,
+    /// What it was asked.
+    asked: Vec<u16>,
     batches: Vec<Vec<u8>>,
 }
 
@@ -59,9 +64,40 @@ fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 }
 
 impl Link for Kernel {
-    fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
-        let (header, _) = NlMsgHdr::read_from_prefix(request).expect("a header");
+    fn send(&mut self, requests: &[u8]) -> Result<(), Errno> {
+        let mut rest = requests;
+        while let Ok((header, _)) = NlMsgHdr::read_from_prefix(rest) {
+            let (request, others) = rest.split_at(header.nlmsg_len as usize);
+            self.answer(&header, &request[size_of::<NlMsgHdr>()..])?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
+        if self.batches.is_empty() {
+            return Err(Errno::EAGAIN);
+        }
+        let count = rooms.len().min(self.batches.len());
+        let answers = self.batches.drain(..count).zip(rooms).map(|(answer, room)| {
+            let len = answer.len().min(room.len());
+            room[..len].copy_from_slice(&answer[..len]);
+            answer.len()
+        });
+        Ok(answers.collect())
+    }
+}
+
+impl Kernel {
+    fn new(fault: Fault, index: u32, ports: u32) -> Self {
+        Self { fault, index, ports, asked: Vec::new(), batches: Vec::new() }
+    }
+
+    fn answer(&mut self, header: &NlMsgHdr, query: &[u8]) -> Result<(), Errno> {
         let (sequence, op) = (header.nlmsg_seq, header.nlmsg_type & 0xff);
+        self.asked.push(op);
+        let is_list = header.nlmsg_flags & nl::FLAG_DUMP != 0;
+        let index = self.index.to_ne_bytes();
         let told = |attributes: &[(u16, &[u8])]| -> Vec<u8> {
             let is_told = |kind: u16| self.fault != Fault::Lacks(op, kind);
             attributes
@@ -72,9 +108,9 @@ impl Link for Kernel {
         };
         let body = match op {
             op::GET => told(&[
-                (attr::DEV_INDEX, &0_u32.to_ne_bytes()),
+                (attr::DEV_INDEX, &index),
                 (attr::DEV_NAME, b"rxe0\0"),
-                (attr::PORT_INDEX, &1_u32.to_ne_bytes()),
+                (attr::PORT_INDEX, &self.ports.to_ne_bytes()),
                 (attr::NODE_GUID, &1_u64.to_ne_bytes()),
                 (attr::DEV_PROTOCOL, b"roce\0"),
             ]),
@@ -86,7 +122,17 @@ impl Link for Kernel {
             _ => told(&[(attr::PORT_INDEX, &1_u32.to_ne_bytes()), (attr::NDEV_NAME, b"dummy0\0")]),
         };
         let mut answer = message(nl::nldev(op), sequence, &body);
-        let mut end = message(nl::MSG_ERROR, sequence, &0_i32.to_ne_bytes());
+        if op == op::PORT_GET && is_list && self.ports == 2 {
+            let body = told(&[(attr::PORT_INDEX, &2_u32.to_ne_bytes()), (attr::NDEV_NAME, b"dummy1\0")]);
+            answer.extend(message(nl::nldev(op), sequence, &body));
+        }
+        let mut end = if is_list { message(nl::MSG_DONE, sequence, &[0; 4]) } else { Vec::new() };
+        // Of another device than there is.
+        if op != op::GET && query.get(4..8) != Some(&index[..]) {
+            answer = message(nl::MSG_ERROR, sequence, &(-(Errno::EINVAL as i32)).to_ne_bytes());
+            self.batches.push(answer);
+            return Ok(());
+        }
         match self.fault {
             Fault::Send(errno) => return Err(errno),
             Fault::Silence => return Ok(()),
@@ -108,16 +154,6 @@ impl Link for Kernel {
         }
         self.batches.extend([answer, end].into_iter().filter(|batch| !batch.is_empty()));
         Ok(())
-    }
-
-    fn receive(&mut self, batch: &mut [u8]) -> Result<usize, Errno> {
-        if self.batches.is_empty() {
-            return Err(Errno::EAGAIN);
-        }
-        let answer = self.batches.remove(0);
-        let len = answer.len().min(batch.len());
-        batch[..len].copy_from_slice(&answer[..len]);
-        Ok(answer.len())
     }
 }
 
@@ -157,7 +193,7 @@ impl Drop for Tree {
 fn found_with(fault: Fault, root: &Path) -> Vec<Device> {
     let link: Result<Kernel> = match fault {
         Fault::Socket(errno) => Err(Error::kernel("device.list", errno)),
-        fault => Ok(Kernel { fault, batches: Vec::new() }),
+        fault => Ok(Kernel::new(fault, 0, 1)),
     };
     found(link, root).expect("what is missing is no error").into_iter().collect()
 }
@@ -212,6 +248,34 @@ fn a_device_is_whole_whatever_netlink_does_not_tell() {
         assert!(is_whole(&devices[0]), "{fault:?}: {:?}", devices[0]);
         let told = !NO_NETLINK.contains(&fault) && !matches!(fault, Fault::Cut(op::GET, _));
         assert_eq!(devices[0].index(), told.then_some(0), "{fault:?}");
+    }
+}
+
+/// The kernel lends itself to be asked what it was asked.
+impl Link for &mut Kernel {
+    fn send(&mut self, requests: &[u8]) -> Result<(), Errno> {
+        (**self).send(requests)
+    }
+
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
+        (**self).receive(rooms)
+    }
+}
+
+#[test]
+fn a_device_that_is_not_the_first_is_asked_for_and_the_first_is_asked_for_once() {
+    let tree = Tree::new("index");
+    let at_once = vec![op::GET, op::GET_CHARDEV, op::PORT_GET];
+    let later = [&at_once[..], &at_once[1..]].concat();
+    for (index, ports, asked) in [(0, 1, &at_once), (0, 2, &later), (3, 1, &later), (3, 2, &later)] {
+        let mut kernel = Kernel::new(Fault::Nothing, index, ports);
+        let devices = found(Ok(&mut kernel), &tree.0).expect("all is told");
+        assert_eq!(&kernel.asked, asked);
+        assert_eq!((devices.len(), devices[0].index(), devices[0].ports()), (1, Some(index), ports));
+        let interfaces: Vec<_> =
+            devices[0].interfaces().iter().map(|found| (found.port, &*found.name)).collect();
+        assert_eq!(interfaces, [(1, "dummy0"), (2, "dummy1")][..ports as usize]);
+        assert_eq!(devices[0].node(), Some(Path::new("/dev/infiniband/uverbs7")));
     }
 }
 
