@@ -261,9 +261,12 @@ impl Driver {
         depth: u32,
         segments: u32,
         queue: &Completions,
+        kernel: &dyn Kernel,
     ) -> Result<WqPlan> {
         match self {
-            Self::Mlx5(state) => state.plan_wq(op, depth, segments, queue.mlx5(op)?).map(WqPlan::Mlx5),
+            Self::Mlx5(state) => {
+                state.plan_wq(op, depth, segments, queue.mlx5(op)?, kernel).map(WqPlan::Mlx5)
+            }
             Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
         }
     }

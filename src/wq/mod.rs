@@ -138,7 +138,7 @@ impl WorkQueueBuilder<'_> {
             let hint = "the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, self.cq.ring())?;
+        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, self.cq.ring(), context)?;
         if self.flags.contains(WqFlags::CVLAN_STRIPPING) {
             context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, KEEPS_VLAN)?;
         }

@@ -67,7 +67,10 @@ impl State {
         depth: u32,
         segments: u32,
         queue: &Arc<CqShared>,
+        kernel: &dyn Kernel,
     ) -> Result<WqPlan> {
+        // The completion queue has a lock too.
+        kernel.take(op)?;
         WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
 
@@ -152,4 +155,57 @@ fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> 
     let offset = mmap_offset(MMAP_NC_PAGE, 0, UAR_SIZE as u64);
     let page = kernel.map(op, offset, UAR_SIZE)?;
     Ok(Registers { page, id: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_abi::types::qp_type;
+    use uverbs_abi::write::QpCap;
+
+    use super::super::tests::limits;
+    use super::*;
+    use crate::driver::ring::Watcher;
+    use crate::error::ErrorKind;
+    use crate::mapping::Mapping;
+    use crate::process::elsewhere;
+
+    /// A device that is another process's.
+    struct Elsewhere;
+
+    impl Kernel for Elsewhere {
+        fn take(&self, op: &'static str) -> Result<()> {
+            Err(elsewhere(op))
+        }
+
+        fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
+            panic!("{command:?}")
+        }
+
+        fn map(&self, op: &'static str, _: u64, _: usize) -> Result<Mapping> {
+            panic!("{op}")
+        }
+
+        fn watcher(&self, _: Option<u32>) -> Option<Box<dyn Watcher>> {
+            None
+        }
+    }
+
+    #[test]
+    fn no_lock_is_taken_before_the_device() {
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let queue = CqPlan::new("test", 3, &limits(1), page).unwrap().open();
+        let state = State { limits: limits(1), ..State::default() };
+        // As a thread of the parent's may hold it at the fork: who takes it would wait for ever.
+        let held = state.registers.lock().unwrap();
+        let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
+        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, has_srq: false };
+        let refused = [
+            state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
+            state.plan_qp("test", &shape, [queue.shared(); 2], &Elsewhere).unwrap_err(),
+            state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
+        ];
+        assert!(refused.iter().all(|error| error.kind() == ErrorKind::Disassociated), "{refused:?}");
+        drop(held);
+        assert_eq!(state.next_index(), 0, "no number was given out");
+    }
 }
