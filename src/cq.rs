@@ -16,13 +16,14 @@ use uverbs_abi::write::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
-use crate::completion::Completion;
 use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
+use crate::driver::completion::Completion;
 use crate::driver::queues::Completions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{self, EventFile};
 use crate::object::{self, Kind, Object};
+use crate::process::Origin;
 
 /// A completion queue.
 ///
@@ -34,6 +35,10 @@ use crate::object::{self, Kind, Object};
 #[doc(alias = "ibv_cq_ex_to_cq")]
 pub struct CompletionQueue {
     ring: Completions,
+    /// Asked before completions are taken.
+    origin: Origin,
+    /// That of the shared part.
+    registry: Arc<Registry>,
     tally: Tally,
     shared: Arc<Shared>,
 }
@@ -175,8 +180,10 @@ impl<'a> CompletionQueueBuilder<'a> {
         let object =
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let ring = plan.open(op, context)?;
-        let shared = Shared { object, channel: channel.cloned(), registry: Arc::default() };
-        Ok(CompletionQueue { ring, tally: Tally::default(), shared: Arc::new(shared) })
+        let registry = Arc::<Registry>::default();
+        let shared = Shared { object, channel: channel.cloned(), registry: registry.clone() };
+        let origin = context.origin();
+        Ok(CompletionQueue { ring, origin, registry, tally: Tally::default(), shared: Arc::new(shared) })
     }
 }
 
@@ -214,10 +221,10 @@ impl CompletionQueue {
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        let context = self.shared.object.context();
+        let origin = self.origin;
         // Asked only when there is something to take: an empty queue is polled most often.
-        let count = self.ring.poll(completions, || context.is_here());
-        self.tally.count(&self.shared.registry, &completions[..count]);
+        let count = self.ring.poll(completions, || origin.is_here());
+        self.tally.count(&self.registry, &completions[..count]);
         count
     }
 

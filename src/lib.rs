@@ -70,12 +70,13 @@ mod ah;
 mod asynchronous;
 mod clock;
 pub mod command;
-mod completion;
 mod completion_counter;
 mod context;
 mod counters;
 mod cq;
 mod device;
+// What bindings use is public in there, and some of it nobody else needs.
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 mod driver;
 mod error;
 mod event;
@@ -95,6 +96,7 @@ pub mod raw;
 pub mod soft;
 mod srq;
 pub mod transport;
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 mod work;
 mod wq;
 
@@ -104,7 +106,6 @@ pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags}
 pub use self::ah::{AddressHandle, Route};
 #[cfg(feature = "tokio")]
 pub use self::asynchronous::Events;
-pub use self::completion::{Completion, Status};
 #[cfg(feature = "comp-cntr-uapi")]
 pub use self::completion_counter::CompletionCounterCaps;
 pub use self::completion_counter::{
@@ -118,6 +119,7 @@ pub use self::counters::{
 };
 pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
+pub use self::driver::completion::{Completion, Status};
 pub use self::error::{Error, ErrorKind, Result};
 pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,

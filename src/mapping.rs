@@ -269,7 +269,7 @@ impl Mapping {
 
     /// The place of `len` bytes at `offset`, if they are inside.
     #[inline]
-    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: `offset <= end <= self.len`, inside the allocation (first invariant).
         (end <= self.len).then(|| unsafe { self.base.add(offset) })
@@ -292,7 +292,7 @@ impl Mapping {
     /// As many words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
     #[inline]
     pub(crate) fn many_words(&self, offset: usize, count: usize) -> Option<&[AtomicU32]> {
-        let place = self.at(offset, count.checked_mul(4)?)?;
+        let place = self.place(offset, count.checked_mul(4)?)?;
         let is_aligned = place.addr().get().is_multiple_of(4);
         // SAFETY: inside the mapping, aligned, alive as long as `self`, and only ever used atomically.
         is_aligned.then(|| unsafe { std::slice::from_raw_parts(place.cast().as_ptr(), count) })
@@ -308,7 +308,7 @@ impl Mapping {
     #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
-        let Some(place) = self.at(offset, bytes.len()) else { return false };
+        let Some(place) = self.place(offset, bytes.len()) else { return false };
         if is_whole(place, bytes.len()) {
             // SAFETY: whole words, inside the mapping.
             unsafe { read_words(place, bytes) };
@@ -322,7 +322,7 @@ impl Mapping {
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {
-        let Some(place) = self.at(offset, bytes.len()) else { return false };
+        let Some(place) = self.place(offset, bytes.len()) else { return false };
         if is_whole(place, bytes.len()) {
             // SAFETY: whole words, inside the mapping.
             unsafe { write_words(place, bytes) };
@@ -358,7 +358,7 @@ impl Mapping {
 
     /// The word that the byte at `offset` is in, if the whole of it may be touched, and where in it the byte is.
     fn word_around(&self, offset: usize) -> (Option<&AtomicU32>, usize) {
-        let Some(place) = self.at(offset, 1) else { return (None, 0) };
+        let Some(place) = self.place(offset, 1) else { return (None, 0) };
         let start = place.addr().get() % 4;
         let word = place.as_ptr().wrapping_sub(start);
         let first = self.base.addr().get();
@@ -370,7 +370,7 @@ impl Mapping {
 
     /// The byte at `offset`, of a word that may not be touched as a whole.
     fn byte(&self, offset: usize) -> Option<&AtomicU8> {
-        let place = self.at(offset, 1)?;
+        let place = self.place(offset, 1)?;
         // SAFETY: inside the mapping, alive as long as `self`, and by its address never anything but a byte.
         Some(unsafe { AtomicU8::from_ptr(place.as_ptr()) })
     }

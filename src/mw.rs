@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::rxe::{MwWr, SendWr};
-use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, wr_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags};
 use uverbs_abi::write::{AllocMw, AllocMwResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::Command;
-use crate::completion::Completion;
 use crate::completion_counter::{Seen, Watch};
+use crate::driver::completion::Completion;
+use crate::driver::request::{Binding, Opcode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, meant};
 use crate::object::{self, Kind, Moment, Object};
@@ -383,12 +383,12 @@ impl<T: Binds> QueuePair<T> {
         }
         window.renew_for(self.shared())?;
         let start = bind.range.start as u64;
-        let request = MwWr {
+        let request = Binding {
             addr: bind.region.address() + start,
             length: bind.range.len() as u64,
-            mr_lkey: bind.region.lkey(),
-            mw_rkey: window.key,
-            rkey: window.next_key(),
+            lkey: bind.region.lkey(),
+            rkey: window.key,
+            new_rkey: window.next_key(),
             access: bind.access.bits(),
         };
         let region = Some(bind.region);
@@ -397,7 +397,7 @@ impl<T: Binds> QueuePair<T> {
         window.bound = Some(Bound {
             region: bind.region.clone(),
             _via: (window.kind == WindowType::Two).then(|| self.shared().clone()),
-            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: request.rkey },
+            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: request.new_rkey },
         });
         Ok(())
     }
@@ -428,7 +428,7 @@ impl<T: Binds> QueuePair<T> {
             };
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let request = MwWr { mw_rkey: window.key, rkey: window.next_key(), ..MwWr::new_zeroed() };
+        let request = Binding { rkey: window.key, new_rkey: window.next_key(), ..Binding::default() };
         self.post_window(op, wr_id, SendFlags::SIGNALED, request, window, None)?;
         window.bound = None;
         Ok(())
@@ -448,27 +448,24 @@ impl<T: Binds> QueuePair<T> {
         op: &'static str,
         wr_id: u64,
         flags: SendFlags,
-        request: MwWr,
+        request: Binding,
         window: &mut MemoryWindow,
         region: Option<&MemoryRegion>,
     ) -> Result<()> {
-        let opcode = wr_opcode::BIND_MW;
-        let mut wr = SendWr { wr_id, opcode, send_flags: flags.bits(), ..SendWr::new_zeroed() };
-        let bytes = request.as_bytes();
-        wr.wr[..bytes.len()].copy_from_slice(bytes);
         let old = window.bound.as_ref().map(|bound| &bound.region);
-        let watch = self.shared().watch(wr_id, request.rkey);
+        let watch = self.shared().watch(wr_id, request.new_rkey);
         let is_two = window.kind == WindowType::Two;
         let (keys, context) = (window.pd.context().window_keys(), window.pd.context());
         if is_two {
-            keys.add(request.rkey, context, Some(watch.seen().invalidation()));
+            keys.add(request.new_rkey, context, Some(watch.seen().invalidation()));
         }
-        self.post_local(op, wr, region.into_iter().chain(old).cloned()).inspect_err(|_| {
-            if is_two {
-                keys.remove(request.rkey, context);
-            }
-        })?;
-        (window.key, window.watch) = (request.rkey, Some(watch));
+        self.post_local(op, wr_id, flags, Opcode::Bind(request), region.into_iter().chain(old).cloned())
+            .inspect_err(|_| {
+                if is_two {
+                    keys.remove(request.new_rkey, context);
+                }
+            })?;
+        (window.key, window.watch) = (request.new_rkey, Some(watch));
         Ok(())
     }
 }

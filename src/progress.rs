@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
-use crate::completion::Completion;
 use crate::completion_counter::{CompletionCounter, event_file, told};
 use crate::cq::{CompletionChannel, CompletionQueue};
+use crate::driver::completion::Completion;
 use crate::error::{Error, Result};
 use crate::event;
 use crate::process::Origin;

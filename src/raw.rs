@@ -14,7 +14,8 @@
 //! in any version.
 //!
 //! ```
-//! use uverbs::abi::{rxe::{SendWr, Sge}, types::{QpCreateFlags, qp_type}};
+//! use uverbs::abi::types::{QpCreateFlags, SendFlags, qp_type};
+//! use uverbs::raw::{Extended, Opcode, Sge};
 //! use uverbs::{Capacity, SoftDevice, raw};
 //! # fn main() -> uverbs::Result<()> {
 //! let context = SoftDevice::default().open()?;
@@ -24,18 +25,23 @@
 //! let init = raw::QueuePairInit {
 //!     type_: qp_type::UD, send_cq: &cq, receive_cq: &cq, srq: None, capacity, cookie: 0, flags,
 //! };
-//! let (qp, mut sends, receives) = pd.create_parts(&init)?;
-//! sends.put_inline(&SendWr::default(), 0, b"never seen: the queue pair is not ready")?;
-//! assert!(sends.publish(&qp).is_err());
-//! receives.unwrap().put(7, [Sge { addr: 0x1000, length: 64, lkey: 5 }].into_iter())?;
-//! assert_eq!(cq.poll_wc(&mut [Default::default(); 4], |place, wc| *place = wc), 0);
+//! let (_qp, mut sends, receives) = pd.create_parts(&init)?;
+//! let piece = Sge { addr: 0x1000, length: 64, lkey: 5 };
+//! sends.put(1, SendFlags::SIGNALED, &Opcode::LocalInvalidate(3), &[]).unwrap();
+//! assert!(sends.publish().is_err(), "the queue pair is not ready");
+//! receives.unwrap().post_one(7, &[piece]).unwrap();
+//! assert_eq!(cq.poll_places(&mut [Extended::default(); 4]), 0);
 //! # Ok(())
 //! # }
 //! ```
 
-pub use crate::completion::Extended;
+pub use crate::driver::completion::{Extended, Place, Raised};
+pub use crate::driver::queues::{Lower, LowerReceive};
+pub use crate::driver::request::{Binding, Data, FrameHead, Opcode, Refused, Sge};
 pub use crate::driver::{CompletionFields, PacketCaps};
 pub use crate::mr::raw::{Range, Region};
 pub use crate::mw::raw::Window;
 pub use crate::process::{Local, Origin};
-pub use crate::qp::create::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};
+pub use crate::qp::create::raw::{QueuePair, QueuePairInit};
+pub use crate::qp::send::{Batch, FillSends, SendQueue};
+pub use crate::work::{FillReceives, ReceiveBatch, ReceiveQueue};

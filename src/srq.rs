@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::work::{Kept, ReceiveQueue, ReceiveRequest};
+use crate::work::{Kept, ReceiveQueue, ReceiveRequest, Receiving};
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;
@@ -51,7 +51,7 @@ const LIMIT: u32 = 1 << 1;
 #[derive(Debug)]
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {
-    receives: ReceiveQueue,
+    receives: Receiving,
     shared: Arc<Shared>,
     capacity: u32,
     segments: u32,
@@ -160,9 +160,10 @@ impl SharedReceiveQueueBuilder<'_> {
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
-        let mut receives = ReceiveQueue::new(op, plan.open(op, context)?, segments)?;
+        let queue = ReceiveQueue::new(context.origin(), plan.open(op, context)?, segments);
+        let receives = Receiving::new(op, queue)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
-        let capacity = receives.capacity();
+        let capacity = receives.queue.capacity();
         let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
         Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, lost: false })
     }
@@ -191,7 +192,6 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "srq.post_receive";
-        self.shared.context().check_origin(op)?;
         if self.lost {
             return Err(Error::malformed(
                 op,
@@ -253,7 +253,7 @@ impl SharedReceiveQueue {
         self.lost = true;
         self.receives.move_to(op, plan.open(op, &context)?)?;
         self.lost = false;
-        self.capacity = self.receives.capacity();
+        self.capacity = self.receives.queue.capacity();
         Ok(())
     }
 

@@ -1,16 +1,16 @@
 //! Work queues: what posted requests need, and the receive queue that a queue pair has or shares.
 
-#[cfg(feature = "raw")]
-mod raw;
-
+use std::borrow::Borrow;
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
 use crate::ah::AddressHandle;
-use crate::driver::queues::Receives;
+use crate::driver::queues::{LowerReceive, Receives, WithReceives};
+use crate::driver::request::{Refused, Sge};
 use crate::error::{Error, Result};
 use crate::mr::{MemoryRegion, Segment};
+use crate::process::{Origin, elsewhere};
 
 /// Room for a message or frame to be received: it fills `segments`, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,21 @@ impl Held {
         Self::put(slots, slot, Self { region, more, address: address.cloned() });
     }
 
+    /// Lets go of what the requests in the slots from `first` to `last`, if there is one, need, round the end of the ring: they were
+    /// not posted.
+    #[cold]
+    pub(crate) fn let_go(slots: &mut [Self], first: u32, last: Option<u32>) {
+        let Some(last) = last else { return };
+        let (first, last) = (first as usize, last as usize);
+        for (slot, held) in slots.iter_mut().enumerate() {
+            let is_between =
+                if first <= last { (first..=last).contains(&slot) } else { slot >= first || slot <= last };
+            if is_between {
+                *held = Self::default();
+            }
+        }
+    }
+
     /// Lets go of what the slot's last request needed, and puts this in its place. `slots` is as long as the highest
     /// slot that was ever used.
     pub(crate) fn put(slots: &mut Vec<Self>, slot: u32, held: Self) {
@@ -103,85 +118,231 @@ impl Kept {
     }
 }
 
+/// The error of a request that is not put into a queue.
 #[cold]
-pub(crate) fn full(op: &'static str) -> Error {
-    Error::refused(op, Errno::ENOMEM, "the queue has no room for all of these; nothing was posted")
+#[inline(never)]
+pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
+    let (errno, hint) = match why {
+        Refused::Full => (Errno::ENOMEM, "the queue has no room for all of these; nothing was posted"),
+        Refused::TooLarge => {
+            (Errno::EINVAL, "more segments or inline bytes than the queue was made for; nothing was posted")
+        }
+        Refused::NotReady => (Errno::EINVAL, NOT_READY),
+        Refused::Elsewhere => return elsewhere(op),
+        Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
+        Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
+    };
+    Error::refused(op, errno, hint)
 }
 
-#[cold]
-pub(crate) fn oversized(op: &'static str) -> Error {
-    let hint = "more segments or inline bytes than the queue was made for; nothing was posted";
-    Error::refused(op, Errno::EINVAL, hint)
-}
+/// Why a request is refused for the state of its queue pair.
+pub(crate) const NOT_READY: &str = "the queue pair is not ready to send";
 
-/// A receive queue: the ring, and what the request in each of its slots needs. That is let go when its slot is
-/// used again.
+/// A receive queue, by address and key: what both the safe interface and bindings post to. Whoever posts keeps the memory until it
+/// is filled.
 #[derive(Debug)]
-pub(crate) struct ReceiveQueue {
-    ring: Receives,
-    held: Vec<Held>,
-    /// Most segments of a request.
-    segments: u32,
+pub struct ReceiveQueue {
+    receives: Receives,
+    /// Asked before each batch: the slots of a shared ring may be the parent's requests.
+    origin: Origin,
+    /// Most pieces of a request.
+    pieces: u32,
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(op: &'static str, mut ring: Receives, segments: u32) -> Result<Self> {
-        let held = Error::room(op, ring.slots())?;
-        Ok(Self { ring, held, segments })
+    pub(crate) fn new(origin: Origin, receives: Receives, pieces: u32) -> Self {
+        Self { receives, origin, pieces }
     }
 
-    /// How many requests the ring can hold.
-    pub(crate) fn capacity(&mut self) -> u32 {
-        self.ring.capacity()
+    /// How many requests it can hold.
+    pub fn capacity(&self) -> u32 {
+        self.receives.capacity()
     }
 
-    /// How many requests can be posted now.
-    pub(crate) fn free(&mut self) -> u32 {
-        self.ring.free()
+    /// Most pieces of memory of a request.
+    #[inline]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Posts one request.
+    ///
+    /// # Errors
+    /// As [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
+    #[cfg(feature = "raw")]
+    pub fn post_one(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), Refused> {
+        self.post(One { wr_id, pieces })?
+    }
+
+    /// Posts a batch, which `how` fills.
+    ///
+    /// # Errors
+    /// [`Refused::Elsewhere`], before anything is asked.
+    #[inline(always)]
+    pub fn post<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let Self { receives, pieces, .. } = self;
+        Ok(receives.post(Filling { pieces: *pieces, how }))
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        self.receives.enter(state);
+    }
+}
+
+/// How a batch of receives is made, for whichever driver.
+pub trait FillReceives {
+    /// What comes of it.
+    type Answer;
+
+    /// Fills slots.
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer;
+
+    /// Whether the device is to see what was filled; else that is forgotten.
+    fn is_kept(answer: &Self::Answer) -> bool;
+}
+
+/// A batch of requests on its way into the slots of a receive queue.
+#[derive(Debug)]
+pub struct ReceiveBatch<L> {
+    lower: L,
+    pieces: u32,
+}
+
+impl<L: LowerReceive> ReceiveBatch<L> {
+    /// The slot that is filled next.
+    #[inline(always)]
+    pub fn next_slot(&self) -> u32 {
+        self.lower.next_slot()
+    }
+
+    /// Fills the next slot.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
+    #[inline(always)]
+    pub fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        if pieces.len() > self.pieces as usize {
+            return Err(Refused::TooLarge);
+        }
+        self.lower.put(wr_id, pieces)
+    }
+}
+
+struct Filling<F> {
+    pieces: u32,
+    how: F,
+}
+
+impl<F: FillReceives> WithReceives for Filling<F> {
+    type Answer = F::Answer;
+
+    #[inline(always)]
+    fn with<L: LowerReceive>(self, lower: L) -> F::Answer {
+        self.how.fill(&mut ReceiveBatch { lower, pieces: self.pieces })
+    }
+
+    #[inline(always)]
+    fn is_kept(answer: &F::Answer) -> bool {
+        F::is_kept(answer)
+    }
+}
+
+/// A batch of one receive.
+#[cfg(feature = "raw")]
+struct One<'a> {
+    wr_id: u64,
+    pieces: &'a [Sge],
+}
+
+#[cfg(feature = "raw")]
+impl FillReceives for One<'_> {
+    type Answer = Result<(), Refused>;
+
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        batch.put(self.wr_id, self.pieces.iter())
+    }
+
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// Receives with what each of them needs.
+struct Holding<'a> {
+    requests: &'a [ReceiveRequest<'a>],
+    held: &'a mut Vec<Held>,
+}
+
+impl FillReceives for Holding<'_> {
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let (first, mut last) = (batch.next_slot(), None);
+        for ReceiveRequest { wr_id, segments } in self.requests {
+            let slot = batch.next_slot();
+            if let Err(why) = batch.put(*wr_id, segments.iter().map(Segment::sge)) {
+                Held::let_go(self.held, first, last);
+                return Err(why);
+            }
+            // Not before: of a full ring the next slot is that of a request which is not completed.
+            Held::hold(self.held, slot, segments, None);
+            last = Some(slot);
+        }
+        Ok(())
+    }
+
+    /// All or none.
+    #[inline(always)]
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// A receive queue, and what the request in each of its slots needs. That is let go when its slot is used again.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) queue: ReceiveQueue,
+    held: Vec<Held>,
+}
+
+impl Receiving {
+    pub(crate) fn new(op: &'static str, queue: ReceiveQueue) -> Result<Self> {
+        let held = Error::room(op, queue.receives.slots())?;
+        Ok(Self { queue, held })
     }
 
     /// Posts all requests or none.
+    #[inline]
     pub(crate) fn post(&mut self, op: &'static str, requests: &[ReceiveRequest<'_>]) -> Result<()> {
-        if requests.len() > self.free() as usize {
-            return Err(full(op));
-        }
-        if requests.iter().any(|request| request.segments.len() > self.segments as usize) {
-            return Err(oversized(op));
-        }
-        for request in requests {
-            let slot = self.ring.next_slot();
-            Held::hold(&mut self.held, slot, request.segments, None);
-            if !self.ring.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
-                self.ring.rewind();
-                return Err(oversized(op));
-            }
-        }
-        self.ring.publish();
-        Ok(())
+        let Self { queue, held } = self;
+        let posted = queue.post(Holding { requests, held }).and_then(|posted| posted);
+        posted.map_err(|why| refused(op, why))
     }
 
     /// Posts room for nothing; false when there is no slot for it.
     pub(crate) fn post_empty(&mut self, wr_id: u64) -> bool {
-        let slot = self.ring.next_slot();
-        if self.free() == 0 || !self.ring.put(wr_id, std::iter::empty()) {
-            return false;
-        }
-        Held::hold(&mut self.held, slot, &[], None);
-        self.ring.publish();
-        true
+        self.post("", &[ReceiveRequest::new(wr_id, &[])]).is_ok()
     }
 
     /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory: nothing has changed here.
-    pub(crate) fn move_to(&mut self, op: &'static str, ring: Receives) -> Result<()> {
-        let mut new = Self::new(op, ring, self.segments)?;
-        let moved = new.ring.next_slot() as usize;
+    pub(crate) fn move_to(&mut self, op: &'static str, receives: Receives) -> Result<()> {
+        let mut new = Self::new(op, ReceiveQueue { receives, ..self.queue })?;
+        let moved = new.queue.receives.next_slot() as usize;
         // From the oldest request to the newest; the newest ones have moved.
-        self.held.resize_with(self.ring.slots(), Held::default);
-        new.held.resize_with(new.ring.slots(), Held::default);
-        let next = (self.ring.next_slot() as usize).min(self.held.len());
+        self.held.resize_with(self.queue.receives.slots(), Held::default);
+        new.held.resize_with(new.queue.receives.slots(), Held::default);
+        let next = (self.queue.receives.next_slot() as usize).min(self.held.len());
         self.held.rotate_left(next);
         let stayed = self.held.len().saturating_sub(moved);
         let rest = new.held.len().saturating_sub(moved).max(1);
@@ -198,7 +359,7 @@ impl ReceiveQueue {
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
-        self.ring.enter(state);
+        self.queue.enter(state);
     }
 
     /// Everything that was posted is known to have ended.

@@ -1,10 +1,9 @@
 //! What the layer for bindings has more than the safe interface.
 
 use uverbs::abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FlowAttr};
-use uverbs::abi::rxe::{SendWr, Sge};
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_status, wr_opcode};
-use uverbs::abi::write::{ModifyQp, QpDest, Wc};
-use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendQueue};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_status};
+use uverbs::abi::write::{ModifyQp, QpDest};
+use uverbs::raw::{Extended, Opcode, QueuePair, QueuePairInit, ReceiveQueue, SendQueue, Sge};
 use uverbs::{Capacity, Counters, ErrorKind, FlowRule, Point, SoftDevice};
 use zerocopy::FromZeros;
 
@@ -35,17 +34,16 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
         let qp = &mut qps[at];
         modify(qp, qp_state::INIT, QpAttrMask::PORT | QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY);
         let receives = qp.2.as_mut().unwrap();
-        receives.put(round as u64, [Sge { addr: 0x1000, length: 64, lkey: 5 }].into_iter()).unwrap();
-        receives.publish();
+        receives.post_one(round as u64, &[Sge { addr: 0x1000, length: 64, lkey: 5 }]).unwrap();
         modify(qp, qp_state::ERR, QpAttrMask::empty());
         modify(qp, qp_state::RESET, QpAttrMask::empty());
     }
-    let mut completions = [Wc::default(); 8];
+    let mut completions = [Extended::default(); 8];
     cq.forget(qps[0].0.number());
-    assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 2);
-    assert_eq!([0, 1].map(|at| completions[at].wr_id), [1, 3]);
-    assert_eq!([0, 1].map(|at| completions[at].qp_num), [qps[1].0.number(); 2]);
-    assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 0);
+    assert_eq!(cq.poll_places(&mut completions), 2);
+    assert_eq!([0, 1].map(|at| completions[at].wc.wr_id), [1, 3]);
+    assert_eq!([0, 1].map(|at| completions[at].wc.qp_num), [qps[1].0.number(); 2]);
+    assert_eq!(cq.poll_places(&mut completions), 0);
 }
 
 #[test]
@@ -95,24 +93,16 @@ fn a_message_that_was_posted_first_finds_its_receive() {
             };
             qp.modify(&request, &mut sends, receives.as_mut()).unwrap();
         }
-        let wr = SendWr { wr_id: 1, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
-        let wr = SendWr { opcode: wr_opcode::SEND, ..wr };
-        sends.put(&wr, 0, &[], std::iter::empty()).unwrap();
-        sends.publish(&qp).unwrap();
-        let mut completions = [Wc::default(); 4];
-        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 0);
+        sends.put(1, SendFlags::SIGNALED, &Opcode::Send, &[]).unwrap();
+        sends.publish().unwrap();
+        let mut completions = [Extended::default(); 4];
+        assert_eq!(cq.poll_places(&mut completions), 0);
         match &mut receives {
-            Some(receives) => {
-                receives.put(2, std::iter::empty()).unwrap();
-                receives.publish();
-            }
-            None => {
-                srq.put(2, std::iter::empty()).unwrap();
-                srq.publish();
-            }
+            Some(receives) => receives.post_one(2, &[]).unwrap(),
+            None => srq.queue_mut().unwrap().post_one(2, &[]).unwrap(),
         }
-        assert_eq!(cq.poll_wc(&mut completions, |place, wc| *place = wc), 2, "shared: {shared}");
-        let mut wr_ids = [0, 1].map(|at| (completions[at].wr_id, completions[at].status));
+        assert_eq!(cq.poll_places(&mut completions), 2, "shared: {shared}");
+        let mut wr_ids = [0, 1].map(|at| (completions[at].wc.wr_id, completions[at].wc.status));
         wr_ids.sort_unstable();
         assert_eq!(wr_ids, [(1, wc_status::SUCCESS), (2, wc_status::SUCCESS)]);
     }

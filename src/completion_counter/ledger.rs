@@ -8,7 +8,7 @@ use uverbs_abi::types::wc_opcode;
 
 use super::log::{Kind, Log, Posted};
 use super::state::State;
-use crate::completion::{Completion, Status};
+use crate::driver::completion::{Completion, Status};
 
 bitflags! {
     /// Which operations of a queue pair a completion counter counts.

@@ -6,14 +6,13 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "raw")]
-use uverbs_abi::write::Wc;
-
 use super::CompletionCounter;
 use super::ledger::{Binding, Counted, Ledger};
 use super::log::{Log, Posted, Writer};
 use super::watch::Watched;
-use crate::completion::Completion;
+use crate::driver::completion::Completion;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Extended;
 use crate::process::Origin;
 
 /// The queue pairs with counters that complete in a completion queue.
@@ -55,6 +54,13 @@ impl Registry {
         how(&mut entries);
         drop(entries);
         self.changed();
+    }
+
+    /// Whether nothing was ever bound. To be asked when a completion is known to be there: its queue pair was bound before.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.changes.load(Ordering::Acquire) == 0
     }
 
     /// Tells whoever polls to look.
@@ -120,13 +126,13 @@ impl Tally {
         }
     }
 
-    /// Counts one in the kernel's layout.
+    /// Counts one.
     #[cfg(feature = "raw")]
-    #[inline]
-    pub(crate) fn count_wc(&mut self, registry: &Registry, wc: &Wc) {
+    #[inline(always)]
+    pub(crate) fn count_extended(&mut self, registry: &Registry, extended: &Extended) {
         let changes = registry.changes.load(Ordering::Acquire);
         if changes != 0 {
-            self.count_bound(registry, changes, &[Completion::from_wc(wc)]);
+            self.count_bound(registry, changes, &[Completion::from(extended)]);
         }
     }
 

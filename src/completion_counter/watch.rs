@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uverbs_abi::types::{WcFlags, wc_opcode};
 
 use super::registry::Registry;
-use crate::completion::{Completion, Status};
 use crate::context::Invalidated;
+use crate::driver::completion::{Completion, Status};
 use crate::process::Origin;
 
 /// What completions have said about one request that binds a window.

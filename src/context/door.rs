@@ -98,12 +98,16 @@ impl Door {
         if read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
     }
 
-    /// Has the kernel look at the send ring of the queue pair `handle`.
+    /// The doorbell of the send ring of the queue pair `handle`.
+    pub(super) fn doorbell(&self, handle: u32) -> Doorbell {
+        Doorbell::new(self.driver, handle)
+    }
+
+    /// Has the kernel look at a send ring.
     #[inline]
-    pub(super) fn ring(&self, op: &'static str, handle: u32) -> Result<()> {
+    pub(super) fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<()> {
         self.check(op)?;
-        let mut doorbell = Doorbell::new(self.driver, handle);
-        let answer = self.transport.ring(op, &mut doorbell);
+        let answer = self.transport.ring(op, doorbell);
         if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(self.refusal(op, answer)) }
     }
 

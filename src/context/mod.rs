@@ -27,7 +27,7 @@ use self::invalidated::Keys;
 use self::kept::Abandoned;
 pub use self::open::OpenOptions;
 pub use self::query::{Gid, GidKind};
-use crate::command::{Command, CountersRead};
+use crate::command::{Command, CountersRead, Doorbell};
 use crate::device::Device;
 use crate::driver::ring::Watcher;
 use crate::driver::{self, Driver};
@@ -137,10 +137,15 @@ impl Context {
         self.0.door.read_counters(read, values)
     }
 
-    /// Has the kernel look at the send ring of the queue pair `handle`.
+    /// The doorbell of the send ring of the queue pair `handle`.
+    pub(crate) fn doorbell(&self, handle: u32) -> Doorbell {
+        self.0.door.doorbell(handle)
+    }
+
+    /// Has the kernel look at a send ring.
     #[inline]
-    pub(crate) fn ring(&self, op: &'static str, handle: u32) -> Result<()> {
-        self.0.door.ring(op, handle)
+    pub(crate) fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<()> {
+        self.0.door.ring(op, doorbell)
     }
 
     /// Whether both are clones of one open device.

@@ -5,12 +5,14 @@
 //! "Lacks it" is an answer too: an error with a hint. Every match on [`Driver`] names all drivers, so that one that is added
 //! does not compile before it has answered.
 
+pub(crate) mod completion;
 mod efa;
 mod flow;
 pub(crate) mod mlx5;
 mod plans;
 mod query;
 pub(crate) mod queues;
+pub(crate) mod request;
 pub(crate) mod ring;
 pub(crate) mod rxe;
 mod siw;

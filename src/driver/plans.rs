@@ -17,6 +17,7 @@ pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 const NOTHING: &[u8] = &[];
 
 /// A completion queue about to be made.
+#[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 #[derive(Debug)]
 pub(crate) enum CqPlan {
     Rings(rxe::CqPlan),

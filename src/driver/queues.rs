@@ -1,35 +1,20 @@
 //! The queues of whichever driver: rings that the kernel made, or memory that the device reads itself.
 
+use std::borrow::Borrow;
+
+use uverbs_abi::types::{SendFlags, qp_state};
+
+use super::completion::Place;
 #[cfg(feature = "raw")]
-use std::sync::atomic::Ordering;
-
-use uverbs_abi::rxe::{SendWr, Sge};
-use uverbs_abi::types::qp_state;
-
-use super::ring::Watcher;
+use super::completion::{Extended, Raised};
+use super::request::{Data, FrameHead, Opcode, Refused, Sge};
+use super::ring::{Producer, Watcher};
 use super::{mlx5, rxe};
-use crate::completion::Completion;
-#[cfg(feature = "raw")]
-use crate::completion::Extended;
 use crate::error::{Error, Result};
 
-/// What a send request carries: pieces of memory, or the bytes themselves.
-pub(crate) enum Data<'a, P> {
-    Pieces(P),
-    Inline(&'a [u8]),
-}
-
-/// What an mlx5 send request has of the headers itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head<'a> {
-    /// Of one frame the first bytes of its data, [`Sends::inline_header`] of them; of a large send what each frame begins
-    /// with.
-    pub(crate) bytes: &'a [u8],
-    /// Bytes of data in each frame of a large send; zero of one frame.
-    pub(crate) mss: u16,
-}
-
 /// A completion queue.
+// A tag of its own, which is quicker to look at than one among the fields.
+#[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Completions {
     Rings(rxe::Completions),
@@ -47,51 +32,77 @@ impl Completions {
 
     /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
     /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
-    #[inline]
-    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
+    #[inline(always)]
+    pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         match self {
-            Self::Rings(ring) => ring.poll(places, may_take, Completion::fill),
-            Self::Mlx5(queue) => queue.poll(places, may_take),
+            Self::Rings(ring) => ring.ring().take(places, may_take, |place, slot| place.put(&slot)),
+            Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
         }
     }
 
-    /// Whether it is known to be empty.
+    /// As [`Completions::poll`], by the shortest way. None by a driver that has no such way, and if there are some that may not be
+    /// taken.
     #[cfg(feature = "raw")]
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Rings(ring) => ring.is_empty(),
-            Self::Mlx5(_) => false,
-        }
-    }
-
-    /// The same in the kernel's layout, and what that has no place for; `fill` puts a completion into its place.
-    #[cfg(feature = "raw")]
-    #[inline]
-    pub(crate) fn poll_wc<T>(
+    #[inline(always)]
+    pub(crate) fn short_poll<T: Place>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&mut T, Extended),
-    ) -> usize {
+    ) -> Option<usize> {
         match self {
-            Self::Rings(ring) => ring.poll(places, may_take, |place, words| {
-                let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-                fill(place, Extended { wc: zerocopy::transmute!(words), ..Extended::default() });
-            }),
-            Self::Mlx5(queue) => {
-                let mut count = 0;
-                for place in places {
-                    let mut completion = [Completion::default()];
-                    if queue.poll(&mut completion, &may_take) == 0 {
-                        break;
-                    }
-                    let [Completion { vlan, timestamp, .. }] = completion;
-                    fill(place, Extended { wc: completion[0].wc(), vlan, timestamp });
-                    count += 1;
+            Self::Rings(ring) => {
+                let ring = ring.ring();
+                if ring.available() == 0 {
+                    return Some(0);
                 }
-                count
+                may_take().then(|| ring.take(places, || true, |place, slot| place.put(&slot)))
             }
+            // An empty queue is polled most often.
+            Self::Mlx5(queue) => queue.is_empty().then_some(0),
+        }
+    }
+
+    /// The next completion by the shortest way, put into its place; false if there is none. Its slot is given back by
+    /// [`Completions::release`]. None by a driver that has no such way, and if there is one that may not be taken.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn short_next<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<bool> {
+        match self {
+            Self::Rings(ring) => match ring.ring().next_if(may_take) {
+                Ok(slot) => {
+                    place.put(&slot);
+                    Some(true)
+                }
+                Err(is_empty) => is_empty.then_some(false),
+            },
+            Self::Mlx5(_) => None,
+        }
+    }
+
+    /// The next completion; its slot is given back by [`Completions::release`].
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Extended> {
+        match self {
+            Self::Rings(ring) => {
+                let slot = ring.ring().next()?;
+                Some(slot.extended())
+            }
+            Self::Mlx5(queue) => queue.poll_next(|| true),
+        }
+    }
+
+    /// Gives back the slots of all completions that were taken.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
+        match self {
+            Self::Rings(ring) => ring.ring().release(),
+            Self::Mlx5(queue) => queue.release(),
         }
     }
 
@@ -99,7 +110,7 @@ impl Completions {
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         if let Self::Rings(ring) = self {
-            ring.forget(qp_num);
+            ring.ring().retain(|wc| wc.qp_num != qp_num);
         }
     }
 
@@ -112,7 +123,101 @@ impl Completions {
     }
 }
 
+/// A driver's send queue while a batch of requests is written into it.
+pub trait Lower {
+    /// The slot that is filled next.
+    fn next_slot(&self) -> u32;
+
+    /// Writes a request into the next slot. `head` is the first bytes of a frame, if the device wants them apart.
+    ///
+    /// # Errors
+    /// [`Refused::Full`], [`Refused::TooLarge`], [`Refused::NotReady`] and [`Refused::Lacks`]; the slot is not taken then.
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &Opcode<'_>,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone;
+
+    /// Writes all of a request into the next slot but its data, of which it has none until it is told.
+    ///
+    /// # Errors
+    /// [`Refused::Full`], [`Refused::NotReady`] and [`Refused::Lacks`]; the slot is not taken then.
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused>;
+
+    /// Gives the request that was begun last its data, and flags, in the place of what was set before.
+    ///
+    /// # Errors
+    /// [`Refused::TooLarge`]; [`Refused::NotBegun`].
+    fn set_data<'b, P, B>(
+        &mut self,
+        flags: SendFlags,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone;
+
+    /// Gives that datagram its address: the driver's number of the handle, queue pair and queue key there.
+    ///
+    /// # Errors
+    /// [`Refused::NotBegun`]; [`Refused::Lacks`].
+    fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+}
+
+/// A driver's receive queue while a batch of requests is written into it.
+pub trait LowerReceive {
+    /// The slot that is filled next.
+    fn next_slot(&self) -> u32;
+
+    /// Fills the next slot.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>;
+}
+
+/// What is done with a send queue of whichever driver: once for each of them, so that a driver is asked for once in a batch.
+pub(crate) trait WithSends {
+    type Answer;
+    fn with<L: Lower>(self, lower: L) -> Self::Answer;
+}
+
+/// The same with a receive queue.
+pub(crate) trait WithReceives {
+    type Answer;
+    fn with<L: LowerReceive>(self, lower: L) -> Self::Answer;
+    /// Whether the device is to see what was filled; else that is forgotten.
+    fn is_kept(answer: &Self::Answer) -> bool;
+}
+
+#[inline(always)]
+fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
+    if is_kept { ring.publish() } else { ring.rewind() }
+}
+
+/// What became of the slots that were filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// There were none.
+    Nothing,
+    /// The kernel is to be told by a command.
+    Shown,
+    /// The device knows.
+    Told,
+}
+
 /// The send queue of a queue pair.
+// A tag of its own, which is quicker to look at than one among the fields.
+#[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Sends {
     Rings(rxe::Sends),
@@ -121,50 +226,47 @@ pub(crate) enum Sends {
 
 impl Sends {
     /// Number of slots.
-    pub(crate) fn slots(&mut self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         match self {
-            Self::Rings(sends) => sends.ring().geometry().slots(),
+            Self::Rings(sends) => sends.geometry().slots(),
             Self::Mlx5(sends) => sends.slots(),
         }
     }
 
-    /// Requests that can be posted now.
+    /// Whether the device must find the head of a frame in the request itself.
     #[inline]
-    pub(crate) fn free(&mut self) -> u32 {
+    pub(crate) fn wants_head(&self) -> bool {
         match self {
-            Self::Rings(sends) => sends.ring().free(),
-            Self::Mlx5(sends) => sends.free(),
+            Self::Rings(_) => false,
+            Self::Mlx5(sends) => sends.wants_head(),
         }
     }
 
-    /// The slot that is filled next.
-    #[inline]
-    pub(crate) fn next_slot(&mut self) -> u32 {
-        match self {
-            Self::Rings(sends) => sends.ring().next_slot(),
-            Self::Mlx5(sends) => sends.next_slot(),
-        }
-    }
-
-    /// How many bytes at the head of a frame the device must find in the request itself.
-    #[inline]
-    pub(crate) fn inline_header(&self) -> usize {
-        match self {
-            Self::Rings(_) => 0,
-            Self::Mlx5(sends) => sends.inline_header(),
-        }
-    }
-
-    /// Fills the next slot; false when the data does not fit into it.
+    /// Begins a batch.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn put<P>(&mut self, wr: &SendWr, iova: u64, head: Head<'_>, data: Data<'_, P>) -> bool
-    where
-        P: Iterator<Item = Sge>,
-    {
+    pub(crate) fn batch<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
-            Self::Rings(sends) => sends.put(wr, iova, data),
-            Self::Mlx5(sends) => sends.put(wr, head, data),
+            Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
+            Self::Mlx5(sends) => what.with(sends),
+        }
+    }
+
+    /// The shortest way to one request, of a driver that has one.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn short_way(&mut self) -> Option<impl Lower> {
+        match self {
+            Self::Rings(sends) => Some(rxe::Writing(sends.ring())),
+            Self::Mlx5(_) => None,
+        }
+    }
+
+    /// The same for a step of one request.
+    #[inline(always)]
+    pub(crate) fn step<W: WithSends>(&mut self, what: W) -> W::Answer {
+        match self {
+            Self::Rings(sends) => what.with(rxe::Writing(sends.ring())),
+            Self::Mlx5(sends) => what.with(sends),
         }
     }
 
@@ -176,24 +278,28 @@ impl Sends {
         }
     }
 
-    /// Takes back slots that the kernel has refused to look at.
-    pub(crate) fn retract(&mut self, slot: u32) {
+    /// Takes back what was published last: the kernel has refused to look at it.
+    pub(crate) fn retract(&mut self) {
         if let Self::Rings(sends) = self {
-            sends.ring().retract(slot);
+            sends.ring().retract();
         }
     }
 
-    /// Shows the device every slot filled so far; false when the kernel must still be told by a command.
-    #[inline]
-    pub(crate) fn publish(&mut self) -> bool {
+    /// Shows the device every slot filled so far.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) -> Published {
         match self {
             Self::Rings(sends) => {
-                sends.ring().publish();
-                false
+                let ring = sends.ring();
+                if !ring.has_more() {
+                    return Published::Nothing;
+                }
+                ring.publish();
+                Published::Shown
             }
             Self::Mlx5(sends) => {
                 sends.publish();
-                true
+                Published::Told
             }
         }
     }
@@ -207,19 +313,11 @@ impl Sends {
             sends.is_ready = state >= qp_state::RTS;
         }
     }
-
-    /// Whether the state of the queue pair is one in which requests are carried out or flushed. The kernel is asked for
-    /// it where it hears of requests.
-    #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
-        match self {
-            Self::Rings(_) => true,
-            Self::Mlx5(sends) => sends.is_ready,
-        }
-    }
 }
 
 /// The receive queue of a queue pair, or a shared one.
+// A tag of its own, which is quicker to look at than one among the fields.
+#[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Receives {
     Rings(rxe::Receives),
@@ -230,32 +328,22 @@ pub(crate) enum Receives {
 
 impl Receives {
     /// Number of slots.
-    pub(crate) fn slots(&mut self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().geometry().slots(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
         }
     }
 
     /// How many requests it can hold.
-    pub(crate) fn capacity(&mut self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().geometry().capacity(),
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.geometry().capacity(),
             Self::Mlx5(receives) => receives.slots() as u32,
         }
     }
 
-    /// Requests that can be posted now.
-    #[inline]
-    pub(crate) fn free(&mut self) -> u32 {
-        match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().free(),
-            Self::Mlx5(receives) => receives.free(),
-        }
-    }
-
     /// The slot that is filled next.
-    #[inline]
     pub(crate) fn next_slot(&mut self) -> u32 {
         match self {
             Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().next_slot(),
@@ -263,34 +351,30 @@ impl Receives {
         }
     }
 
-    /// Fills the next slot; false when the pieces do not fit into it.
+    /// Posts a batch.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
+    pub(crate) fn post<W: WithReceives>(&mut self, what: W) -> W::Answer {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.put(wr_id, pieces),
-            Self::Mlx5(receives) => receives.put(wr_id, pieces),
-        }
-    }
-
-    /// Goes back to what the device has seen: slots filled since are forgotten.
-    pub(crate) fn rewind(&mut self) {
-        match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().rewind(),
-            Self::Mlx5(receives) => receives.rewind(),
-        }
-    }
-
-    /// Shows the device every slot filled so far.
-    #[inline]
-    pub(crate) fn publish(&mut self) {
-        match self {
-            Self::Rings(receives) => receives.ring().publish(),
-            Self::Watched(receives, watcher) => {
-                receives.ring().publish();
-                watcher.look();
+            Self::Rings(receives) => {
+                let answer = what.with(rxe::Writing(receives.ring().batch()));
+                end(receives.ring(), W::is_kept(&answer));
+                answer
             }
-            Self::Mlx5(receives) => receives.publish(),
+            Self::Watched(receives, watcher) => {
+                let answer = what.with(rxe::Writing(receives.ring().batch()));
+                end(receives.ring(), W::is_kept(&answer));
+                watcher.look();
+                answer
+            }
+            Self::Mlx5(receives) => {
+                let answer = what.with(&mut *receives);
+                if W::is_kept(&answer) {
+                    receives.publish()
+                } else {
+                    receives.rewind()
+                }
+                answer
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Rings in memory that this process shares with the kernel (rxe) or with the soft device.
+//! Rings in memory that this process shares with the kernel (rxe) or with the soft device: this process's side.
 //!
 //! A ring has one producer and one consumer. Each side owns one index and only reads the other's:
 //! the producer fills slots and then stores its index with release; the consumer loads that index with
@@ -8,8 +8,26 @@
 //!
 //! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
 //! Linux 6.1.
+//!
+//! # Safety
+//! - Where slots are, how many and how large was checked once, when the ring was opened ([`Geometry::of`], [`Ring::new`]): all of
+//!   them are inside the mapping, which lives as long as the ring has it, and at multiples of eight. What the header says later is
+//!   never looked at again.
+//! - A slot has room for a `W` at its start. What is written or read behind that is checked against the size of a slot.
+//! - A slot belongs to one side at a time, so it is accessed by plain loads and stores, through pointers; there is no
+//!   reference to it. A [`Slot`] is given out only for a slot that the consumer's index, loaded with acquire, has freed and that
+//!   is not published; a [`Filled`] only for one that the producer's index, loaded with acquire, has shown and that is not
+//!   released. Both borrow the ring, which is needed to publish or release.
+//! - That the other side keeps to the same rule is part of the contract of [`Transport`](crate::transport::Transport): the kernel's
+//!   driver does (rxe_queue.h), and the soft device does (`soft/ring.rs`), which is what Miri looks at in the tests here. A device
+//!   that broke it would be a race of values outside of this process, whose bytes are numbers of any value here.
+//! - The two indices are accessed as atomics of 32 bits by both sides, always.
+
+#![allow(unsafe_code)]
 
 use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "soft", test))]
@@ -17,10 +35,17 @@ use nix::errno::Errno;
 
 use crate::mapping::Mapping;
 
+mod consumer;
+mod producer;
+pub(crate) mod units;
+
+pub(crate) use self::consumer::{Consumer, Filled};
+pub(crate) use self::producer::{Producer, Slot, Slots};
+
 const LOG2_ELEM_SIZE: usize = 0;
 const INDEX_MASK: usize = 4;
-const PRODUCER_INDEX: usize = 128;
-const CONSUMER_INDEX: usize = 256;
+pub(crate) const PRODUCER_INDEX: usize = 128;
+pub(crate) const CONSUMER_INDEX: usize = 256;
 const SLOTS: usize = 384;
 
 /// Number and size of slots, checked once against the mapping and then kept out of its reach.
@@ -63,7 +88,8 @@ impl Geometry {
         self.mask as usize + 1
     }
 
-    /// How many elements the ring can hold: one slot is never used.
+    /// How many elements the ring can hold: one slot is never used. Also the bits of an index.
+    #[inline]
     pub(crate) fn capacity(self) -> u32 {
         self.mask
     }
@@ -75,8 +101,8 @@ impl Geometry {
     }
 
     /// Where in the mapping `offset` bytes into slot `index` are.
-    #[inline]
-    fn place(self, index: u32, offset: usize) -> usize {
+    #[cfg(feature = "soft")]
+    pub(crate) fn place(self, index: u32, offset: usize) -> usize {
         SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
     }
 }
@@ -87,334 +113,72 @@ pub(crate) trait Watcher: Debug + Send + Sync {
     fn look(&self);
 }
 
-/// A slot that is being filled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot<'a>(&'a [AtomicU32]);
-
-impl Slot<'_> {
-    /// Writes words, the first of them at word `at`; false when they do not fit.
-    #[inline]
-    #[must_use]
-    pub(crate) fn put<const N: usize>(self, at: usize, words: &[u32; N]) -> bool {
-        let places = self.0.get(at..).and_then(<[_]>::first_chunk::<N>);
-        places.is_some_and(|places| {
-            places.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
-            true
-        })
-    }
-
-    /// Writes bytes, the first of them at word `at`; the last word is filled up with zeros. False when they do not fit.
-    #[inline]
-    #[must_use]
-    pub(crate) fn put_bytes(self, at: usize, bytes: &[u8]) -> bool {
-        let Some(places) = self.0.get(at..).and_then(|places| places.get(..bytes.len().div_ceil(4))) else {
-            return false;
-        };
-        let (words, rest) = bytes.as_chunks();
-        for (place, word) in places.iter().zip(words) {
-            place.store(u32::from_ne_bytes(*word), Ordering::Relaxed);
-        }
-        if let (Some(place), false) = (places.last(), rest.is_empty()) {
-            let mut word = [0; 4];
-            word[..rest.len()].copy_from_slice(rest);
-            place.store(u32::from_ne_bytes(word), Ordering::Relaxed);
-        }
-        true
-    }
-}
-
-/// The side of a ring that fills slots.
+/// A ring whose slots begin with a `W`.
 #[derive(Debug)]
-pub(crate) struct Producer {
-    map: Mapping,
+struct Ring<W> {
+    /// Keeps the memory.
+    _map: Mapping,
+    slots: NonNull<u8>,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
     geometry: Geometry,
-    /// Our index, ahead of the shared one by what is not yet published.
-    index: u32,
+    /// Bytes of a slot, and the bits that the place of a slot has, counted from the first.
+    size: usize,
+    bits: usize,
+    of: PhantomData<fn(W)>,
 }
 
-impl Producer {
-    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
-        let index = map.load(PRODUCER_INDEX, Ordering::Relaxed) & geometry.mask;
-        Self { map, geometry, index }
+// SAFETY: the pointers are into the mapping, which may be used by any thread; slots are reached by `&mut` alone.
+unsafe impl<W> Send for Ring<W> {}
+// SAFETY: as above; by a shared reference only the indices are reached, which are atomics.
+unsafe impl<W> Sync for Ring<W> {}
+
+impl<W> Ring<W> {
+    /// The ring in `map`; none if its header does not fit the mapping, or a `W` not a slot.
+    fn new(map: Mapping) -> Option<Self> {
+        const { assert!(align_of::<W>() <= 8) }
+        let geometry = Geometry::of(&map)?;
+        let slots = map.place(SLOTS, geometry.bytes()? - SLOTS)?;
+        let index = |at: usize| map.place(at, 4).map(NonNull::cast);
+        let (producer, consumer) = (index(PRODUCER_INDEX)?, index(CONSUMER_INDEX)?);
+        let is_aligned = slots.addr().get().is_multiple_of(8);
+        let has_room = geometry.slot_size() >= size_of::<W>();
+        let (size, bits) = (geometry.slot_size(), (geometry.mask as usize) << geometry.log2_size);
+        let of = PhantomData;
+        let ring = Self { _map: map, slots, producer, consumer, geometry, size, bits, of };
+        (is_aligned && has_room).then_some(ring)
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
+    #[inline(always)]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping, aligned as the slots are, and only ever an atomic (last point).
+        unsafe { self.producer.as_ref() }
     }
 
-    /// Index of the slot that is filled next.
-    #[inline]
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.index
+    #[inline(always)]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.consumer.as_ref() }
     }
 
-    /// Slots that can be filled now.
-    #[inline]
-    pub(crate) fn free(&self) -> u32 {
-        self.geometry.mask - self.waiting()
+    /// The place of a slot, by its index.
+    #[inline(always)]
+    fn place(&self, index: u32) -> usize {
+        ((index as usize) << self.geometry.log2_size) & self.bits
     }
 
-    /// Slots that were filled and not emptied yet.
-    pub(crate) fn waiting(&self) -> u32 {
-        let consumer = self.map.load(CONSUMER_INDEX, Ordering::Acquire);
-        self.index.wrapping_sub(consumer) & self.geometry.mask
+    #[inline(always)]
+    fn index(&self, place: usize) -> u32 {
+        (place >> self.geometry.log2_size) as u32
     }
 
-    /// Writes part of the slot that is filled next; false when it does not fit into a slot.
-    #[cfg(any(feature = "soft", test))]
-    #[must_use]
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
-        offset + bytes.len() <= self.geometry.slot_size()
-            && self.map.write(self.geometry.place(self.index, offset), bytes)
-    }
-
-    /// The slot that is filled next; none if the other side has made the mapping smaller than it said.
-    #[inline]
-    pub(crate) fn slot(&self) -> Option<Slot<'_>> {
-        let place = self.geometry.place(self.index, 0);
-        self.map.many_words(place, self.geometry.slot_size() / 4).map(Slot)
-    }
-
-    /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.index = (self.index + 1) & self.geometry.mask;
-    }
-
-    /// Goes back to what the other side has seen: slots filled since are forgotten.
-    pub(crate) fn rewind(&mut self) {
-        self.index = self.map.load(PRODUCER_INDEX, Ordering::Relaxed) & self.geometry.mask;
-    }
-
-    /// Takes back slots that the other side has seen but refused to look at.
-    pub(crate) fn retract(&mut self, slot: u32) {
-        self.index = slot & self.geometry.mask;
-        self.publish();
-    }
-
-    /// Shows the other side every slot filled so far.
-    #[inline]
-    pub(crate) fn publish(&self) {
-        self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
-    }
-
-    /// Goes on in a new ring, which begins with the elements that the other side has not taken yet. False and
-    /// nothing done when they do not fit; only when every slot filled so far is published.
-    #[cfg(feature = "soft")]
-    #[must_use]
-    pub(crate) fn move_to(&mut self, map: Mapping, geometry: Geometry) -> bool {
-        let waiting = self.waiting();
-        let size = self.geometry.slot_size().min(geometry.slot_size());
-        if waiting > geometry.mask {
-            return false;
-        }
-        let oldest = self.index.wrapping_sub(waiting);
-        let mut new = Self::new(map, geometry);
-        let mut element = vec![0; size];
-        for i in 0..waiting {
-            let place = self.geometry.place(oldest.wrapping_add(i), 0);
-            if !self.map.read(place, &mut element) || !new.write(0, &element) {
-                return false;
-            }
-            new.advance();
-        }
-        new.publish();
-        // What the other side still looks at is empty.
-        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
-        *self = new;
-        true
-    }
-}
-
-/// The side of a ring that empties slots.
-#[derive(Debug)]
-pub(crate) struct Consumer {
-    map: Mapping,
-    geometry: Geometry,
-    index: u32,
-}
-
-impl Consumer {
-    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
-        let index = map.load(CONSUMER_INDEX, Ordering::Relaxed) & geometry.mask;
-        Self { map, geometry, index }
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    /// Filled slots that wait to be emptied.
-    #[inline]
-    pub(crate) fn available(&self) -> u32 {
-        let producer = self.map.load(PRODUCER_INDEX, Ordering::Acquire);
-        producer.wrapping_sub(self.index) & self.geometry.mask
-    }
-
-    /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
-    /// [`Consumer::available`] is not zero.
-    #[cfg(any(feature = "soft", test))]
-    #[must_use]
-    #[cfg_attr(not(any(feature = "soft", test)), expect(dead_code))]
-    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
-        offset + bytes.len() <= self.geometry.slot_size()
-            && self.map.read(self.geometry.place(self.index, offset), bytes)
-    }
-
-    /// The first words of the oldest filled slot; none when they leave the slot. Only when
-    /// [`Consumer::available`] is not zero.
-    #[inline]
-    pub(crate) fn words<const N: usize>(&self) -> Option<&[AtomicU32; N]> {
-        self.at(self.index)
-    }
-
-    #[inline]
-    fn at<const N: usize>(&self, index: u32) -> Option<&[AtomicU32; N]> {
-        if 4 * N > self.geometry.slot_size() {
-            return None;
-        }
-        self.map.words(self.geometry.place(index, 0))
-    }
-
-    /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.index = (self.index + 1) & self.geometry.mask;
-    }
-
-    /// Gives every emptied slot back to the other side.
-    #[inline]
-    pub(crate) fn release(&self) {
-        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
-    }
-
-    /// Empties the filled slots whose first words are not to be kept; the others stay in their order. They move towards
-    /// the newest, since the other side fills what is behind it.
-    #[cfg(feature = "raw")]
-    pub(crate) fn retain<const N: usize>(&mut self, keep: impl Fn(&[AtomicU32; N]) -> bool) {
-        let first = self.index;
-        let newest = first.wrapping_add(self.available());
-        let mut kept = newest;
-        for back in 1..=newest.wrapping_sub(first) {
-            let from = self.at::<N>(newest.wrapping_sub(back));
-            let Some(words) = from.filter(|words| keep(words)) else { continue };
-            kept = kept.wrapping_sub(1);
-            for (to, word) in self.at::<N>(kept).into_iter().flatten().zip(words) {
-                to.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        }
-        self.index = kept & self.geometry.mask;
-        self.release();
+    /// The slot at a place, and with it the next place.
+    #[inline(always)]
+    fn slot(&self, place: usize) -> (NonNull<u8>, usize) {
+        // SAFETY: places of slots are multiples of their size, below that of all of them, which is a power of two (first point).
+        (unsafe { self.slots.add(place & self.bits) }, (place + self.size) & self.bits)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_goes_in_comes_out_in_order_across_threads() {
-        let (geometry, map) = Geometry::create(7, 8).unwrap();
-        assert_eq!(Geometry::of(&map), Some(geometry));
-        assert_eq!((geometry.capacity(), geometry.slot_size()), (7, 64));
-        let mut producer = Producer::new(map.clone(), geometry);
-        let mut consumer = Consumer::new(map, geometry);
-        let count = if cfg!(miri) { 50 } else { 10_000_u64 };
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                for value in 0..count {
-                    while producer.free() == 0 {
-                        std::thread::yield_now();
-                    }
-                    assert!(producer.write(0, &value.to_ne_bytes()));
-                    producer.advance();
-                    producer.publish();
-                }
-            });
-            for value in 0..count {
-                while consumer.available() == 0 {
-                    std::thread::yield_now();
-                }
-                let mut bytes = [0; 8];
-                assert!(consumer.read(0, &mut bytes));
-                assert_eq!(u64::from_ne_bytes(bytes), value);
-                consumer.advance();
-                consumer.release();
-            }
-        });
-    }
-
-    #[test]
-    fn a_header_that_lies_is_refused() {
-        let (_, map) = Geometry::create(7, 8).unwrap();
-        for (mask, log2_size) in [(6, 6), (u32::MAX, 6), (0xffff, 6), (7, 64), (7, 31)] {
-            map.store(INDEX_MASK, mask, Ordering::Relaxed);
-            map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
-            assert_eq!(Geometry::of(&map), None, "{mask} {log2_size}");
-        }
-    }
-
-    #[test]
-    fn a_ring_for_nothing_is_full() {
-        let (geometry, map) = Geometry::create(0, 64).unwrap();
-        assert_eq!(Geometry::of(&map), Some(geometry));
-        let (producer, consumer) = (Producer::new(map.clone(), geometry), Consumer::new(map, geometry));
-        assert_eq!((geometry.capacity(), producer.free(), consumer.available()), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
-        let (geometry, map) = Geometry::create(3, 64).unwrap();
-        let mut producer = Producer::new(map.clone(), geometry);
-        let consumer = Consumer::new(map, geometry);
-        assert!(!producer.write(60, &[0; 5]));
-        for free in (0..3).rev() {
-            producer.advance();
-            assert_eq!(producer.free(), free);
-        }
-        assert_eq!(consumer.available(), 0);
-        producer.rewind();
-        assert_eq!(producer.free(), 3);
-        producer.advance();
-        producer.publish();
-        assert_eq!(consumer.available(), 1);
-    }
-
-    #[test]
-    #[cfg(feature = "raw")]
-    fn what_is_not_kept_leaves_from_among_what_waits() {
-        let (geometry, map) = Geometry::create(7, 8).unwrap();
-        let mut producer = Producer::new(map.clone(), geometry);
-        let mut consumer = Consumer::new(map, geometry);
-        let mut put = |value: u32| {
-            assert!(producer.write(0, &value.to_ne_bytes()));
-            producer.advance();
-            producer.publish();
-            producer.free()
-        };
-        let take = |consumer: &mut Consumer| {
-            let waiting = consumer.available();
-            let taken = (0..waiting).map(|_| {
-                let [word] = consumer.words().unwrap();
-                let value = word.load(Ordering::Relaxed);
-                consumer.advance();
-                value
-            });
-            let taken = taken.collect::<Vec<_>>();
-            consumer.release();
-            taken
-        };
-        let is_odd = |[word]: &[AtomicU32; 1]| word.load(Ordering::Relaxed) % 2 == 1;
-        // Once around the end of the ring.
-        for round in 0..4 {
-            consumer.retain(is_odd);
-            assert_eq!(consumer.available(), 0);
-            for value in 0..6 {
-                put(10 * round + value);
-            }
-            consumer.retain(is_odd);
-            assert_eq!(put(10 * round + 6), 3, "the slots are free at once");
-            assert_eq!(take(&mut consumer), [1, 3, 5, 6].map(|value| 10 * round + value));
-        }
-    }
-}
+mod tests;

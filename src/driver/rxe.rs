@@ -5,192 +5,326 @@
 
 mod plans;
 
-use std::mem::offset_of;
-use std::sync::atomic::AtomicU32;
-#[cfg(feature = "raw")]
-use std::sync::atomic::Ordering;
+use std::borrow::Borrow;
+use std::mem::{MaybeUninit, offset_of};
 
-use uverbs_abi::rxe::{AtomicWr, DmaInfo, RecvWqe, SendWqe, SendWr, Sge};
+use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, SendWqe, SendWr};
+use uverbs_abi::types::{SendFlags, wr_opcode};
 use uverbs_abi::write::Wc;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 pub(super) use self::plans::map_receives;
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
-use super::queues::Data;
-use super::ring::{Consumer, Geometry, Producer, Slot};
+use super::completion::Raised;
+use super::queues::{Lower, LowerReceive};
+use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge};
+use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
-/// The shape of a ring that the kernel has just made.
-fn geometry(op: &'static str, map: &Mapping) -> Result<Geometry> {
-    Geometry::of(map).ok_or_else(|| Error::malformed(op, "a ring that does not fit its size"))
+/// The error of a ring that the kernel has just made.
+#[cold]
+fn nonsense(op: &'static str) -> Error {
+    Error::malformed(op, "a ring that does not fit its size, or has slots too small for what they hold")
 }
 
 /// The ring of a completion queue.
 #[derive(Debug)]
-pub(crate) struct Completions(Consumer);
+pub(crate) struct Completions(Consumer<Wc>);
 
 impl Completions {
     pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
-        let geometry = geometry(op, &map)?;
-        if geometry.slot_size() < size_of::<Wc>() {
-            return Err(Error::malformed(op, "slots too small for a completion"));
-        }
-        Ok(Self(Consumer::new(map, geometry)))
+        Consumer::open(map).map(Self).ok_or_else(|| nonsense(op))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut Consumer<Wc> {
+        &mut self.0
     }
 
     pub(crate) fn capacity(&self) -> u32 {
         self.0.geometry().capacity()
     }
-
-    #[cfg(feature = "raw")]
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.available() == 0
-    }
-
-    /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
-    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
-    #[inline]
-    pub(crate) fn poll<T>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&mut T, &WcWords),
-    ) -> usize {
-        let available = self.0.available() as usize;
-        if available == 0 || !may_take() {
-            return 0;
-        }
-        let mut count = 0;
-        for place in places.iter_mut().take(available) {
-            // Always there: that a slot has room for a completion was checked when the ring was opened.
-            let Some(words) = self.0.words() else { break };
-            fill(place, words);
-            self.0.advance();
-            count += 1;
-        }
-        if count > 0 {
-            self.0.release();
-        }
-        count
-    }
-
-    /// Takes out the completions of a queue pair.
-    #[cfg(feature = "raw")]
-    pub(crate) fn forget(&mut self, qp_num: u32) {
-        self.0.retain(|words: &WcWords| words[QP_NUM].load(Ordering::Relaxed) != qp_num);
-    }
 }
 
-/// Which word of a completion has the number of its queue pair.
-#[cfg(feature = "raw")]
-const QP_NUM: usize = std::mem::offset_of!(Wc, qp_num) / 4;
+impl Raised for Filled<'_, Wc> {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        self.get()
+    }
 
-/// A [`Wc`] in a ring.
-pub(crate) type WcWords = [AtomicU32; size_of::<Wc>() / 4];
-
-/// Bytes of a request up to the end of what operations have for themselves, of which the longest is [`AtomicWr`]; and words
-/// behind the request. Between them is room for the address of a datagram: it is named by its number instead, and then nobody looks
-/// there (rxe_get_av, rxe_av.c, Linux 6.1).
-const HEAD: usize = offset_of!(SendWr, wr) + size_of::<AtomicWr>();
-const REST: usize = (size_of::<SendWqe>() - size_of::<SendWr>()) / 4;
+    #[inline(always)]
+    fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
+        self.copy_to(place);
+    }
+}
 
 /// The send ring of a queue pair.
 #[derive(Debug)]
-pub(crate) struct Sends {
-    ring: Producer,
-    sequence: u32,
-}
+pub(crate) struct Sends(Producer<SendWqe>);
 
 impl Sends {
     pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
-        let geometry = geometry(op, &map)?;
-        Ok(Self { ring: Producer::new(map, geometry), sequence: 0 })
+        Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
 
-    #[inline]
-    pub(crate) fn ring(&mut self) -> &mut Producer {
-        &mut self.ring
-    }
-
-    /// Fills the next slot; false when the data does not fit into it.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn put<P>(&mut self, wr: &SendWr, iova: u64, data: Data<'_, P>) -> bool
-    where
-        P: Iterator<Item = Sge>,
-    {
-        let Some(slot) = self.ring.slot() else { return false };
-        let dma = match data {
-            Data::Pieces(pieces) => put_pieces(slot, size_of::<SendWqe>(), pieces),
-            Data::Inline(bytes) => {
-                slot.put_bytes(size_of::<SendWqe>() / 4, bytes).then(|| whole(bytes.len() as u32, 0))
-            }
-        };
-        let (Some(dma), Some(head)) = (dma, wr.as_bytes().first_chunk::<HEAD>()) else { return false };
-        let wqe = SendWqe { iova, ssn: self.sequence, dma, ..SendWqe::new_zeroed() };
-        let words: [u32; size_of::<SendWqe>() / 4] = zerocopy::transmute!(wqe);
-        let Some(rest) = words.last_chunk::<REST>() else { return false };
-        if !slot.put_bytes(0, head) || !slot.put(size_of::<SendWr>() / 4, rest) {
-            return false;
-        }
-        self.sequence = self.sequence.wrapping_add(1);
-        self.ring.advance();
-        true
+    pub(crate) fn ring(&mut self) -> &mut Producer<SendWqe> {
+        &mut self.0
     }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+}
+
+/// A send ring while it is written.
+#[derive(Debug)]
+pub(crate) struct Writing<S>(pub(crate) S);
+
+impl<S: Slots<SendWqe>> Lower for Writing<S> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &Opcode<'_>,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        let put = put_head(&mut slot, wr_id, flags.bits(), opcode).and_then(|()| put_data(&mut slot, data));
+        if put.is_err() {
+            self.0.back();
+        }
+        put
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        slot.put::<DMA, _>(whole(0, 0));
+        let put = put_head(&mut slot, wr_id, flags.bits(), opcode);
+        if put.is_err() {
+            self.0.back();
+        }
+        put
+    }
+
+    #[inline(always)]
+    fn set_data<'b, P, B>(
+        &mut self,
+        flags: SendFlags,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        slot.put::<FLAGS, _>(flags.bits());
+        put_data(&mut slot, data)
+    }
+
+    #[inline(always)]
+    fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+        Ok(())
+    }
+}
+
+impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        if let Some((length, count)) = put_pieces(&mut slot, pieces) {
+            slot.put::<{ offset_of!(RecvWqe, wr_id) }, _>(wr_id);
+            slot.put::<{ offset_of!(RecvWqe, dma) }, _>(whole(length, count));
+            return Ok(());
+        }
+        self.0.back();
+        Err(Refused::TooLarge)
+    }
+}
+
+const FLAGS: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, send_flags);
+const DMA: usize = offset_of!(SendWqe, dma);
+const PART: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, wr);
+const IOVA: usize = offset_of!(SendWqe, iova);
+
+/// Writes all of a request but its data. What only another operation has is left as it was: nobody
+/// looks there. The address of a datagram is named by its number, so that there is no other (rxe_get_av, rxe_av.c, Linux 6.1).
+#[inline(always)]
+fn put_head(
+    slot: &mut Slot<'_, SendWqe>,
+    wr_id: u64,
+    flags: u32,
+    opcode: &Opcode<'_>,
+) -> Result<(), Refused> {
+    use wr_opcode::*;
+    let rdma = |remote: Remote| RdmaWr { remote_addr: remote.address, rkey: remote.rkey, reserved: 0 };
+    let (number, ex, iova) = match *opcode {
+        Opcode::Send => (SEND, 0, 0),
+        Opcode::SendImmediate(number) => (SEND_WITH_IMM, number, 0),
+        Opcode::SendInvalidate(key) => (SEND_WITH_INV, key, 0),
+        Opcode::Datagram { ah, qp_num, qkey, immediate } => {
+            slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+            immediate.map_or((SEND, 0, 0), |number| (SEND_WITH_IMM, number, 0))
+        }
+        Opcode::Write(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_WRITE, 0, remote.address)
+        }
+        Opcode::WriteImmediate(remote, number) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_WRITE_WITH_IMM, number, remote.address)
+        }
+        Opcode::Read(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_READ, 0, remote.address)
+        }
+        Opcode::AtomicWrite(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (ATOMIC_WRITE, 0, remote.address)
+        }
+        Opcode::CompareSwap { remote, compare, swap } => {
+            put_atomic(slot, remote, compare, swap);
+            (ATOMIC_CMP_AND_SWP, 0, remote.address)
+        }
+        Opcode::FetchAdd { remote, add } => {
+            put_atomic(slot, remote, add, 0);
+            (ATOMIC_FETCH_AND_ADD, 0, remote.address)
+        }
+        Opcode::Flush { remote, length, type_, level } => {
+            let Remote { address: remote_addr, rkey } = remote;
+            let part = FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() };
+            slot.put::<PART, _>(part);
+            (FLUSH, 0, remote.address)
+        }
+        Opcode::Bind(bind) => {
+            let part = MwWr {
+                addr: bind.addr,
+                length: bind.length,
+                mr_lkey: bind.lkey,
+                mw_rkey: bind.rkey,
+                rkey: bind.new_rkey,
+                access: bind.access,
+            };
+            slot.put::<PART, _>(part);
+            (BIND_MW, 0, 0)
+        }
+        Opcode::LocalInvalidate(key) => (LOCAL_INV, key, 0),
+        Opcode::Large { .. } => return Err(Refused::Lacks),
+    };
+    slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
+    slot.put::<{ offset_of!(SendWr, reserved) }, _>([0, number]);
+    slot.put::<FLAGS, _>([flags, ex]);
+    // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
+    slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);
+    slot.put::<IOVA, _>(iova);
+    slot.put::<{ offset_of!(SendWqe, ssn) }, _>(0_u64);
+    Ok(())
+}
+
+#[inline(always)]
+fn put_atomic(slot: &mut Slot<'_, SendWqe>, remote: Remote, compare_add: u64, swap: u64) {
+    let (remote_addr, rkey) = (remote.address, remote.rkey);
+    slot.put::<PART, _>(AtomicWr { remote_addr, compare_add, swap, rkey, reserved: 0 });
+}
+
+/// Writes the data of a request.
+#[inline(always)]
+fn put_data<'b, P, B>(slot: &mut Slot<'_, SendWqe>, data: &Data<P, B>) -> Result<(), Refused>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    let put = match data {
+        Data::Pieces(pieces) => put_pieces(slot, pieces.clone()),
+        Data::Inline(bytes) => {
+            let at = |at: usize, bytes: &[u8]| slot.put_bytes(at, bytes).then_some(at + bytes.len());
+            bytes.clone().try_fold(0, at).map(|len| (len as u32, 0))
+        }
+    };
+    let Some((length, count)) = put else { return Err(Refused::TooLarge) };
+    slot.put::<DMA, _>(whole(length, count));
+    Ok(())
 }
 
 /// The receive ring of a queue pair.
 #[derive(Debug)]
-pub(crate) struct Receives(Producer);
+pub(crate) struct Receives(Producer<RecvWqe>);
 
 impl Receives {
     pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
-        let geometry = geometry(op, &map)?;
-        Ok(Self(Producer::new(map, geometry)))
+        Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
 
-    #[inline]
-    pub(crate) fn ring(&mut self) -> &mut Producer {
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut Producer<RecvWqe> {
         &mut self.0
     }
 
-    /// Fills the next slot; false when the pieces do not fit into it.
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Sge>) -> bool {
-        let Some(slot) = self.0.slot() else { return false };
-        let Some(dma) = put_pieces(slot, size_of::<RecvWqe>(), pieces) else { return false };
-        let wqe = RecvWqe { wr_id, dma, ..RecvWqe::new_zeroed() };
-        let words: [u32; size_of::<RecvWqe>() / 4] = zerocopy::transmute!(wqe);
-        if !slot.put(0, &words) {
-            return false;
-        }
-        self.0.advance();
-        true
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.0.geometry()
     }
 }
 
-/// Writes pieces of memory behind a request and describes them; none when they do not fit into the slot, or their
-/// lengths add up to 4 GiB or more.
+/// Writes pieces of memory behind a request, and says how many bytes and pieces they are; none when they do not fit into the slot, or
+/// their lengths add up to 4 GiB or more.
 #[inline(always)]
-fn put_pieces(slot: Slot<'_>, offset: usize, pieces: impl Iterator<Item = Sge>) -> Option<DmaInfo> {
-    let (mut length, mut count, mut at) = (0_u32, 0, offset / 4);
+fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P) -> Option<(u32, u32)>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>>,
+{
+    let Some(first) = pieces.next() else { return Some((0, 0)) };
+    let first = first.borrow();
+    if !slot.put_item(0, first) {
+        return None;
+    }
+    // Most often there is one.
+    if pieces.len() == 0 { Some((first.length, 1)) } else { put_more(slot, first.length, pieces) }
+}
+
+#[inline(never)]
+fn put_more<W>(
+    slot: &mut Slot<'_, W>,
+    mut length: u32,
+    pieces: impl Iterator<Item: Borrow<Sge>>,
+) -> Option<(u32, u32)> {
+    let mut count = 1;
     for piece in pieces {
+        let piece = piece.borrow();
         length = length.checked_add(piece.length)?;
-        count += 1;
-        let words: [u32; size_of::<Sge>() / 4] = zerocopy::transmute!(piece);
-        if !slot.put(at, &words) {
+        if !slot.put_item(count, piece) {
             return None;
         }
-        at += words.len();
+        count += 1;
     }
-    Some(whole(length, count))
+    Some((length, count as u32))
 }
 
 /// All of a request's data, of which nothing is done yet.
-#[inline]
+#[inline(always)]
 fn whole(length: u32, num_sge: u32) -> DmaInfo {
     DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }
 }

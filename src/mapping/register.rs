@@ -20,7 +20,7 @@ impl Mapping {
     #[inline]
     pub(crate) fn ring(&self, offset: usize, value: [u8; 8]) {
         before_doorbell();
-        if let Some(place) = self.at(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
+        if let Some(place) = self.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
             let place = place.as_ptr();
             #[cfg(target_pointer_width = "64")]
             // SAFETY: inside the mapping, aligned, and alive as long as `self` (first invariant).

@@ -8,8 +8,8 @@ mod register;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use crate::driver::request::Sge;
 use nix::errno::Errno;
-use uverbs_abi::rxe::Sge;
 use uverbs_abi::types::AccessFlags;
 
 pub use self::register::MemoryRegionBuilder;

@@ -7,9 +7,9 @@
 
 #![allow(unsafe_code)]
 
+use crate::driver::request::Sge;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::mr::{self, advise};
-use uverbs_abi::rxe::Sge;
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 

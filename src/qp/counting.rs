@@ -1,14 +1,14 @@
 //! Operations that count into completion counters.
 
 use nix::errno::Errno;
-use uverbs_abi::rxe::SendWr;
-use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type, wr_opcode};
+use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
 
 use super::state::query;
 use super::{QpType, QueuePair, Shared};
 #[cfg(feature = "comp-cntr-uapi")]
 use crate::command::Command;
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
+use crate::driver::request::Opcode;
 #[cfg(feature = "comp-cntr-uapi")]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -19,12 +19,18 @@ use crate::object::Object;
 const OP: &str = "qp.bind_counter";
 
 /// What a request counts as. An atomic operation brings an old value back, as a read does.
-fn kind(opcode: u32) -> Kind {
+fn kind(opcode: &Opcode<'_>) -> Kind {
     match opcode {
-        wr_opcode::SEND | wr_opcode::SEND_WITH_IMM | wr_opcode::SEND_WITH_INV => Kind::Send,
-        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => Kind::Write,
-        wr_opcode::RDMA_READ | wr_opcode::ATOMIC_CMP_AND_SWP | wr_opcode::ATOMIC_FETCH_AND_ADD => Kind::Read,
-        _ => Kind::Other,
+        Opcode::Send | Opcode::SendImmediate(_) | Opcode::SendInvalidate(_) | Opcode::Datagram { .. } => {
+            Kind::Send
+        }
+        Opcode::Write(_) | Opcode::WriteImmediate(..) => Kind::Write,
+        Opcode::Read(_) | Opcode::CompareSwap { .. } | Opcode::FetchAdd { .. } => Kind::Read,
+        Opcode::AtomicWrite(_) | Opcode::Flush { .. } | Opcode::Bind(_) | Opcode::LocalInvalidate(_) => {
+            Kind::Other
+        }
+        // Its frames are one request.
+        Opcode::Large { .. } => Kind::Send,
     }
 }
 
@@ -85,31 +91,13 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
         let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.slots() as u32 };
-        of.bind(&mut self.bound, counter, counted)
-    }
-
-    /// How many sends can be posted now. Where counters are bound, a place is free again when its request is counted.
-    #[inline]
-    pub(super) fn free(&mut self) -> u32 {
-        let free = self.sends.free();
-        match &self.bound {
-            None => free,
-            Some(bound) => free.min(bound.free()),
-        }
-    }
-
-    /// Notes a request that is about to be posted, of so many bytes.
-    pub(super) fn stage(&mut self, wr: &SendWr, bytes: u32) {
-        if let Some(bound) = &mut self.bound {
-            bound.stage(&posted(wr, bytes));
-        }
+        of.bind(&mut self.sends.bound, counter, counted)
     }
 }
 
 /// A request of so many bytes, as counters tell it apart.
-pub(super) fn posted(wr: &SendWr, bytes: u32) -> Posted {
-    let signaled = SendFlags::from_bits_retain(wr.send_flags).contains(SendFlags::SIGNALED);
-    Posted { wr_id: wr.wr_id, kind: kind(wr.opcode), bytes, signaled }
+pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u32) -> Posted {
+    Posted { wr_id, kind: kind(opcode), bytes, signaled: flags.contains(SendFlags::SIGNALED) }
 }
 
 /// A queue pair to which a counter is to be bound.

@@ -12,18 +12,18 @@ use uverbs_abi::types::{QpCreateFlags, RawPacketCaps};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::send::SendQueue;
 use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
 use crate::completion_counter::Watching;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
-use crate::driver::queues::Sends;
 use crate::driver::{QpQueues, QpShape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
-use crate::work::{Kept, ReceiveQueue};
+use crate::work::{Kept, ReceiveQueue, Receiving};
 use crate::wq;
 
 /// What the queues of a queue pair can hold.
@@ -62,7 +62,7 @@ pub struct QueuePairBuilder<'a, T> {
 
 /// What a queue pair consists of.
 pub(super) struct Made {
-    pub(super) sends: Sends,
+    pub(super) sends: SendQueue,
     pub(super) receives: Option<ReceiveQueue>,
     pub(super) capacity: Capacity,
     pub(super) shared: Shared,
@@ -164,22 +164,13 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create(self) -> Result<QueuePair<T>> {
-        let Made { mut sends, receives, capacity, shared } = self.make(T::NUMBER)?;
-        let held = Error::room("qp.create", sends.slots())?;
+        let op = "qp.create";
+        let Made { sends, receives, capacity, shared } = self.make(T::NUMBER)?;
+        let held = Error::room(op, sends.slots())?;
+        let receives = receives.map(|queue| Receiving::new(op, queue)).transpose()?;
         let (shared, markers) = (Arc::new(shared), Markers::default());
-        let (peer, is_peer_settled, bound, kind) = ([0; 16], false, None, PhantomData);
-        let qp = QueuePair {
-            sends,
-            receives,
-            held,
-            markers,
-            capacity,
-            peer,
-            is_peer_settled,
-            bound,
-            shared,
-            kind,
-        };
+        let (peer, is_peer_settled, kind) = ([0; 16], false, PhantomData);
+        let qp = QueuePair { sends, receives, held, markers, capacity, peer, is_peer_settled, shared, kind };
         Ok(qp)
     }
 
@@ -248,7 +239,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let QpQueues { sends, receives, cap: real } = plan.open(op, number, real, context)?;
         let receives =
-            receives.map(|receives| ReceiveQueue::new(op, receives, real.max_recv_sge)).transpose()?;
+            receives.map(|receives| ReceiveQueue::new(context.origin(), receives, real.max_recv_sge));
+        let sends = SendQueue::new(context, object.id(), sends, real.max_send_sge, real.max_inline_data);
         let capacity = Capacity {
             sends: real.max_send_wr,
             receives: if srq.is_some() { 0 } else { real.max_recv_wr },

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use uverbs_abi::rxe::SendWr;
-use uverbs_abi::types::{SendFlags, wr_opcode};
-use zerocopy::FromZeros;
 
 use super::{QpType, QueuePair};
-use crate::completion::Completion;
 use crate::cq::CompletionQueue;
+use crate::driver::completion::Completion;
 use crate::error::{Error, Result};
 use crate::work::Held;
 
@@ -103,7 +100,7 @@ impl<T: QpType> QueuePair<T> {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         let markers = self.markers.id();
-        if let Some(bound) = &self.bound {
+        if let Some(bound) = &self.sends.bound {
             bound.set_marker(markers);
         }
         self.to_error()?;
@@ -148,27 +145,9 @@ impl<T: QpType> QueuePair<T> {
 
     /// Posts the last send; false when there is no room yet.
     fn mark_sends(&mut self) -> Result<bool> {
-        if self.sends.free() == 0 {
-            return Ok(false);
-        }
-        let slot = self.sends.next_slot();
-        let send_flags = SendFlags::SIGNALED.bits();
-        let wr =
-            SendWr { wr_id: self.markers.id(), opcode: wr_opcode::SEND, send_flags, ..SendWr::new_zeroed() };
-        if !self.put_nothing(wr) {
-            return Ok(false);
-        }
+        let Some(slot) = self.sends.post_marker("qp.drain", self.markers.id())? else { return Ok(false) };
         Held::hold(&mut self.held, slot, &[], None);
-        let rung = self.sends.publish();
         self.markers.sends += 1;
-        if rung {
-            return Ok(true);
-        }
-        if let Err(error) = self.doorbell("qp.drain") {
-            self.sends.retract(slot);
-            self.markers.sends -= 1;
-            return Err(error);
-        }
         Ok(true)
     }
 

@@ -9,6 +9,8 @@ mod multicast;
 mod operation;
 mod post;
 mod rss;
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
+pub(crate) mod send;
 mod state;
 
 use std::marker::PhantomData;
@@ -20,18 +22,19 @@ pub use self::create::{Capacity, QueuePairBuilder};
 use self::drain::Markers;
 use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
-pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Remote, Uc, UcOperation, Ud};
+pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud};
 pub use self::post::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
+use self::send::SendQueue;
 pub use self::state::QpState;
-use crate::completion_counter::{Bound, Watch, Watching};
+use crate::completion_counter::{Watch, Watching};
 use crate::cq;
-use crate::driver::queues::Sends;
+pub use crate::driver::request::Remote;
 use crate::error::{Error, Result};
 use crate::object::{self, Object};
 use crate::pd::ProtectionDomain;
 use crate::srq;
-use crate::work::{Held, Kept, ReceiveQueue};
+use crate::work::{Held, Kept, Receiving};
 use crate::wq;
 
 /// A queue pair of type `T`.
@@ -42,9 +45,9 @@ use crate::wq;
 #[doc(alias = "ibv_qp_ex")]
 #[doc(alias = "ibv_qp_to_qp_ex")]
 pub struct QueuePair<T: QpType> {
-    sends: Sends,
+    sends: SendQueue,
     /// None if receives come from a shared queue.
-    receives: Option<ReceiveQueue>,
+    receives: Option<Receiving>,
     /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
     /// after its completion.
     held: Vec<Held>,
@@ -54,8 +57,6 @@ pub struct QueuePair<T: QpType> {
     peer: [u8; 16],
     /// Whether that GID stands for all of its device.
     is_peer_settled: bool,
-    /// The completion counters, if there are any.
-    bound: Option<Box<Bound>>,
     shared: Arc<Shared>,
     kind: PhantomData<T>,
 }
@@ -136,7 +137,7 @@ impl<T: QpType> Drop for QueuePair<T> {
     fn drop(&mut self) {
         // A flow or a membership may keep the kernel object, and that the memory of what is posted.
         let mut held = std::mem::take(&mut self.held);
-        held.extend(self.receives.as_mut().map(ReceiveQueue::take_held).unwrap_or_default());
+        held.extend(self.receives.as_mut().map(Receiving::take_held).unwrap_or_default());
         self.shared.kept.keep(held);
     }
 }

@@ -1,12 +1,14 @@
 //! What a queue pair can be asked to do, by its type.
 
+use std::borrow::Borrow;
 use std::fmt::Debug;
 
-use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWr, UdWr};
-use uverbs_abi::types::{qp_type, wr_opcode};
-use zerocopy::{FromZeros, Immutable, IntoBytes};
+use uverbs_abi::types::{SendFlags, qp_type};
 
+use super::send::Batch;
 use crate::ah::AddressHandle;
+use crate::driver::queues::Lower;
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Remote, Sge};
 
 /// A kind of queue pair; sealed.
 #[doc(alias = "ibv_qp_type")]
@@ -18,30 +20,47 @@ pub trait QpType: sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use uverbs_abi::rxe::SendWr;
+    use std::borrow::Borrow;
+
+    use uverbs_abi::types::SendFlags;
 
     use crate::ah::AddressHandle;
+    use crate::driver::queues::Lower;
+    use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge};
+    use crate::qp::send::Batch;
 
     pub trait Sealed {}
 
-    /// An operation as rxe's ring holds it.
+    /// An operation in verbs' terms.
     pub trait Encode {
-        /// Fills in opcode, immediate data and the part that depends on the opcode; gives the remote address.
-        fn encode(&self, wr: &mut SendWr) -> u64;
+        /// What it does.
+        fn opcode(&self) -> Opcode<'_>;
 
-        /// Header and piece size of a send that the device cuts, if it is one.
-        #[inline]
-        fn large(&self) -> Option<(&[u8], u16)> {
-            None
-        }
+        /// Writes a request into the next slot. The choice of the operation is made here, once, and not again where it is written.
+        ///
+        /// # Errors
+        /// As [`Batch::put`].
+        fn put<'b, L, P, B>(
+            &self,
+            batch: &mut Batch<'_, L>,
+            wr_id: u64,
+            flags: SendFlags,
+            head: Option<FrameHead>,
+            data: &Data<P, B>,
+        ) -> Result<(), Refused>
+        where
+            L: Lower,
+            P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+            B: Iterator<Item = &'b [u8]> + Clone;
 
-        /// The key that it takes from the other side, if it does.
-        #[inline]
-        fn invalidates(&self) -> Option<u32> {
-            None
+        /// Whether it is one of those that are looked at before they are posted.
+        #[inline(always)]
+        fn needs_a_look(&self) -> bool {
+            matches!(self.opcode(), Opcode::Large { .. } | Opcode::SendInvalidate(_))
         }
 
         /// The address handle that the request needs until it is completed.
+        #[inline(always)]
         fn address(&self) -> Option<&AddressHandle> {
             None
         }
@@ -96,15 +115,6 @@ pub enum Frame<'a> {
         /// Bytes of the data in each of them but the last.
         mss: u16,
     },
-}
-
-/// A place in the memory of the other side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// Address, as [`MemoryRegion::address`](crate::MemoryRegion::address) tells it there.
-    pub address: u64,
-    /// Remote key of the region.
-    pub rkey: u32,
 }
 
 /// What an [`Rc`] queue pair does.
@@ -183,108 +193,73 @@ pub struct Datagram<'a> {
     pub immediate: Option<u32>,
 }
 
-/// Lays a structure over the part of a request that depends on the opcode.
-fn overlay(wr: &mut SendWr, part: &(impl IntoBytes + Immutable)) {
-    let bytes = part.as_bytes();
-    wr.wr[..bytes.len()].copy_from_slice(bytes);
-}
-
-fn rdma(wr: &mut SendWr, opcode: u32, remote: Remote) -> u64 {
-    wr.opcode = opcode;
-    overlay(wr, &RdmaWr { remote_addr: remote.address, rkey: remote.rkey, reserved: 0 });
-    remote.address
-}
-
-fn atomic(wr: &mut SendWr, opcode: u32, remote: Remote, compare_add: u64, swap: u64) -> u64 {
-    wr.opcode = opcode;
-    let (remote_addr, rkey) = (remote.address, remote.rkey);
-    overlay(wr, &AtomicWr { remote_addr, compare_add, swap, rkey, reserved: 0 });
-    remote_addr
-}
-
-/// Numbers travel in network order.
-fn immediate(wr: &mut SendWr, opcode: u32, number: u32) -> u64 {
-    wr.opcode = opcode;
-    wr.ex = number.to_be();
-    0
-}
-
-impl Encode for Frame<'_> {
-    fn encode(&self, wr: &mut SendWr) -> u64 {
-        wr.opcode = if matches!(self, Self::Whole) { wr_opcode::SEND } else { wr_opcode::TSO };
-        0
-    }
-
-    #[inline]
-    fn large(&self) -> Option<(&[u8], u16)> {
-        match *self {
-            Self::Whole => None,
-            Self::Large { header, mss } => Some((header, mss)),
-        }
-    }
-}
-
-/// A message for the other side's next receive.
-fn send(wr: &mut SendWr) -> u64 {
-    wr.opcode = wr_opcode::SEND;
-    0
-}
-
-impl Encode for Operation {
-    fn encode(&self, wr: &mut SendWr) -> u64 {
-        match *self {
-            Self::Send => send(wr),
-            Self::SendImmediate(number) => immediate(wr, wr_opcode::SEND_WITH_IMM, number),
-            Self::SendInvalidate(key) => {
-                (wr.opcode, wr.ex) = (wr_opcode::SEND_WITH_INV, key);
-                0
+/// What an operation is in verbs' terms, and the same choice again where each is written.
+macro_rules! encode {
+    ($type:ty { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
+        impl Encode for $type {
+            #[inline(always)]
+            fn opcode(&self) -> Opcode<'_> {
+                match *self {
+                    $($operation => $opcode,)*
+                }
             }
-            Self::Write(remote) => rdma(wr, wr_opcode::RDMA_WRITE, remote),
-            Self::WriteImmediate(remote, number) => {
-                immediate(wr, wr_opcode::RDMA_WRITE_WITH_IMM, number);
-                rdma(wr, wr_opcode::RDMA_WRITE_WITH_IMM, remote)
-            }
-            Self::Read(remote) => rdma(wr, wr_opcode::RDMA_READ, remote),
-            Self::CompareSwap { remote, compare, swap } => {
-                atomic(wr, wr_opcode::ATOMIC_CMP_AND_SWP, remote, compare, swap)
-            }
-            Self::FetchAdd { remote, add } => atomic(wr, wr_opcode::ATOMIC_FETCH_AND_ADD, remote, add, 0),
-        }
-    }
 
-    #[inline]
-    fn invalidates(&self) -> Option<u32> {
-        match *self {
-            Self::SendInvalidate(key) => Some(key),
-            _ => None,
+            #[inline(always)]
+            fn put<'b, L, P, B>(
+                &self,
+                batch: &mut Batch<'_, L>,
+                wr_id: u64,
+                flags: SendFlags,
+                head: Option<FrameHead>,
+                data: &Data<P, B>,
+            ) -> Result<(), Refused>
+            where
+                L: Lower,
+                P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+                B: Iterator<Item = &'b [u8]> + Clone,
+            {
+                match *self {
+                    $($operation => batch.put(wr_id, flags, &$opcode, head, data),)*
+                }
+            }
+
+            $($address)?
         }
-    }
+    };
 }
 
-impl Encode for UcOperation {
-    fn encode(&self, wr: &mut SendWr) -> u64 {
-        match *self {
-            Self::Send => Operation::Send,
-            Self::SendImmediate(number) => Operation::SendImmediate(number),
-            Self::Write(remote) => Operation::Write(remote),
-            Self::WriteImmediate(remote, number) => Operation::WriteImmediate(remote, number),
-        }
-        .encode(wr)
-    }
-}
+encode! { Frame<'_> {
+    Self::Whole => Opcode::Send,
+    Self::Large { header, mss } => Opcode::Large { header, mss },
+} }
 
-impl Encode for Datagram<'_> {
-    fn encode(&self, wr: &mut SendWr) -> u64 {
-        match self.immediate {
-            Some(number) => immediate(wr, wr_opcode::SEND_WITH_IMM, number),
-            None => send(wr),
-        };
-        let ah_num = self.to.number();
-        let part = UdWr { remote_qpn: self.qp_num, remote_qkey: self.qkey, ah_num, ..UdWr::new_zeroed() };
-        overlay(wr, &part);
-        0
+// Numbers travel in network order.
+encode! { Operation {
+    Self::Send => Opcode::Send,
+    Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
+    Self::SendInvalidate(key) => Opcode::SendInvalidate(key),
+    Self::Write(remote) => Opcode::Write(remote),
+    Self::WriteImmediate(remote, number) => Opcode::WriteImmediate(remote, number.to_be()),
+    Self::Read(remote) => Opcode::Read(remote),
+    Self::CompareSwap { remote, compare, swap } => Opcode::CompareSwap { remote, compare, swap },
+    Self::FetchAdd { remote, add } => Opcode::FetchAdd { remote, add },
+} }
+
+encode! { UcOperation {
+    Self::Send => Opcode::Send,
+    Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
+    Self::Write(remote) => Opcode::Write(remote),
+    Self::WriteImmediate(remote, number) => Opcode::WriteImmediate(remote, number.to_be()),
+} }
+
+encode! {
+    Datagram<'_> {
+        Self { to, qp_num, qkey, immediate } => {
+            Opcode::Datagram { ah: to.number(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
+        },
     }
 
+    #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
     }

@@ -1,19 +1,18 @@
 //! Posting requests.
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
-use uverbs_abi::rxe::SendWr;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
-use zerocopy::FromZeros;
 
 use super::operation::sealed::Encode;
-use super::{Frame, QpType, QueuePair};
-use crate::driver::queues::{Data, Head};
+use super::send::{Batch, FillSends, SEND};
+use super::{Capacity, Frame, QpType, QueuePair};
+use crate::driver::queues::Lower;
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
 use crate::object::Object;
 use crate::srq::not_here;
-use crate::work::{Held, ReceiveRequest, full, oversized};
+use crate::work::{Held, ReceiveRequest, refused};
 
 /// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
 ///
@@ -42,9 +41,6 @@ enum Local<'a> {
 /// Bytes of a frame's own header.
 pub(crate) const ETHERNET_HEADER: usize = 14;
 
-/// Most bytes at the head of a frame that a device must find in the request itself.
-const MAX_HEADER: usize = ETH_L2_INLINE_HEADER_SIZE;
-
 impl Local<'_> {
     /// Bytes of it.
     fn len(&self) -> u64 {
@@ -54,40 +50,26 @@ impl Local<'_> {
         }
     }
 
-    /// The first bytes, as many as `header` has room for.
-    #[inline]
-    fn header<'h>(&self, op: &'static str, header: &'h mut [u8]) -> Result<&'h [u8]> {
-        if !header.is_empty() {
-            self.copy_header(op, header)?;
-        }
-        Ok(header)
-    }
-
-    fn copy_header(&self, op: &'static str, header: &mut [u8]) -> Result<()> {
+    /// The first bytes.
+    #[cold]
+    fn head(&self, op: &'static str) -> Result<FrameHead> {
         let short = || {
             let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
             Error::refused(op, Errno::EINVAL, hint)
         };
         match self {
-            Self::Inline(bytes) => {
-                header.copy_from_slice(bytes.get(..header.len()).ok_or_else(short)?);
-            }
+            Self::Inline(bytes) => bytes.first_chunk().copied().ok_or_else(short),
             Self::Segments(segments) => {
-                let mut rest = header;
+                let mut head = FrameHead::default();
+                let mut rest = &mut head[..];
                 for segment in *segments {
                     rest = segment.read_into(rest)?;
                 }
-                if !rest.is_empty() {
-                    return Err(short());
-                }
+                if rest.is_empty() { Ok(head) } else { Err(short()) }
             }
         }
-        Ok(())
     }
 }
-
-/// Why a request is refused for the state of its queue pair.
-pub(super) const NOT_READY: &str = "the queue pair is not ready to send";
 
 impl<'a> SendRequest<'a> {
     /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
@@ -209,46 +191,37 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     #[doc(alias = "ibv_wr_abort")]
+    #[inline]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
-        let op = "qp.post_send";
-        self.shared.object().context().check_origin(op)?;
-        let mut takes_keys = false;
-        if !self.sends.is_ready() {
-            return Err(Error::refused(op, Errno::EINVAL, NOT_READY));
+        match self.put_all(requests, false) {
+            Ok(()) => self.sends.publish(),
+            Err(Stopped::TakesKeys) => self.post_invalidating(requests),
+            Err(Stopped::Refused(error)) => Err(error),
         }
-        if requests.len() > self.free() as usize {
-            return Err(full(op));
-        }
-        for request in requests {
-            let fits = match request.data {
-                Local::Segments(segments) => segments.len() <= self.capacity.send_segments as usize,
-                Local::Inline(bytes) => bytes.len() <= self.capacity.inline as usize,
-            };
-            if !fits {
-                return Err(oversized(op));
-            }
-            if request.flags.contains(SendFlags::IP_CSUM) {
-                let hint = "the device does not fill in checksums of raw packets; nothing was posted";
-                self.shared.object().context().needs_raw_packet(op, RawPacketCaps::IP_CSUM, hint)?;
-            }
-            if let Some((header, mss)) = request.operation.large() {
-                let (object, least) = (self.shared.object(), self.sends.inline_header());
-                let room = LargeRoom { object, least, most: self.capacity.large_header };
-                room.check(op, header, mss, request.data.len())?;
-            }
-            takes_keys |= request.operation.invalidates().is_some();
-        }
-        if takes_keys { self.put_invalidating(op, requests) } else { self.put_all(op, requests) }
     }
 
-    /// The same with requests that take keys from the other side.
-    #[cold]
-    fn put_invalidating(
+    /// Fills slots with all requests or none. Those that take keys from the other side only if the keys are noted.
+    #[inline]
+    fn put_all(
         &mut self,
-        op: &'static str,
         requests: &[SendRequest<'_, T::Operation<'_>>],
-    ) -> Result<()> {
-        let keys: Vec<_> = requests.iter().filter_map(|request| request.operation.invalidates()).collect();
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        let Self { sends, held, shared, capacity, .. } = self;
+        let (capacity, wants_head) = (*capacity, sends.wants_head());
+        let how = Posting { requests, held, object: shared.object(), capacity, wants_head, are_noted };
+        let put = sends.batch(how).unwrap_or_else(|why| Err(Stopped::from(why)));
+        put.inspect_err(|_| sends.rewind())
+    }
+
+    /// Posts requests of which some take keys from the other side.
+    #[cold]
+    fn post_invalidating(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
+        let key = |request: &SendRequest<'_, T::Operation<'_>>| match request.operation.opcode() {
+            Opcode::SendInvalidate(key) => Some(key),
+            _ => None,
+        };
+        let keys: Vec<_> = requests.iter().filter_map(key).collect();
         let shared = self.shared.clone();
         let context = shared.object().context();
         if !self.is_peer_settled {
@@ -259,8 +232,17 @@ impl<T: QpType> QueuePair<T> {
             self.is_peer_settled = true;
         }
         let known = context.window_keys();
-        let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(op, Errno::EINVAL, hint))?;
-        self.put_all(op, requests).inspect_err(|error| {
+        let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
+        let posted = match self.put_all(requests, true) {
+            Ok(()) => self.sends.publish(),
+            Err(Stopped::Refused(error)) => {
+                // Not one was posted.
+                known.take_back(self.peer, &noted);
+                return Err(error);
+            }
+            Err(Stopped::TakesKeys) => Ok(()),
+        };
+        posted.inspect_err(|error| {
             // With any other error it is not known whether the device has them.
             if error.kind() == ErrorKind::InvalidInput {
                 known.take_back(self.peer, &noted);
@@ -268,104 +250,118 @@ impl<T: QpType> QueuePair<T> {
         })
     }
 
-    /// Fills slots with requests that passed all checks.
-    #[inline]
-    fn put_all(&mut self, op: &'static str, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
-        let first = self.sends.next_slot();
-        let mut header = [0; MAX_HEADER];
-        for request in requests {
-            let mut wr =
-                SendWr { wr_id: request.wr_id, send_flags: request.flags.bits(), ..SendWr::new_zeroed() };
-            let iova = request.operation.encode(&mut wr);
-            if self.bound.is_some() {
-                // A sum of 4 GiB or more is not posted.
-                self.stage(&wr, request.data.len() as u32);
-            }
-            let slot = self.sends.next_slot();
-            let held = &mut self.held;
-            let head = match request.operation.large() {
-                Some((bytes, mss)) => Head { bytes, mss },
-                None => {
-                    let room = &mut header[..self.sends.inline_header()];
-                    let bytes = request.data.header(op, room).inspect_err(|_| {
-                        // Of a batch all or nothing.
-                        self.sends.rewind();
-                        self.bound.iter_mut().for_each(|bound| bound.rewind());
-                    })?;
-                    Head { bytes, mss: 0 }
-                }
-            };
-            let put = match request.data {
-                Local::Segments(segments) => {
-                    Held::hold(held, slot, segments, request.operation.address());
-                    self.sends.put(&wr, iova, head, Data::Pieces(segments.iter().map(Segment::sge)))
-                }
-                Local::Inline(bytes) => {
-                    Held::hold(held, slot, &[], request.operation.address());
-                    self.sends.put(&wr, iova, head, Data::<std::iter::Empty<_>>::Inline(bytes))
-                }
-            };
-            if !put {
-                self.sends.rewind();
-                self.bound.iter_mut().for_each(|bound| bound.rewind());
-                return Err(oversized(op));
-            }
-        }
-        if requests.is_empty() {
-            return Ok(());
-        }
-        self.publish(op, first)
-    }
-
     /// Posts one request that moves no data, and that needs these regions until it is completed.
     pub(crate) fn post_local(
         &mut self,
         op: &'static str,
-        wr: SendWr,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: Opcode<'_>,
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
-        self.shared.object().context().check_origin(op)?;
-        if self.free() == 0 {
-            return Err(full(op));
-        }
-        let first = self.sends.next_slot();
-        Held::put(&mut self.held, first, regions.collect());
-        if !self.put_nothing(wr) {
-            self.sends.rewind();
-            return Err(oversized(op));
-        }
-        self.stage(&wr, 0);
-        self.publish(op, first)
+        let Self { sends, held, .. } = self;
+        sends.post_local(op, wr_id, flags, opcode, |slot| Held::put(held, slot, regions.collect()))
     }
+}
 
-    /// Fills the next slot with a request without data; false when it does not fit.
-    pub(super) fn put_nothing(&mut self, wr: SendWr) -> bool {
-        let bytes = &[0; MAX_HEADER][..self.sends.inline_header()];
-        self.sends.put(&wr, 0, Head { bytes, mss: 0 }, Data::Pieces(std::iter::empty()))
+/// Why nothing of a batch was posted.
+#[derive(Debug)]
+enum Stopped {
+    /// A key is to be noted first.
+    TakesKeys,
+    Refused(Error),
+}
+
+impl From<Refused> for Stopped {
+    #[cold]
+    fn from(why: Refused) -> Self {
+        Self::Refused(refused(SEND, why))
     }
+}
 
-    /// Shows the kernel what was put into the ring from slot `first` on.
-    fn publish(&mut self, op: &'static str, first: u32) -> Result<()> {
-        // Before the device can complete any of these.
-        if let Some(bound) = &mut self.bound {
-            bound.publish();
-        }
-        if self.sends.publish() {
-            return Ok(());
-        }
-        self.doorbell(op).map_err(|error| {
-            // Refused for its state, the kernel has not looked at the ring.
-            if error.kind() == ErrorKind::InvalidInput {
-                self.sends.retract(first);
-                self.bound.iter_mut().for_each(|bound| bound.retract());
+/// Requests with what each of them needs until it is completed.
+struct Posting<'a, 'r, O> {
+    requests: &'a [SendRequest<'r, O>],
+    held: &'a mut Vec<Held>,
+    object: &'a Object,
+    capacity: Capacity,
+    wants_head: bool,
+    are_noted: bool,
+}
+
+impl<O: Encode> FillSends for Posting<'_, '_, O> {
+    type Answer = Result<(), Stopped>;
+
+    #[inline(always)]
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        let (first, mut last) = (batch.next_slot(), None);
+        for request in self.requests {
+            let slot = batch.next_slot();
+            if let Err(why) = self.put(batch, slot, request) {
+                Held::let_go(self.held, first, last);
+                return Err(why);
             }
-            error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
-        })
+            last = Some(slot);
+        }
+        Ok(())
     }
+}
 
-    pub(super) fn doorbell(&self, op: &'static str) -> Result<()> {
-        self.shared.object().context().check_origin(op)?;
-        ring_doorbell(op, self.shared.object())
+impl<O: Encode> Posting<'_, '_, O> {
+    #[inline(always)]
+    fn put<L: Lower>(
+        &mut self,
+        batch: &mut Batch<'_, L>,
+        slot: u32,
+        request: &SendRequest<'_, O>,
+    ) -> Result<(), Stopped> {
+        let SendRequest { wr_id, operation, data, flags } = request;
+        let mut head = None;
+        if self.wants_head || operation.needs_a_look() || flags.contains(SendFlags::IP_CSUM) {
+            head = request.look(self.object, &self.capacity, self.wants_head, self.are_noted)?;
+        }
+        match data {
+            Local::Segments(segments) => {
+                let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
+                operation.put(batch, *wr_id, *flags, head, &data)?;
+                // Not before: of a full ring the next slot is that of a request which is not completed.
+                Held::hold(self.held, slot, segments, operation.address());
+            }
+            Local::Inline(bytes) => {
+                let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
+                operation.put(batch, *wr_id, *flags, head, &data)?;
+                Held::hold(self.held, slot, &[], operation.address());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<O: Encode> SendRequest<'_, O> {
+    /// Looks at what most requests have not: gives the head of a frame if the device wants it apart.
+    #[cold]
+    #[inline(never)]
+    fn look(
+        &self,
+        object: &Object,
+        capacity: &Capacity,
+        wants_head: bool,
+        are_noted: bool,
+    ) -> Result<Option<FrameHead>, Stopped> {
+        if self.flags.contains(SendFlags::IP_CSUM) {
+            let hint = "the device does not fill in checksums of raw packets; nothing was posted";
+            let checked = object.context().needs_raw_packet(SEND, RawPacketCaps::IP_CSUM, hint);
+            checked.map_err(Stopped::Refused)?;
+        }
+        match self.operation.opcode() {
+            Opcode::SendInvalidate(_) if !are_noted => Err(Stopped::TakesKeys),
+            Opcode::Large { header, mss } => {
+                let room = LargeRoom { object, wants_head, most: capacity.large_header };
+                room.check(SEND, header.len(), mss, self.data.len()).map_err(Stopped::Refused)?;
+                Ok(None)
+            }
+            _ => wants_head.then(|| self.data.head(SEND)).transpose().map_err(Stopped::Refused),
+        }
     }
 }
 
@@ -373,18 +369,18 @@ impl<T: QpType> QueuePair<T> {
 #[derive(Debug)]
 pub(super) struct LargeRoom<'a> {
     pub(super) object: &'a Object,
-    /// Bytes that the device must find in a request, and most bytes of a header.
-    pub(super) least: usize,
+    /// Whether the device must find the head of a frame in a request; and most bytes of a header.
+    pub(super) wants_head: bool,
     pub(super) most: u32,
 }
 
 impl LargeRoom<'_> {
     /// Refuses a large send that the device or this queue pair cannot take.
     #[inline(never)]
-    pub(super) fn check(&self, op: &'static str, header: &[u8], mss: u16, len: u64) -> Result<()> {
+    pub(super) fn check(&self, op: &'static str, header: usize, mss: u16, len: u64) -> Result<()> {
         let most = self.object.context().most_large_send(op)?;
-        let least = ETHERNET_HEADER.max(self.least);
-        let hint = if !(least..=self.most as usize).contains(&header.len()) {
+        let least = if self.wants_head { size_of::<FrameHead>() } else { ETHERNET_HEADER };
+        let hint = if !(least..=self.most as usize).contains(&header) {
             "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
         } else if mss == 0 {
             "a large send is cut into pieces of one byte at least"
@@ -395,10 +391,4 @@ impl LargeRoom<'_> {
         };
         Err(Error::refused(op, Errno::EINVAL, hint))
     }
-}
-
-/// Has the kernel look at the send ring of a queue pair, in the process that opened its device.
-#[inline]
-pub(super) fn ring_doorbell(op: &'static str, object: &Object) -> Result<()> {
-    object.context().ring(op, object.id())
 }

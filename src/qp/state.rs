@@ -189,9 +189,6 @@ impl<T: QpType> QueuePair<T> {
             if let Some(receives) = &mut self.receives {
                 receives.enter(request.qp_state);
             }
-            if let Some(bound) = self.bound.as_mut().filter(|_| request.qp_state == qp_state::RESET) {
-                bound.reset();
-            }
         }
         Ok(())
     }

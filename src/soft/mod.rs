@@ -46,6 +46,7 @@ mod queues;
 mod receive;
 mod resources;
 mod responder;
+mod ring;
 mod schema;
 mod send;
 mod shared_receives;

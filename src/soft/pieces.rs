@@ -10,8 +10,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::context::MAX_MESSAGE;
 use super::memory::Memory;
 use super::queue_pairs::Qp;
+use super::ring::Consumer;
 use super::state::State;
-use crate::driver::ring::Consumer;
 
 /// Most bytes that are copied at once.
 const CHUNK: usize = 64 << 10;

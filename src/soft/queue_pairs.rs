@@ -15,8 +15,9 @@ use super::call::Call;
 use super::gids::Gid;
 use super::profile::Profile;
 use super::queues::{driver_answer, event_file, needs_room, offer};
+use super::ring::Consumer;
 use super::state::State;
-use crate::driver::ring::{Consumer, Geometry};
+use crate::driver::ring::Geometry;
 
 /// Most bytes that travel inside a send request, as on mlx5.
 const MAX_INLINE: u32 = 928;

@@ -12,8 +12,9 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::call::Call;
 use super::context::COMP_VECTORS;
+use super::ring::Producer;
 use super::table::Kind;
-use crate::driver::ring::{Geometry, Producer};
+use crate::driver::ring::Geometry;
 use crate::mapping::Mapping;
 
 /// What a completion queue announces next.

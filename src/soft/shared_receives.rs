@@ -15,9 +15,10 @@ use zerocopy::IntoBytes;
 use super::call::Call;
 use super::pieces::{self, Receive};
 use super::queues::{driver_answer, event_file, needs_room, offer};
+use super::ring::{Consumer, Producer};
 use super::state::State;
 use super::table::Kind;
-use crate::driver::ring::{Consumer, Geometry, Producer};
+use crate::driver::ring::Geometry;
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;

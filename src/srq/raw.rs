@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use uverbs_abi::rxe::Sge;
 use uverbs_abi::write::DestroySrqResp;
 use zerocopy::FromBytes;
 
 use super::SharedReceiveQueue;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::object;
+use crate::work::ReceiveQueue;
 
 impl SharedReceiveQueue {
     /// The kernel's handle of the queue.
@@ -16,27 +16,10 @@ impl SharedReceiveQueue {
         self.shared.id()
     }
 
-    /// Fills the next slot with room in pieces of registered memory. The device sees it after
-    /// [`SharedReceiveQueue::publish`].
-    ///
-    /// # Errors
-    /// As [`SharedReceiveQueue::post_receive`].
-    #[inline(always)]
-    pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
-        let op = "srq.post_receive";
-        self.shared.context().check_origin(op)?;
-        if self.lost {
-            return Err(Error::malformed(op, "the ring was lost in a resize"));
-        }
-        self.receives.put(op, wr_id, pieces)
-    }
-
-    /// Shows the device every slot filled so far; nothing in a child of `fork`, whose index is not the parent's.
+    /// The queue by address and key; none if its ring was lost in a resize.
     #[inline]
-    pub fn publish(&mut self) {
-        if self.shared.context().is_here() {
-            self.receives.publish();
-        }
+    pub fn queue_mut(&mut self) -> Option<&mut ReceiveQueue> {
+        (!self.lost).then_some(&mut self.receives.queue)
     }
 
     /// Destroys the queue, and says how many of its asynchronous events were read.

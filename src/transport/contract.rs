@@ -44,7 +44,9 @@ use crate::mapping::Mapping;
 ///   doorbell only if it has succeeded.
 /// - A file descriptor that a command reports is new, and nobody else's.
 /// - What [`map`](Self::map) gives is memory of this device at the offset that was asked for, of no other length, and stays
-///   mapped.
+///   mapped. Of a ring in it (`struct rxe_queue_buf`) the device reads only slots that were published, and writes only such as it
+///   was given back, by the indices in the ring's header, as the kernel's driver does (rxe_queue.h); and nobody else in this
+///   process accesses them.
 ///
 /// ```compile_fail,E0200
 /// use uverbs::command::Command;

@@ -20,7 +20,7 @@ use crate::cq::{self, CompletionQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::work::{Kept, ReceiveQueue, ReceiveRequest};
+use crate::work::{Kept, ReceiveQueue, ReceiveRequest, Receiving};
 
 /// A receive queue without a queue pair: an [`IndirectionTable`] spreads frames over some of them.
 ///
@@ -43,7 +43,7 @@ use crate::work::{Kept, ReceiveQueue, ReceiveRequest};
 #[derive(Debug)]
 #[doc(alias = "ibv_wq")]
 pub struct WorkQueue {
-    receives: ReceiveQueue,
+    receives: Receiving,
     shared: Arc<Shared>,
     capacity: u32,
     segments: u32,
@@ -165,7 +165,8 @@ impl WorkQueueBuilder<'_> {
         })?;
         let object =
             Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
-        let receives = ReceiveQueue::new(op, plan.open(number), segments)?;
+        let queue = ReceiveQueue::new(context.origin(), plan.open(number), segments);
+        let receives = Receiving::new(op, queue)?;
         let shared = Shared { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
         Ok(WorkQueue { receives, shared: Arc::new(shared), capacity, segments })
     }
@@ -239,9 +240,7 @@ impl WorkQueue {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
     #[doc(alias = "ibv_post_wq_recv")]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
-        let op = "wq.post_receive";
-        self.shared.object.context().check_origin(op)?;
-        self.receives.post(op, requests)
+        self.receives.post("wq.post_receive", requests)
     }
 
     /// Destroys the work queue and says how that went. Requests still posted are gone without completion.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use uverbs_abi::rxe::Sge;
 use zerocopy::FromBytes;
 
 use super::{IndirectionTable, WorkQueue};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::object;
+use crate::work::ReceiveQueue;
 
 impl WorkQueue {
     /// The kernel's handle of the queue.
@@ -15,22 +15,10 @@ impl WorkQueue {
         self.shared.object.id()
     }
 
-    /// Fills the next slot with room in pieces of registered memory. The device sees it after
-    /// [`WorkQueue::publish`].
-    ///
-    /// # Errors
-    /// As [`WorkQueue::post_receive`].
-    pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
-        let op = "wq.post_receive";
-        self.shared.object.context().check_origin(op)?;
-        self.receives.put(op, wr_id, pieces)
-    }
-
-    /// Shows the device every slot filled so far; nothing in a child of `fork`, whose index is not the parent's.
-    pub fn publish(&mut self) {
-        if self.shared.object.context().is_here() {
-            self.receives.publish();
-        }
+    /// The queue by address and key.
+    #[inline]
+    pub fn queue_mut(&mut self) -> &mut ReceiveQueue {
+        &mut self.receives.queue
     }
 
     /// Destroys the queue, and says how many of its asynchronous events were read.

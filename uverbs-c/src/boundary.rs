@@ -82,6 +82,18 @@ impl Pointer {
         if self.is_null() { None } else { Self(self.0.cast::<T>().wrapping_add(index).cast()).get() }
     }
 
+    /// The array it points to, of so many items; it may be null if there are none.
+    #[inline(always)]
+    pub(crate) fn array<'a, T: zerocopy::FromBytes>(self, count: u32) -> Option<&'a [T]> {
+        const { assert!(size_of::<T>() <= 1 << 16 && usize::BITS >= 64) }
+        if count == 0 {
+            return Some(&[]);
+        }
+        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold. As many as a number of
+        // 32 bits says are less than a process can have.
+        (!self.0.is_null()).then(|| unsafe { std::slice::from_raw_parts(self.0.cast(), count as usize) })
+    }
+
     /// The items it points to, none if it is null, or if there is no memory for as many.
     pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> &'a [T] {
         if self.0.is_null() || !fits::<T>(count) {
@@ -101,8 +113,19 @@ fn fits<T>(count: usize) -> bool {
 #[repr(transparent)]
 pub(crate) struct Places<T>(*mut T);
 
+/// Room for one item, about which nothing is known before it is written.
+#[repr(transparent)]
+pub(crate) struct Room<T>(pub(crate) MaybeUninit<T>);
+
+impl<T> Room<T> {
+    pub(crate) fn write(&mut self, item: T) {
+        self.0.write(item);
+    }
+}
+
 impl<T> Places<T> {
-    pub(crate) fn get(&mut self, count: usize) -> &mut [MaybeUninit<T>] {
+    #[inline(always)]
+    pub(crate) fn get(&mut self, count: usize) -> &mut [Room<T>] {
         if self.0.is_null() || !fits::<T>(count) {
             return &mut [];
         }
@@ -264,8 +287,17 @@ impl<T> Lock<T> {
         if self.begin() { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
     }
 
+    /// Does something under the lock, if it is free; none if not, or if there is nothing to be done in this way.
+    #[inline(always)]
+    pub(crate) fn try_with<R>(&self, how: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        how(&mut Guard(self))
+    }
+
     /// Takes the lock for more than one call of C's; false, and nothing taken, in a child that cannot have it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn begin(&self) -> bool {
         !self.is_taken.swap(true, Ordering::Acquire) || self.wait()
@@ -292,7 +324,7 @@ impl<T> Lock<T> {
     }
 
     /// Uses what [`Lock::begin`] took; not if nothing was taken, and not in a child, where another thread's hand may be in it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
         let is_ours = self.is_taken.load(Ordering::Relaxed) && self.origin.is_here();
         // SAFETY: the lock was taken by `begin`, and by the contract of the calls that come between it and `end`, this is the

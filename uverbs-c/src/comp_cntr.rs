@@ -37,7 +37,7 @@ pub(crate) extern "C" fn query_comp_cntr_caps(
 ) -> c_int {
     let mut query = || {
         context.ok_or(EINVAL)?;
-        caps.get(size).fill(std::mem::MaybeUninit::new(0));
+        caps.get(size).iter_mut().for_each(|byte| byte.write(0));
         let supported_qp_attach_ops = OPERATIONS.iter().fold(0, |all, operation| all | operation.0);
         // As many as there is memory for.
         // There is no limit; programs print the number with a sign.

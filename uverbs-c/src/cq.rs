@@ -2,18 +2,17 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicBool;
 
 use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
-use uverbs::raw::Extended;
+use uverbs::raw::{Extended, Place, Raised};
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
-use crate::boundary::{Given, Lock, Places, Pointer};
+use crate::boundary::{Given, Lock, Places, Pointer, Room};
 use crate::channel::{Acknowledged, Channel};
 use crate::context::Context;
 use crate::cq_ex;
@@ -120,31 +119,48 @@ pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
     returned(destroyed)
 }
 
-/// Two flags of completions have other bits in libibverbs than in the kernel.
-pub(crate) fn flags(wc: Wc) -> Wc {
+/// Two flags of completions have other bits in libibverbs than in the kernel. Others are the kernel's own.
+#[inline(always)]
+pub(crate) fn flags(flags: u32) -> u32 {
     const INVALIDATE: u32 = WcFlags::WITH_INVALIDATE.bits();
     const CHECKSUM: u32 = WcFlags::IP_CSUM_OK.bits();
-    let swapped = (wc.wc_flags & INVALIDATE) << 1 | (wc.wc_flags & CHECKSUM) >> 1;
-    // Others are the kernel's own.
-    Wc { wc_flags: wc.wc_flags & 0b11 | swapped, ..wc }
+    flags & 0b11 | (flags & INVALIDATE) << 1 | (flags & CHECKSUM) >> 1
+}
+
+impl Place for Room<Wc> {
+    #[inline(always)]
+    fn put(&mut self, raised: &impl Raised) {
+        raised.copy_wc(&mut self.0);
+        let kernels = raised.flags();
+        if kernels > 0b11 {
+            self.0.write(Wc { wc_flags: flags(kernels), ..raised.wc() });
+        }
+    }
 }
 
 /// The number of completions, or -1.
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
-    let count = usize::try_from(count).unwrap_or(0);
-    // In a child of `fork` there are none.
-    let Ok(mut queue) = cq.queue.lock() else { return 0 };
-    let Ok(queue) = queue.get_mut() else { return -1 };
-    // Most often it is.
-    if queue.is_empty() { 0 } else { take(queue, places.get(count)) as c_int }
+    let short = cq.queue.try_with(|queue| {
+        let queue = queue.get_mut().ok()?;
+        if let (1, [place]) = (count, places.get(1)) {
+            let is_taken = queue.short_next(place)?;
+            if is_taken {
+                queue.release();
+            }
+            return Some(c_int::from(is_taken));
+        }
+        Some(queue.short_poll(places.get(usize::try_from(count).unwrap_or(0)))? as c_int)
+    });
+    short.unwrap_or_else(|| poll_many(cq, count, places))
 }
 
 #[inline(never)]
-fn take(queue: &mut CompletionQueue, places: &mut [MaybeUninit<Wc>]) -> usize {
-    queue.poll_wc(places, |place, wc| {
-        place.write(flags(wc));
-    })
+fn poll_many(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
+    // In a child of `fork` there are none.
+    let Ok(mut queue) = cq.queue.lock() else { return 0 };
+    let Ok(queue) = queue.get_mut() else { return -1 };
+    queue.poll_places(places.get(usize::try_from(count).unwrap_or(0))) as c_int
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {

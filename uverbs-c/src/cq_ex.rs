@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use nix::libc;
-use uverbs::raw::Extended;
+use uverbs::CompletionQueue;
+use uverbs::raw::{Extended, Place, Raised};
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
@@ -74,19 +75,37 @@ pub(crate) extern "C" fn create_cq_ex(
 }
 
 /// Takes the next completion; ENOENT when there is none.
+#[inline(always)]
 fn next(cq: &Cq) -> c_int {
+    match cq.queue.try_with(|queue| queue.get_mut().ok()?.short_next(&mut Current(cq))) {
+        Some(true) => 0,
+        Some(false) => libc::ENOENT,
+        None => next_apart(cq),
+    }
+}
+
+#[inline(never)]
+fn next_apart(cq: &Cq) -> c_int {
     // In a child of `fork` there are none.
     let Ok(mut queue) = cq.queue.lock() else { return libc::ENOENT };
     let Ok(queue) = queue.get_mut() else { return libc::EINVAL };
-    if queue.is_empty() {
-        return libc::ENOENT;
+    let Some(next) = queue.next_extended() else { return libc::ENOENT };
+    Current(cq).put(&next);
+    cq.current.set(next);
+    0
+}
+
+/// The place of the completion that the interface is at.
+struct Current<'a>(&'a Cq);
+
+impl Place for Current<'_> {
+    #[inline(always)]
+    fn put(&mut self, raised: &impl Raised) {
+        let wc = raised.wc();
+        self.0.c.status.set(wc.status);
+        self.0.c.wr_id.set(wc.wr_id);
+        self.0.current.set(Extended { wc, ..Extended::default() });
     }
-    let taken = queue.poll_extended(&mut [()], |(), next| {
-        cq.c.status.set(next.wc.status);
-        cq.c.wr_id.set(next.wc.wr_id);
-        cq.current.set(Extended { wc: flags(next.wc), ..next });
-    });
-    if taken == 0 { libc::ENOENT } else { 0 }
 }
 
 /// From here to the end of the poll other threads wait, as they do with libibverbs.
@@ -94,18 +113,28 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
     if attr.is_some_and(|attr| attr.comp_mask != 0) {
         return libc::EINVAL;
     }
-    while cq.polling.swap(true, Ordering::Acquire) {
-        if !cq.queue.is_here() {
-            return libc::ENOENT;
-        }
-        std::thread::yield_now();
+    if cq.polling.swap(true, Ordering::Acquire) && !wait(cq) {
+        return libc::ENOENT;
     }
     let answer = next(cq);
     if answer != 0 {
         // Then there is no end of the poll.
-        end_poll(cq);
+        cq.polling.store(false, Ordering::Release);
     }
     answer
+}
+
+/// Takes the place of who polls now; false in a child that cannot have it.
+#[cold]
+#[inline(never)]
+fn wait(cq: &Cq) -> bool {
+    while cq.queue.is_here() {
+        std::thread::yield_now();
+        if !cq.polling.swap(true, Ordering::Acquire) {
+            return true;
+        }
+    }
+    false
 }
 
 extern "C" fn next_poll(cq: &Cq) -> c_int {
@@ -113,7 +142,17 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
 }
 
 extern "C" fn end_poll(cq: &Cq) {
+    if cq.queue.try_with(|queue| queue.get_mut().ok().map(CompletionQueue::release)).is_none() {
+        release_apart(cq);
+    }
     cq.polling.store(false, Ordering::Release);
+}
+
+#[inline(never)]
+fn release_apart(cq: &Cq) {
+    if let Ok(mut queue) = cq.queue.lock() {
+        queue.get_mut().into_iter().for_each(CompletionQueue::release);
+    }
 }
 
 macro_rules! readers {
@@ -131,12 +170,15 @@ readers! {
     read_imm_data: wc.ex as u32;
     read_qp_num: wc.qp_num as u32;
     read_src_qp: wc.src_qp as u32;
-    read_wc_flags: wc.wc_flags as u32;
     read_slid: wc.slid as u32;
     read_sl: wc.sl as u8;
     read_dlid_path_bits: wc.dlid_path_bits as u8;
     read_completion_ts: timestamp as u64;
     read_cvlan: vlan as u16;
+}
+
+extern "C" fn read_wc_flags(cq: &Cq) -> u32 {
+    flags(cq.current.get().wc.wc_flags)
 }
 
 /// What could not be asked for when the queue was made.

@@ -2,101 +2,75 @@
 
 use std::ffi::c_int;
 
-use uverbs::abi::rxe::{AtomicWr, FlushWr, MwWr, RdmaWr, SendWr as Wr, Sge, UdWr};
-use uverbs::abi::types::{SendFlags, qp_state, qp_type, wr_opcode};
-use uverbs::raw::{ReceiveQueue, SendQueue};
-use zerocopy::{FromZeros, Immutable, IntoBytes};
+use uverbs::Remote;
+use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
+use uverbs::raw::{
+    Batch, Binding, Data, FillReceives, FillSends, FrameHead, Lower, LowerReceive, Opcode, ReceiveBatch,
+    ReceiveQueue, Refused, SendQueue, Sge,
+};
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
-use crate::answer::{Answer, Code, EINVAL};
+use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::boundary::Pointer;
 use crate::mr::Mr;
 use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
-use crate::qp_ex::Batch;
+use crate::qp_ex::Begun;
 
-/// A request in a list.
-pub(crate) trait Linked {
-    fn next(&self) -> Pointer;
-}
-
-impl Linked for SendWr {
-    fn next(&self) -> Pointer {
-        self.next
-    }
-}
-
-impl Linked for RecvWr {
-    fn next(&self) -> Pointer {
-        self.next
-    }
-}
-
-/// Posts the requests of a list up to the first that cannot be, which is told.
+/// The memory of a request, of `most` pieces at most: nothing of more is looked at.
 #[inline(always)]
-pub(crate) fn post_list<Q, T: Linked + 'static>(
-    mut queue: Q,
-    list: Pointer,
-    bad: Option<&mut Pointer>,
-    mut put: impl FnMut(&mut Q, &T) -> Answer,
-    publish: impl FnOnce(&mut Q) -> Answer,
-) -> Answer {
-    let (mut at, mut answer) = (list, Ok(()));
-    while let Some(wr) = at.get::<T>() {
-        answer = put(&mut queue, wr);
-        if answer.is_err() {
-            break;
-        }
-        at = wr.next();
+pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [Sge]> {
+    // What is below zero is too much as well.
+    let count = count as u32;
+    if count > most {
+        return Err(EINVAL);
     }
-    // Nobody has seen any of it if this fails.
-    let published = publish(&mut queue).inspect_err(|_| at = list);
-    if let (Some(bad), true) = (bad, published.is_err() || answer.is_err()) {
-        *bad = at;
+    list.array(count).ok_or(EINVAL)
+}
+
+/// The bytes that stand where pieces say.
+#[derive(Clone, Debug)]
+pub(crate) struct Bytes<'a>(std::slice::Iter<'a, Sge>);
+
+impl<'a> Iterator for Bytes<'a> {
+    type Item = &'a [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let piece = self.0.next()?;
+        Some(Pointer::from_word(piece.addr).items(piece.length as usize))
     }
-    published.and(answer)
 }
 
-/// The memory of a request.
-#[inline]
-pub(crate) fn pieces<'a>(
-    list: Pointer,
-    count: c_int,
-) -> Answer<impl ExactSizeIterator<Item = Sge> + Clone + 'a> {
-    let count = usize::try_from(count).map_err(|_| EINVAL)?;
-    let items = list.items::<Sge>(count);
-    if items.len() < count { Err(EINVAL) } else { Ok(items.iter().copied()) }
+type NoPieces = std::iter::Empty<Sge>;
+
+/// The first bytes of a frame that stands where pieces say.
+#[cold]
+#[inline(never)]
+pub(crate) fn head(pieces: &[Sge]) -> Answer<FrameHead> {
+    head_of(Bytes(pieces.iter()).flatten())
 }
 
-/// Writes the part of a request that depends on the operation.
-#[inline]
-pub(crate) fn overlay(wr: &mut Wr, part: &(impl IntoBytes + Immutable)) {
-    let bytes = part.as_bytes();
-    wr.wr[..bytes.len()].copy_from_slice(bytes);
-}
-
-/// A datagram's address.
-pub(crate) fn address(wr: &mut Wr, ah: Option<&Ah>, remote_qpn: u32, remote_qkey: u32) -> Answer {
-    let ah_num = ah.ok_or(EINVAL)?.ah.get()?.driver_number();
-    overlay(wr, &UdWr { remote_qpn, remote_qkey, ah_num, ..UdWr::new_zeroed() });
-    Ok(())
+/// The first bytes of a frame.
+pub(crate) fn head_of<'a>(mut frame: impl Iterator<Item = &'a u8>) -> Answer<FrameHead> {
+    let mut head = FrameHead::default();
+    head.iter_mut().try_for_each(|place| frame.next().map(|byte| *place = *byte)).ok_or(EINVAL)?;
+    Ok(head)
 }
 
 /// A bind of a memory window to the key `rkey`.
-pub(crate) fn bind(wr: &mut Wr, mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer {
+pub(crate) fn bind(mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer<Opcode<'static>> {
     let mr = info.mr.get::<Mr>();
-    let bound = MwWr {
+    Ok(Opcode::Bind(Binding {
         addr: info.addr,
         length: info.length,
-        mr_lkey: mr.map_or(0, |mr| mr.c.lkey.get()),
-        mw_rkey: mw.ok_or(EINVAL)?.c.rkey.get(),
-        rkey,
+        lkey: mr.map_or(0, |mr| mr.c.lkey.get()),
+        rkey: mw.ok_or(EINVAL)?.c.rkey.get(),
+        new_rkey: rkey,
         access: info.mw_access_flags,
-    };
-    overlay(wr, &bound);
-    Ok(())
+    }))
 }
 
 /// The low and the high half of a word, as C has them one behind the other.
@@ -106,132 +80,132 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// What a request of every operation has.
-#[inline(always)]
-fn head(qp: &Qp, wr: &SendWr, to: &mut Wr) {
-    let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
-    (to.wr_id, to.opcode) = (wr.wr_id, wr.opcode);
-    (to.send_flags, to.ex) = (wr.send_flags | signaled, wr.imm_data);
+/// A list of requests, up to the first that is none of those that are posted most.
+struct List<'a> {
+    qp: &'a Qp,
+    /// The request that is looked at.
+    at: &'a mut Pointer,
+    most: u32,
 }
 
-/// Puts the request into the form of the library, and tells the remote address if it has one.
-#[inline(always)]
-fn translate(qp: &Qp, wr: &SendWr, to: &mut Wr, length: impl Fn() -> u64) -> Answer<u64> {
-    use wr_opcode::*;
-    head(qp, wr, to);
-    let [first, second, third, fourth] = wr.wr;
-    let is_datagram = qp.c.qp_base.qp_type == u32::from(qp_type::UD);
-    match wr.opcode {
-        // Everything else would be sent as a frame.
-        opcode if qp.is_raw_packet() && opcode != SEND => return Err(EINVAL),
-        SEND | SEND_WITH_IMM if is_datagram => {
-            let (qpn, qkey) = halves(second);
-            address(to, Pointer::from_word(first).get(), qpn, qkey)?;
-        }
-        SEND | SEND_WITH_IMM | SEND_WITH_INV | LOCAL_INV => {}
-        RDMA_WRITE | RDMA_WRITE_WITH_IMM | RDMA_READ | ATOMIC_WRITE if !is_datagram => {
-            overlay(to, &RdmaWr { remote_addr: first, rkey: halves(second).0, reserved: 0 });
-            return Ok(first);
-        }
-        ATOMIC_CMP_AND_SWP | ATOMIC_FETCH_AND_ADD if !is_datagram => {
-            if length() < 8 || !first.is_multiple_of(8) {
-                return Err(EINVAL);
+impl FillSends for List<'_> {
+    type Answer = Answer;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        while let Some(wr) = self.at.get::<SendWr>() {
+            let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
+            let is_put = match wr.opcode {
+                wr_opcode::SEND => self.put(batch, wr, &Opcode::Send)?,
+                wr_opcode::RDMA_WRITE => self.put(batch, wr, &Opcode::Write(remote()))?,
+                wr_opcode::RDMA_READ => self.put(batch, wr, &Opcode::Read(remote()))?,
+                _ => false,
+            };
+            if !is_put {
+                break;
             }
-            let rkey = halves(fourth).0;
-            overlay(
-                to,
-                &AtomicWr { remote_addr: first, compare_add: second, swap: third, rkey, reserved: 0 },
-            );
-            return Ok(first);
+            *self.at = wr.next;
         }
-        BIND_MW if !is_datagram && length() == 0 => {
-            let [mw, rkey] = wr.bind_mw;
-            bind(to, Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?;
-        }
-        _ => return Err(EINVAL),
+        Ok(())
     }
-    Ok(0)
 }
 
-/// A request for flushing remote memory.
-pub(crate) fn flush(wr: &mut Wr, rkey: u32, remote_addr: u64, length: u32, type_: u8, level: u8) {
-    overlay(wr, &FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() });
+impl List<'_> {
+    /// Puts a request; false, and nothing done, when it is none of those.
+    #[inline(always)]
+    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer<bool> {
+        let pieces = pieces(wr.sg_list, wr.num_sge, self.most)?;
+        let flags = self.qp.flags(wr.send_flags);
+        if !flags.contains(SendFlags::INLINE) {
+            let data = Data::<_, Bytes<'_>>::Pieces(pieces.iter());
+            batch.put(wr.wr_id, flags, opcode, None, &data)?;
+            return Ok(true);
+        }
+        let [piece] = pieces else { return Ok(false) };
+        let bytes = Pointer::from_word(piece.addr).items(piece.length as usize);
+        batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
+        Ok(true)
+    }
 }
 
-/// A send queue, room to put bytes together, and what was begun with `wr_start`. Nothing is allocated once it is made.
+/// One request of any operation.
+struct Any<'a> {
+    qp: &'a Qp,
+    wr: &'a SendWr,
+    wants_head: bool,
+    most: u32,
+}
+
+impl FillSends for Any<'_> {
+    type Answer = Answer;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        use wr_opcode::*;
+        let Self { qp, wr, wants_head, most } = self;
+        let pieces = pieces(wr.sg_list, wr.num_sge, most)?;
+        let [first, second, third, fourth] = wr.wr;
+        let (key, is_datagram) = (wr.imm_data, qp.is_datagram());
+        let length = || pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
+        let remote = Remote { address: first, rkey: halves(second).0 };
+        let at_eight = || {
+            let is_good = length() >= 8 && first.is_multiple_of(8);
+            let remote = Remote { address: first, rkey: halves(fourth).0 };
+            if is_good { Ok(remote) } else { Err(EINVAL) }
+        };
+        let opcode = match wr.opcode {
+            SEND if !is_datagram => Opcode::Send,
+            TSO if qp.is_raw_packet() => checked_large(qp, wants_head, wr, pieces)?,
+            // Everything else would be sent as a frame.
+            _ if qp.is_raw_packet() => return Err(EINVAL),
+            SEND | SEND_WITH_IMM if is_datagram => {
+                let (qp_num, qkey) = halves(second);
+                let ah = address(Pointer::from_word(first).get())?;
+                let immediate = (wr.opcode == SEND_WITH_IMM).then_some(wr.imm_data);
+                Opcode::Datagram { ah, qp_num, qkey, immediate }
+            }
+            SEND_WITH_IMM => Opcode::SendImmediate(key),
+            SEND_WITH_INV => Opcode::SendInvalidate(key),
+            LOCAL_INV => Opcode::LocalInvalidate(key),
+            _ if is_datagram => return Err(EINVAL),
+            RDMA_WRITE => Opcode::Write(remote),
+            RDMA_WRITE_WITH_IMM => Opcode::WriteImmediate(remote, key),
+            RDMA_READ => Opcode::Read(remote),
+            ATOMIC_WRITE => Opcode::AtomicWrite(remote),
+            ATOMIC_CMP_AND_SWP => Opcode::CompareSwap { remote: at_eight()?, compare: second, swap: third },
+            ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd { remote: at_eight()?, add: second },
+            BIND_MW if length() == 0 => {
+                let [mw, rkey] = wr.bind_mw;
+                bind(Pointer::from_word(mw).get(), halves(rkey).0, &wr.bind_info)?
+            }
+            _ => return Err(EINVAL),
+        };
+        let flags = qp.flags(wr.send_flags);
+        let first = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
+        if flags.contains(SendFlags::INLINE) {
+            let data = Data::<NoPieces, _>::Inline(Bytes(pieces.iter()));
+            return Ok(batch.put(wr.wr_id, flags, &opcode, first, &data)?);
+        }
+        Ok(batch.put(wr.wr_id, flags, &opcode, first, &Data::<_, Bytes<'_>>::Pieces(pieces.iter()))?)
+    }
+}
+
+/// The driver's number of an address handle.
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<u32> {
+    Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_number())
+}
+
+/// A send queue, and what was begun with `wr_start`.
 #[derive(Default)]
 pub(crate) struct Sending {
     pub(crate) queue: Owned<SendQueue>,
-    pub(crate) scratch: Vec<u8>,
-    pub(crate) batch: Batch,
+    pub(crate) begun: Begun,
     /// The operations that completion counters count: `enum ibv_qp_attach_comp_cntr_op`.
     pub(crate) counted: u32,
 }
 
 impl Sending {
     pub(crate) fn new(queue: SendQueue) -> Self {
-        let bytes = queue.inline_header().max(queue.max_inline() as usize);
-        let batch = Batch::new(queue.max_pieces() as usize, queue.max_inline() as usize);
-        let scratch = Vec::with_capacity(bytes);
-        Self { queue: Owned::new(queue), scratch, batch, counted: 0 }
-    }
-}
-
-/// Fills the next slot.
-#[inline(always)]
-pub(crate) fn put(
-    queue: &mut SendQueue,
-    scratch: &mut Vec<u8>,
-    wr: &Wr,
-    iova: u64,
-    pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-) -> Answer {
-    if wr.send_flags & SendFlags::INLINE.bits() != 0 {
-        return put_inline(queue, scratch, wr, iova, pieces);
-    }
-    let wanted = queue.inline_header();
-    if wanted > 0 {
-        gather(scratch, wanted, pieces.clone());
-        if scratch.len() < wanted {
-            return Err(EINVAL);
-        }
-        return Ok(queue.put(wr, iova, scratch, pieces)?);
-    }
-    Ok(queue.put(wr, iova, &[], pieces)?)
-}
-
-/// Fills the next slot with bytes that stand where the pieces say.
-#[inline(always)]
-fn put_inline(
-    queue: &mut SendQueue,
-    scratch: &mut Vec<u8>,
-    wr: &Wr,
-    iova: u64,
-    mut pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-) -> Answer {
-    // Before anything is copied.
-    let length: u64 = pieces.clone().map(|piece| u64::from(piece.length)).sum();
-    if length > u64::from(queue.max_inline()) {
-        return Err(EINVAL);
-    }
-    let bytes = match pieces.next() {
-        // From there straight into the slot.
-        Some(piece) if pieces.len() == 0 => Pointer::from_word(piece.addr).items(length as usize),
-        first => {
-            gather(scratch, length as usize, first.into_iter().chain(pieces));
-            scratch
-        }
-    };
-    Ok(queue.put_inline(wr, iova, bytes)?)
-}
-
-/// Puts together the first bytes of what stands where the pieces say, as many as are wanted.
-#[inline(never)]
-fn gather(scratch: &mut Vec<u8>, wanted: usize, pieces: impl Iterator<Item = Sge>) {
-    scratch.clear();
-    for piece in pieces {
-        let most = (wanted - scratch.len()).min(piece.length as usize);
-        scratch.extend_from_slice(Pointer::from_word(piece.addr).items(most));
+        Self { queue: Owned::new(queue), begun: Begun::default(), counted: 0 }
     }
 }
 
@@ -243,29 +217,108 @@ fn large(wr: &SendWr) -> (&[u8], u16) {
     (Pointer::from_word(header).items(length.into()), mss)
 }
 
+/// Why a request of a list is not posted.
+impl From<Refused> for Code {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => ENOMEM,
+            Refused::TooLarge | Refused::NotReady | Refused::NotBegun | Refused::Lacks => EINVAL,
+            Refused::Elsewhere => Code(nix::libc::EIO),
+        }
+    }
+}
+
+#[inline(always)]
 fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let qp = qp.ok_or(EINVAL)?;
     let mut sending = qp.sends.lock()?;
-    let Sending { queue, scratch, .. } = &mut *sending;
-    // What only another operation has is left in it: nobody looks there.
-    let mut to = Wr::new_zeroed();
-    let put = |queue: &mut &mut Owned<SendQueue>, wr: &SendWr| {
-        let queue = queue.get_mut()?;
-        // Before any of them is looked at.
-        if u32::try_from(wr.num_sge).is_ok_and(|count| count > queue.max_pieces()) {
-            return Err(EINVAL);
+    let queue = sending.queue.get_mut()?;
+    let mut at = list;
+    let (wants_head, most) = (queue.wants_head(), queue.max_pieces());
+    // What is looked at before it is posted.
+    let is_special = qp.is_special;
+    let mut answer = Ok(());
+    loop {
+        if !is_special {
+            let put = queue.batch(List { qp, at: &mut at, most });
+            answer =
+                put.unwrap_or_else(|why| Err(not_here(why, at.get::<SendWr>().map(|wr| wr.num_sge), most)));
         }
-        let pieces = pieces(wr.sg_list, wr.num_sge)?;
-        if wr.opcode == wr_opcode::TSO && qp.is_raw_packet() {
-            head(qp, wr, &mut to);
-            let (header, mss) = large(wr);
-            return Ok(queue.put_large(qp.qp.lock()?.get()?, &to, header, mss, pieces)?);
+        // Most often there is no other request behind those.
+        let Some(wr) = at.get::<SendWr>().filter(|_| answer.is_ok()) else { break };
+        answer = post_any(queue, Any { qp, wr, wants_head, most });
+        if answer.is_err() {
+            break;
         }
-        let length = || pieces.clone().map(|piece| u64::from(piece.length)).sum();
-        let iova = translate(qp, wr, &mut to, length)?;
-        put(queue, scratch, &to, iova, pieces)
-    };
-    post_list(queue, list, bad, put, |queue| Ok(queue.get_mut()?.publish(qp.qp.lock()?.get()?)?))
+        at = wr.next;
+    }
+    // Nobody has seen any of it if this fails.
+    let published = queue.publish().map_err(Code::from).inspect_err(|_| at = list);
+    if let (Some(bad), true) = (bad, published.is_err() || answer.is_err()) {
+        *bad = at;
+    }
+    published.and(answer)
+}
+
+#[inline(never)]
+fn post_any(queue: &mut SendQueue, any: Any<'_>) -> Answer {
+    queue.step(any).unwrap_or_else(|why| Err(why.into()))
+}
+
+/// A large send that the device and this queue pair can take.
+#[cold]
+#[inline(never)]
+fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) -> Answer<Opcode<'a>> {
+    let (header, mss) = large(wr);
+    let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    qp.qp.lock()?.get()?.check_large(wants_head, header.len(), mss, bytes)?;
+    Ok(Opcode::Large { header, mss })
+}
+
+/// Why nothing is posted in a child of `fork`. A request that is bad is that first, as it is with libibverbs.
+#[cold]
+#[inline(never)]
+fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
+    if count.is_some_and(|count| count as u32 > most) { EINVAL } else { why.into() }
+}
+
+/// A list of receives.
+struct ReceiveList<'a> {
+    /// The request that is looked at.
+    at: &'a mut Pointer,
+    most: u32,
+}
+
+impl FillReceives for ReceiveList<'_> {
+    type Answer = Answer;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Answer {
+        while let Some(wr) = self.at.get::<RecvWr>() {
+            batch.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge, self.most)?.iter())?;
+            *self.at = wr.next;
+        }
+        Ok(())
+    }
+
+    /// Those before the first that cannot be are posted.
+    #[inline(always)]
+    fn is_kept(_: &Answer) -> bool {
+        true
+    }
+}
+
+/// Posts the receives of a list up to the first that cannot be, which is told.
+#[inline(always)]
+pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
+    let (mut at, most) = (list, queue.max_pieces());
+    let posted = queue.post(ReceiveList { at: &mut at, most });
+    let answer =
+        posted.unwrap_or_else(|why| Err(not_here(why, at.get::<RecvWr>().map(|wr| wr.num_sge), most)));
+    if let (Some(bad), true) = (bad, answer.is_err()) {
+        *bad = at;
+    }
+    answer
 }
 
 /// The data path leaves `errno` alone.
@@ -285,14 +338,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
         }
         let mut queue = qp.receives.lock()?;
         // A queue pair on a shared queue has none.
-        let queue = queue.as_mut().ok_or(EINVAL)?;
-        let put = |queue: &mut &mut ReceiveQueue, wr: &RecvWr| {
-            Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
-        };
-        post_list(queue, list, bad, put, |queue| {
-            queue.publish();
-            Ok(())
-        })
+        post_receives(queue.as_mut().ok_or(EINVAL)?, list, bad)
     };
     plain(post())
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags, qp_state, qp_type};
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
 use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
 use uverbs::{Capacity, HashFields};
@@ -29,8 +29,10 @@ pub(crate) struct Qp {
     pub(crate) qp: Lock<Owned<QueuePair>>,
     pub(crate) sends: Lock<Sending>,
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
-    /// Every send request makes a completion.
-    pub(crate) signal_all: bool,
+    /// Whether its sends are looked at before they are posted: datagrams, and frames whose first bytes stand in the request itself.
+    pub(crate) is_special: bool,
+    /// The flags that every send request has: whether each makes a completion.
+    all_flags: u32,
     /// Whether it was made for the extended interface.
     is_extended: bool,
     /// Whether it stands on a table of work queues: then it has no states, and no queues of its own.
@@ -39,8 +41,20 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
+    #[inline]
     pub(crate) fn is_raw_packet(&self) -> bool {
-        self.c.qp_base.qp_type == u32::from(uverbs::abi::types::qp_type::RAW_PACKET)
+        self.c.qp_base.qp_type == u32::from(qp_type::RAW_PACKET)
+    }
+
+    #[inline]
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.c.qp_base.qp_type == u32::from(qp_type::UD)
+    }
+
+    /// The flags of a request.
+    #[inline]
+    pub(crate) fn flags(&self, wanted: u32) -> SendFlags {
+        SendFlags::from_bits_retain(wanted | self.all_flags)
     }
 }
 
@@ -84,7 +98,8 @@ fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
         qp: Lock::default(),
         sends: Lock::default(),
         receives: Lock::default(),
-        signal_all: init.sq_sig_all != 0,
+        is_special: false,
+        all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
         is_spread: init.comp_mask & HAS_TABLE != 0,
         events: Acknowledged::default(),
@@ -148,6 +163,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
+    qp.is_special = qp.is_datagram() || sends.wants_head();
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
     qp.receives = Lock::new(receives);

@@ -1,19 +1,21 @@
 //! The extended interface of send queues: `wr_start`, an operation and its parts, ..., `wr_complete`.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
 use std::ffi::c_int;
 
-use uverbs::abi::rxe::{AtomicWr, RdmaWr, SendWr, Sge};
-use uverbs::abi::types::{SendFlags, qp_type, wr_opcode};
-use uverbs::raw::SendQueue;
+use uverbs::Remote;
+use uverbs::abi::types::{SendFlags, qp_type};
+use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Opcode, Refused, SendQueue, Sge};
 
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
+use crate::owned::Owned;
 use crate::pd::{Ah, Pd};
-use crate::post::{Sending, address, bind, flush, overlay, put};
+use crate::post::{Sending, address, bind, head, head_of};
 use crate::qp::Qp;
 
 /// The part that C knows. Every function is there, since the header calls them without a look.
@@ -83,54 +85,47 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
-/// What was begun with `wr_start`: one operation whose parts are still coming.
+/// What is to be known between `wr_start` and `wr_complete`. The requests themselves are in their slots.
 #[derive(Default)]
-pub(crate) struct Batch {
-    is_begun: bool,
-    wr: SendWr,
-    iova: u64,
-    pieces: Vec<Sge>,
-    /// Instead of pieces.
-    bytes: Vec<u8>,
-    has_bytes: bool,
-    /// Of a large send: the header, and how many bytes stand behind it in each frame but the last.
-    header: Vec<u8>,
-    mss: u16,
+pub(crate) struct Begun {
+    /// The flags of the request that was begun last.
+    flags: SendFlags,
+    /// What it still needs.
+    needs: Needs,
+    /// Its header and how much stands behind it in each frame, if it is a large send.
+    large: Option<(usize, u16)>,
     /// The first thing that went wrong.
     error: Option<Code>,
 }
 
-impl Batch {
-    /// With room for as much as an operation may have.
-    pub(crate) fn new(pieces: usize, bytes: usize) -> Self {
-        // The bytes of an atomic write are in the request, and are eight.
-        let (pieces, bytes) = (Vec::with_capacity(pieces), Vec::with_capacity(bytes.max(8)));
-        Self { pieces, bytes, ..Self::default() }
+/// Parts that a request is nothing without.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Needs {
+    #[default]
+    Nothing,
+    Data,
+    Address,
+}
+
+impl Begun {
+    #[inline(always)]
+    fn fail(&mut self, code: Code) {
+        self.error.get_or_insert(code);
     }
 
-    /// The memory of the current operation, in the place of what was set before. There is room for as much as one may have.
-    #[inline]
-    fn set_pieces(&mut self, qp: &Qp, pieces: &[Sge]) -> Answer {
-        self.pieces.clear();
-        if pieces.len() > self.pieces.capacity() {
-            return Err(too_many(qp));
-        }
-        self.pieces.extend_from_slice(pieces);
-        Ok(())
-    }
-
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, answer: Answer) {
         if let Err(code) = answer {
-            self.error.get_or_insert(code);
+            self.fail(code);
         }
     }
 
-    /// A part of the current operation.
-    #[inline]
-    fn part(&mut self, set: impl FnOnce(&mut Self) -> Answer) {
-        let answer = if self.is_begun { set(self) } else { Err(EINVAL) };
-        self.note(answer);
+    /// The request that was begun last has all its parts now.
+    #[inline(always)]
+    fn finish(&mut self) {
+        if std::mem::take(&mut self.needs) != Needs::Nothing {
+            self.fail(EINVAL);
+        }
     }
 }
 
@@ -139,76 +134,151 @@ fn too_many(qp: &Qp) -> Code {
     if qp.is_raw_packet() { ENOMEM } else { EINVAL }
 }
 
-impl Sending {
-    /// The last operation has all its parts now.
-    #[inline]
-    fn finish(&mut self, qp: &Qp) {
-        if std::mem::take(&mut self.batch.is_begun) {
-            let put = self.put_begun(qp);
-            self.batch.note(put);
-        }
-    }
-
-    #[inline]
-    fn put_begun(&mut self, qp: &Qp) -> Answer {
-        let Self { queue, scratch, batch, .. } = self;
-        let queue = queue.get_mut()?;
-        let Batch { wr, iova, pieces, bytes, has_bytes, header, mss, .. } = batch;
-        if qp.is_raw_packet() && pieces.len() > queue.max_pieces() as usize {
-            return Err(too_many(qp));
-        }
-        match (wr.opcode == wr_opcode::TSO, *has_bytes) {
-            (false, true) => Ok(queue.put_inline(wr, *iova, bytes)?),
-            (false, false) => put(queue, scratch, wr, *iova, pieces.iter().copied()),
-            (true, false) => {
-                Ok(queue.put_large(qp.qp.lock()?.get()?, wr, header, *mss, pieces.iter().copied())?)
-            }
-            // The data of a large send is never in the request.
-            (true, true) => Err(EINVAL),
-        }
-    }
-}
-
 /// The next operation.
-#[inline]
-fn begin(qp: &Qp, opcode: u32, ex: u32, iova: u64, fill: impl FnOnce(&mut SendWr) -> Answer) {
+struct Next {
+    wr_id: u64,
+    flags: SendFlags,
+    opcode: Answer<Opcode<'static>>,
+}
+
+impl FillSends for Next {
+    type Answer = Answer;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        Ok(batch.begin(self.wr_id, self.flags, &self.opcode?)?)
+    }
+}
+
+#[inline(always)]
+fn begin(qp: &Qp, needs: Needs, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
     qp.sends.held(|sending| {
-        sending.finish(qp);
-        let batch = &mut sending.batch;
-        let signaled = if qp.signal_all { SendFlags::SIGNALED.bits() } else { 0 };
+        let Sending { queue, begun, .. } = sending;
+        begun.finish();
         // Whether there is inline data is said by the call that sets it.
-        let flags = qp.c.wr_flags.get() & !SendFlags::INLINE.bits() | signaled;
-        // What only another operation has is left in it: nobody looks there.
-        (batch.wr.wr_id, batch.wr.opcode) = (qp.c.wr_id.get(), opcode);
-        (batch.wr.send_flags, batch.wr.ex) = (flags, ex);
-        batch.iova = iova;
-        batch.pieces.clear();
-        (batch.is_begun, batch.has_bytes) = (true, false);
-        // Everything else would be sent as a frame.
-        let is_frame = matches!(opcode, wr_opcode::SEND | wr_opcode::TSO);
-        let filled = if qp.is_raw_packet() && !is_frame { Err(EOPNOTSUPP) } else { fill(&mut batch.wr) };
-        batch.note(filled);
+        let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
+        (begun.flags, begun.needs, begun.large) = (flags, needs, None);
+        let wr_id = qp.c.wr_id.get();
+        if let Some(mut step) = queue.get_mut().ok().and_then(SendQueue::short_step) {
+            let answer = opcode().and_then(|opcode| Ok(step.begin(wr_id, flags, &opcode)?));
+            return begun.note(answer);
+        }
+        begin_apart(queue, begun, Next { wr_id, flags, opcode: opcode() });
     });
 }
 
-/// A part of the current operation.
-#[inline]
-fn with(qp: &Qp, set: impl FnOnce(&mut Batch) -> Answer) {
-    qp.sends.held(|sending| sending.batch.part(set));
+#[inline(never)]
+fn begin_apart(queue: &mut Owned<SendQueue>, begun: &mut Begun, next: Next) {
+    let answer = queue.get_mut().and_then(|queue| queue.step(next)?);
+    begun.note(answer);
 }
 
-fn rdma(qp: &Qp, opcode: u32, ex: u32, rkey: u32, remote_addr: u64) {
-    begin(qp, opcode, ex, remote_addr, |wr| {
-        overlay(wr, &RdmaWr { remote_addr, rkey, reserved: 0 });
-        Ok(())
+/// The next operation, of those that queue pairs for raw packets have not: everything would be sent as a frame.
+#[inline(always)]
+fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
+    begin(qp, Needs::Nothing, || if qp.is_raw_packet() { Err(EOPNOTSUPP) } else { opcode() });
+}
+
+/// A datagram, whose address comes later.
+#[inline(never)]
+fn datagram(qp: &Qp, immediate: Option<u32>) {
+    begin(qp, Needs::Address, || Ok(Opcode::Datagram { ah: 0, qp_num: 0, qkey: 0, immediate }));
+}
+
+/// The data of the current operation, in the place of what was set before.
+struct Set<'a, P, B, H> {
+    qp: &'a Qp,
+    flags: SendFlags,
+    head: Option<H>,
+    data: Data<P, B>,
+}
+
+impl<'b, P, B, H> FillSends for Set<'_, P, B, H>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+    H: FnOnce() -> Answer<FrameHead>,
+{
+    type Answer = Answer;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        let head = match self.head {
+            Some(head) => Some(head()?),
+            None => None,
+        };
+        batch.set_data(self.flags, head, &self.data).map_err(|refused| why(self.qp, refused))
+    }
+}
+
+#[inline(always)]
+fn set_data<'b, P, B>(qp: &Qp, is_inline: bool, data: Data<P, B>, head: impl FnOnce() -> Answer<FrameHead>)
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    qp.sends.held(|sending| {
+        let Sending { queue, begun, .. } = sending;
+        let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
+        // By that way go no frames.
+        if let Some(mut step) = queue.get_mut().ok().and_then(SendQueue::short_step) {
+            if let Err(refused) = step.set_data(flags, None, &data) {
+                begun.fail(why(qp, refused));
+            }
+            return;
+        }
+        set_data_apart(qp, queue, begun, Set { qp, flags, head: Some(head), data });
     });
 }
 
-fn atomic(qp: &Qp, opcode: u32, rkey: u32, remote_addr: u64, compare_add: u64, swap: u64) {
-    begin(qp, opcode, 0, remote_addr, |wr| {
-        overlay(wr, &AtomicWr { remote_addr, compare_add, swap, rkey, reserved: 0 });
-        if remote_addr.is_multiple_of(8) { Ok(()) } else { Err(EINVAL) }
-    });
+fn why(qp: &Qp, refused: Refused) -> Code {
+    if refused == Refused::TooLarge { too_many(qp) } else { refused.into() }
+}
+
+#[inline(never)]
+fn set_data_apart<'b, P, B, H>(
+    qp: &Qp,
+    queue: &mut Owned<SendQueue>,
+    begun: &mut Begun,
+    mut set: Set<'_, P, B, H>,
+) where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+    H: FnOnce() -> Answer<FrameHead>,
+{
+    let run = || {
+        let queue = queue.get_mut()?;
+        if let Some(large) = begun.large {
+            check_large(qp, queue, large, set.flags.contains(SendFlags::INLINE), &set.data)?;
+            begun.needs = Needs::Nothing;
+        }
+        if begun.large.is_some() || !queue.wants_head() {
+            set.head = None;
+        }
+        queue.step(set)?
+    };
+    let answer = run();
+    begun.note(answer);
+}
+
+/// Refuses a large send that the device or the queue pair cannot take. Its data is never in the request.
+#[cold]
+#[inline(never)]
+fn check_large<'b, P, B>(
+    qp: &Qp,
+    queue: &SendQueue,
+    (header, mss): (usize, u16),
+    is_inline: bool,
+    data: &Data<P, B>,
+) -> Answer
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    if is_inline {
+        return Err(EINVAL);
+    }
+    Ok(qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len())?)
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.
@@ -216,24 +286,25 @@ extern "C" fn wr_start(qp: &Qp) {
     // In a child that cannot have it nothing is held from here on.
     let _ = qp.sends.begin();
     qp.sends.held(|sending| {
-        sending.batch.is_begun = false;
-        sending.batch.error = None;
+        sending.begun.needs = Needs::Nothing;
+        sending.begun.error = None;
     });
 }
 
 /// Shows the device all operations, or none if one of them was bad.
-fn complete(qp: &Qp, sending: &mut Sending) -> Answer {
-    sending.finish(qp);
+#[inline(always)]
+fn complete(sending: &mut Sending) -> Answer {
+    sending.begun.finish();
     let queue = sending.queue.get_mut()?;
-    if let Some(code) = sending.batch.error {
+    if let Some(code) = sending.begun.error {
         queue.rewind();
         return Err(code);
     }
-    Ok(queue.publish(qp.qp.lock()?.get()?)?)
+    Ok(queue.publish()?)
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let answer = qp.sends.held(|sending| complete(qp, sending));
+    let answer = qp.sends.held(complete);
     qp.sends.end();
     let none = if qp.sends.is_here() { EINVAL } else { Code(nix::libc::EIO) };
     answer.unwrap_or(Err(none)).map_or_else(|code| code.0, |()| 0)
@@ -245,7 +316,10 @@ extern "C" fn wr_abort(qp: &Qp) {
 }
 
 extern "C" fn wr_send(qp: &Qp) {
-    begin(qp, wr_opcode::SEND, 0, 0, |_| Ok(()));
+    if qp.is_datagram() {
+        return datagram(qp, None);
+    }
+    begin(qp, Needs::Nothing, || Ok(Opcode::Send));
 }
 
 /// The header is copied at once.
@@ -253,124 +327,146 @@ extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
     if !qp.is_raw_packet() {
         return wr_unsupported(qp);
     }
-    begin(qp, wr_opcode::TSO, 0, 0, |_| Ok(()));
-    with(qp, |batch| {
-        batch.header.clear();
-        batch.header.try_reserve(length.into())?;
-        batch.header.extend_from_slice(header.items(length.into()));
-        batch.mss = mss;
-        Ok(())
-    });
+    begin(qp, Needs::Data, || Ok(Opcode::Large { header: header.items(length.into()), mss }));
+    qp.sends.held(|sending| sending.begun.large = Some((length.into(), mss)));
 }
 
 extern "C" fn wr_send_imm(qp: &Qp, immediate: u32) {
-    begin(qp, wr_opcode::SEND_WITH_IMM, immediate, 0, |_| Ok(()));
+    if qp.is_datagram() {
+        return datagram(qp, Some(immediate));
+    }
+    message(qp, || Ok(Opcode::SendImmediate(immediate)));
 }
 
 extern "C" fn wr_send_inv(qp: &Qp, key: u32) {
-    begin(qp, wr_opcode::SEND_WITH_INV, key, 0, |_| Ok(()));
+    message(qp, || Ok(Opcode::SendInvalidate(key)));
 }
 
 extern "C" fn wr_local_inv(qp: &Qp, key: u32) {
-    begin(qp, wr_opcode::LOCAL_INV, key, 0, |_| Ok(()));
+    message(qp, || Ok(Opcode::LocalInvalidate(key)));
 }
 
-extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, remote_addr: u64) {
-    rdma(qp, wr_opcode::RDMA_READ, 0, rkey, remote_addr);
+extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, address: u64) {
+    message(qp, || Ok(Opcode::Read(Remote { address, rkey })));
 }
 
-extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, remote_addr: u64) {
-    rdma(qp, wr_opcode::RDMA_WRITE, 0, rkey, remote_addr);
+extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, address: u64) {
+    message(qp, || Ok(Opcode::Write(Remote { address, rkey })));
 }
 
-extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, remote_addr: u64, immediate: u32) {
-    rdma(qp, wr_opcode::RDMA_WRITE_WITH_IMM, immediate, rkey, remote_addr);
+extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
+    message(qp, || Ok(Opcode::WriteImmediate(Remote { address, rkey }, immediate)));
 }
 
-extern "C" fn wr_atomic_cmp_swp(qp: &Qp, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
-    atomic(qp, wr_opcode::ATOMIC_CMP_AND_SWP, rkey, remote_addr, compare, swap);
+/// The place of an atomic operation.
+#[inline(always)]
+fn at_eight(rkey: u32, address: u64) -> Answer<Remote> {
+    if address.is_multiple_of(8) { Ok(Remote { address, rkey }) } else { Err(EINVAL) }
 }
 
-extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, remote_addr: u64, add: u64) {
-    atomic(qp, wr_opcode::ATOMIC_FETCH_AND_ADD, rkey, remote_addr, add, 0);
+extern "C" fn wr_atomic_cmp_swp(qp: &Qp, rkey: u32, address: u64, compare: u64, swap: u64) {
+    message(qp, || Ok(Opcode::CompareSwap { remote: at_eight(rkey, address)?, compare, swap }));
+}
+
+extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, address: u64, add: u64) {
+    message(qp, || Ok(Opcode::FetchAdd { remote: at_eight(rkey, address)?, add }));
 }
 
 /// Eight bytes, which are in the request.
-extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, remote_addr: u64, bytes: Pointer) {
-    rdma(qp, wr_opcode::ATOMIC_WRITE, 0, rkey, remote_addr);
-    with(qp, |batch| batch.set_bytes(8, std::iter::once((bytes, 8))));
+extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, address: u64, bytes: Pointer) {
+    message(qp, || Ok(Opcode::AtomicWrite(Remote { address, rkey })));
+    let bytes = std::iter::once(bytes.items::<u8>(8));
+    // Without the flag: these bytes are the operation's own.
+    set_data(qp, false, Data::<NoPieces, _>::Inline(bytes), || Err(EINVAL));
 }
 
-extern "C" fn wr_flush(qp: &Qp, rkey: u32, remote_addr: u64, length: usize, type_: u8, level: u8) {
-    begin(qp, wr_opcode::FLUSH, 0, remote_addr, |wr| {
-        flush(wr, rkey, remote_addr, u32::try_from(length).map_err(|_| EINVAL)?, type_, level);
-        Ok(())
+extern "C" fn wr_flush(qp: &Qp, rkey: u32, address: u64, length: usize, type_: u8, level: u8) {
+    message(qp, || {
+        let length = u32::try_from(length).map_err(|_| EINVAL)?;
+        Ok(Opcode::Flush { remote: Remote { address, rkey }, length, type_, level })
     });
 }
 
 extern "C" fn wr_bind_mw(qp: &Qp, mw: Option<&Mw>, rkey: u32, info: Option<&MwBindInfo>) {
-    begin(qp, wr_opcode::BIND_MW, 0, 0, |wr| bind(wr, mw, rkey, info.ok_or(EINVAL)?));
+    message(qp, || bind(mw, rkey, info.ok_or(EINVAL)?));
 }
 
-extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, remote_qpn: u32, remote_qkey: u32) {
-    with(qp, |batch| address(&mut batch.wr, ah, remote_qpn, remote_qkey));
+/// The address of the current datagram.
+struct Address {
+    ah: u32,
+    qp_num: u32,
+    qkey: u32,
 }
 
-extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    with(qp, |batch| {
-        if length > 0 {
-            batch.set_pieces(qp, &[Sge { addr, length, lkey }])?;
-        }
-        Ok(())
-    });
-}
+impl FillSends for Address {
+    type Answer = Answer;
 
-extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
-    with(qp, |batch| {
-        if count > batch.pieces.capacity() {
-            return Err(too_many(qp));
-        }
-        batch.set_pieces(qp, list.items(count))
-    });
-}
-
-extern "C" fn wr_set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
-    set_inline(qp, std::iter::once((addr, length)));
-}
-
-extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
-    let places = (0..count).filter_map(|i| list.item::<DataBuf>(i)).map(|place| (place.addr, place.length));
-    set_inline(qp, places);
-}
-
-impl Batch {
-    /// The bytes are copied at once: the caller may change them before `wr_complete`.
-    #[inline]
-    fn set_bytes(&mut self, most: usize, places: impl Iterator<Item = (Pointer, usize)> + Clone) -> Answer {
-        let length = places.clone().try_fold(0_usize, |sum, (_, length)| sum.checked_add(length));
-        if length.is_none_or(|length| length > most) {
-            return Err(EINVAL);
-        }
-        self.has_bytes = true;
-        self.bytes.clear();
-        places.for_each(|(addr, length)| self.bytes.extend_from_slice(addr.items(length)));
-        Ok(())
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        Ok(batch.set_address(self.ah, self.qp_num, self.qkey)?)
     }
 }
 
-#[inline]
-fn set_inline(qp: &Qp, places: impl Iterator<Item = (Pointer, usize)> + Clone) {
+extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     qp.sends.held(|sending| {
-        let most = sending.queue.get().map_or(0, |queue| queue.max_inline() as usize);
-        sending.batch.part(|batch| {
-            batch.set_bytes(most, places).map_err(|_| too_many(qp))?;
-            batch.wr.send_flags |= SendFlags::INLINE.bits();
-            Ok(())
-        });
+        let Sending { queue, begun, .. } = sending;
+        let mut set = || {
+            if !qp.is_datagram() {
+                return Err(EINVAL);
+            }
+            queue.get_mut()?.step(Address { ah: address(ah)?, qp_num, qkey })?
+        };
+        let answer = set();
+        begun.needs = Needs::Nothing;
+        begun.note(answer);
     });
+}
+
+type NoPieces = std::iter::Empty<Sge>;
+type NoBytes = std::iter::Empty<&'static [u8]>;
+
+extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    let piece = Sge { addr, length, lkey };
+    if length == 0 {
+        return set_nothing(qp);
+    }
+    set_data(qp, false, Data::<_, NoBytes>::Pieces(std::iter::once(piece)), || head(&[piece]));
+}
+
+/// Nothing is no piece.
+#[inline(never)]
+fn set_nothing(qp: &Qp) {
+    set_data(qp, false, Data::<NoPieces, NoBytes>::Pieces(std::iter::empty()), || head(&[]));
+}
+
+extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
+    let most = qp.sends.held(|sending| sending.queue.get().map_or(0, SendQueue::max_pieces));
+    // The count of the list is the caller's: nothing of it is looked at before.
+    if count > most.unwrap_or(0) as usize {
+        qp.sends.held(|sending| sending.begun.fail(too_many(qp)));
+        return;
+    }
+    let pieces = list.items::<Sge>(count);
+    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
+}
+
+/// The bytes are copied at once: the caller may change them before `wr_complete`.
+extern "C" fn wr_set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
+    set_inline(qp, std::iter::once(addr.items(length)));
+}
+
+extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
+    let places = (0..count).filter_map(|i| list.item::<DataBuf>(i));
+    set_inline(qp, places.map(|place| place.addr.items(place.length)));
+}
+
+#[inline(always)]
+fn set_inline<'a>(qp: &Qp, bytes: impl Iterator<Item = &'a [u8]> + Clone) {
+    let first = bytes.clone();
+    set_data(qp, true, Data::<NoPieces, _>::Inline(bytes), || head_of(first.flatten()));
 }
 
 /// Operations that no queue pair was made for.
 extern "C" fn wr_unsupported(qp: &Qp) {
-    qp.sends.held(|sending| sending.batch.note(Err(EOPNOTSUPP)));
+    qp.sends.held(|sending| sending.begun.fail(EOPNOTSUPP));
 }

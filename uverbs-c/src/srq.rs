@@ -5,15 +5,15 @@ use std::mem::MaybeUninit;
 
 use uverbs::SharedReceiveQueue;
 
-use crate::abi::{self, RecvWr, SrqAttr, SrqInitAttr, SrqInitAttrEx};
-use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
+use crate::abi::{self, SrqAttr, SrqInitAttr, SrqInitAttrEx};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::{CONDITION, MUTEX};
 use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
-use crate::post::{pieces, post_list};
+use crate::post::post_receives;
 
 #[repr(C)]
 pub(crate) struct Srq {
@@ -116,14 +116,9 @@ pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Op
     let post = || {
         let mut queue = srq.ok_or(EINVAL)?.queue.lock()?;
         let queue = queue.get_mut()?;
-        let put = |queue: &mut &mut SharedReceiveQueue, wr: &RecvWr| {
-            Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
-        };
-        post_list(queue, list, bad, put, |queue| {
-            queue.publish();
-            Ok(())
-        })
+        // Its ring may be lost.
+        post_receives(queue.queue_mut().ok_or(Code(nix::libc::EIO))?, list, bad)
     };
     // The data path leaves `errno` alone.
-    post().map_or_else(|code: crate::answer::Code| code.0, |()| 0)
+    post().map_or_else(|code: Code| code.0, |()| 0)
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use uverbs::{IndirectionTable, WorkQueue, WorkQueueState};
 
-use crate::abi::{self, Function, RecvWr, RwqIndTableInitAttr, WqAttr, WqInitAttr};
+use crate::abi::{self, Function, RwqIndTableInitAttr, WqAttr, WqInitAttr};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX};
 use crate::owned::{Owned, end, end_shared};
 use crate::pd::Pd;
-use crate::post::{pieces, post_list};
+use crate::post::post_receives;
 
 #[repr(C)]
 pub(crate) struct Wq {
@@ -114,13 +114,7 @@ pub(crate) extern "C" fn destroy_wq(wq: Given<Wq>) -> c_int {
 extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let mut queue = wq.queue.lock()?;
-        let put = |queue: &mut &mut WorkQueue, wr: &RecvWr| {
-            Ok(queue.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge)?)?)
-        };
-        post_list(queue.get_mut()?, list, bad, put, |queue| {
-            queue.publish();
-            Ok(())
-        })
+        post_receives(queue.get_mut()?.queue_mut(), list, bad)
     };
     post().map_or_else(|code: Code| code.0, |()| 0)
 }

@@ -10,25 +10,31 @@
 //!
 //! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{
     CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64, ErrCqe, OPCODE_TSO,
 };
 use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, ResizeCq};
-use uverbs_abi::types::{WcFlags, wc_opcode};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
+use uverbs_abi::write::Wc;
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
 
-use super::ring::{ENTRY, Ring};
+use super::ring::Ring;
 use super::track::{Lane, Track};
 use super::{CQ_DOORBELL, Limits, Registers};
-use crate::completion::{Completion, Status};
+use crate::driver::completion::Extended;
+use crate::driver::ring::units::{Item, Word};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::process::Origin;
 
-/// Words of the doorbell record.
+/// Bytes of the doorbell record, and its words.
+const RECORD: usize = 64;
 const CONSUMER: usize = 0;
 const ARM: usize = 4;
 /// Bits of a position that the device counts, and of the index of a queue pair.
@@ -38,30 +44,17 @@ const SOLICITED: u8 = 2;
 
 /// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
 const STRIPPED: u8 = 1;
-
-/// Where the doorbell record is.
-#[derive(Clone, Debug)]
-struct Record {
-    memory: Mapping,
-    at: usize,
-}
-
-impl Record {
-    fn store(&self, word: usize, value: u32) {
-        self.memory.store(self.at + word, value.to_be(), Ordering::Release);
-    }
-
-    /// Tells how far the queue was read.
-    fn tell(&self, position: u64) {
-        self.store(CONSUMER, position as u32 & COUNTER);
-    }
-}
+/// Bits of the same: the kind of header behind Ethernet's, and that of IPv4.
+const KIND: u8 = 3 << 2;
+const IPV4: u8 = 2 << 2;
 
 /// A completion queue about to be made: what the driver is told, and its memory.
 #[derive(Debug)]
 pub(crate) struct CqPlan {
     /// With the doorbell record behind it.
     ring: Ring,
+    consumer: Word,
+    arm: Word,
     registers: Registers,
     request: CreateCq,
     response: CreateCqResp,
@@ -69,18 +62,22 @@ pub(crate) struct CqPlan {
 
 impl CqPlan {
     pub(crate) fn new(op: &'static str, wanted: u32, limits: &Limits, registers: Registers) -> Result<Self> {
-        let ring = Ring::new(op, wanted, limits.cqe_size, ENTRY)?;
+        let ring = Ring::new(op, wanted, limits.cqe_size, RECORD)?;
+        let word =
+            |at| Word::new(ring.memory(), ring.bytes() + at).ok_or_else(|| Error::kernel(op, Errno::EINVAL));
+        let (consumer, arm) = (word(CONSUMER)?, word(ARM)?);
         let uar_page_index = u16::try_from(registers.id.unwrap_or(0))
             .map_err(|_| Error::malformed(op, "a page of registers with a number above 65535"))?;
         let request = CreateCq {
-            buf_addr: ring.memory.address(),
-            db_addr: ring.memory.address() + ring.bytes() as u64,
-            cqe_size: ring.size,
+            buf_addr: ring.memory().address(),
+            db_addr: ring.memory().address() + ring.bytes() as u64,
+            cqe_size: ring.size(),
             flags: registers.id.map_or(0, |_| CREATE_CQ_FLAGS_UAR_PAGE_INDEX),
             uar_page_index,
             ..CreateCq::new_zeroed()
         };
-        Ok(Self { ring, registers, request, response: CreateCqResp::new_zeroed() })
+        let response = CreateCqResp::new_zeroed();
+        Ok(Self { ring, consumer, arm, registers, request, response })
     }
 
     /// The driver's request, and the place of its answer.
@@ -90,27 +87,36 @@ impl CqPlan {
 
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> &Mapping {
-        &self.ring.memory
+        self.ring.memory()
     }
 
     /// The queue, now that the kernel has made it. Nothing completes here yet, so the ring is still ours alone; before, a
     /// queue larger than the device's limit would have cost its memory, and not only an error.
-    pub(crate) fn open(self) -> Completions {
+    pub(crate) fn open(mut self) -> Completions {
         self.ring.clear();
-        let record = Record { memory: self.ring.memory.clone(), at: self.ring.bytes() };
+        let ring = Arc::new(self.ring);
         let shared = Shared {
-            ring: Mutex::new(self.ring.clone()),
-            record,
+            ring: Mutex::new(ring.clone()),
+            consumer: self.consumer,
+            arm: self.arm,
             registers: self.registers,
             number: self.response.cqn,
             next: AtomicU64::new(0),
-            sequence: AtomicU32::new(0),
-            armed: AtomicU32::new(NOT_ARMED),
             origin: Origin::here(),
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
         };
-        Completions { ring: self.ring, shared: Arc::new(shared), tracks: Vec::new(), changes: 0 }
+        Completions {
+            ring,
+            position: 0,
+            released: 0,
+            armed: AtomicU32::new(NOT_ARMED),
+            sequence: AtomicU32::new(0),
+            last: 0,
+            tracks: Vec::new(),
+            changes: 0,
+            shared: Arc::new(shared),
+        }
     }
 }
 
@@ -123,16 +129,14 @@ const ARMED: u32 = 2;
 pub(crate) struct Shared {
     /// The process that has the queue: a child of `fork` takes no lock of it.
     origin: Origin,
-    /// The poller has a copy, and changes both.
-    ring: Mutex<Ring>,
-    record: Record,
+    /// The poller has it too, and changes both.
+    ring: Mutex<Arc<Ring>>,
+    consumer: Word,
+    arm: Word,
     registers: Registers,
     number: u32,
-    /// Position of the next entry to be read; only the poller changes it.
+    /// Position behind the last entry that was given back; only the poller changes it.
     next: AtomicU64,
-    /// Of the next ask for an event.
-    sequence: AtomicU32,
-    armed: AtomicU32,
     /// The queue pairs that complete here, and how often that has changed: the poller has a copy.
     tracks: Mutex<Vec<Arc<Track>>>,
     changes: AtomicU32,
@@ -169,7 +173,7 @@ impl Shared {
     pub(super) fn at_end(&self, what: impl FnOnce(u64)) {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let mut position = self.next.load(Ordering::Acquire);
-        while ring.entry(position).is_some() {
+        while ring.is_filled(position) {
             position += 1;
         }
         what(position);
@@ -179,10 +183,18 @@ impl Shared {
 /// The side of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    ring: Ring,
-    shared: Arc<Shared>,
+    ring: Arc<Ring>,
+    /// Position of the next entry to be read, and of the first that was not given back.
+    position: u64,
+    released: u64,
+    armed: AtomicU32,
+    /// Of the next ask for an event.
+    sequence: AtomicU32,
+    /// Which of `tracks` the last completion was of.
+    last: usize,
     tracks: Vec<Arc<Track>>,
     changes: u32,
+    shared: Arc<Shared>,
 }
 
 impl Completions {
@@ -191,35 +203,70 @@ impl Completions {
     }
 
     pub(crate) fn capacity(&self) -> u32 {
-        self.ring.entries - 1
+        self.ring.entries() - 1
+    }
+
+    /// Whether the device has written no completion.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.ring.is_filled(self.position)
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
     /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
-    #[inline(never)]
-    pub(crate) fn poll(&mut self, places: &mut [Completion], may_take: impl Fn() -> bool) -> usize {
-        let first = self.shared.next.load(Ordering::Relaxed);
-        let (mut position, mut count) = (first, 0);
-        while let Some(place) = places.get_mut(count) {
-            let Some(entry) = self.ring.entry(position) else { break };
-            if position == first {
+    #[inline(always)]
+    pub(crate) fn poll<T>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+        mut fill: impl FnMut(&mut T, &Extended),
+    ) -> usize {
+        let mut count = 0;
+        for place in places {
+            let Some(completion) = self.poll_next(&may_take) else { break };
+            fill(place, &completion);
+            count += 1;
+        }
+        self.release();
+        count
+    }
+
+    /// Takes the next completion, whose place stays this side's until [`Completions::release`]. Before the first one since, `may_take`
+    /// is asked: if not, nothing is.
+    #[inline(always)]
+    pub(crate) fn poll_next(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
+        loop {
+            let position = self.position;
+            let place = self.ring.place(position);
+            if !self.ring.is_filled_at(place, position) {
+                return None;
+            }
+            if position == self.released {
                 if !may_take() {
-                    return 0;
+                    return None;
                 }
                 self.look_for_changes();
             }
-            if let Some(completion) = self.completion(&entry, position) {
-                *place = completion;
-                count += 1;
+            self.position = position + 1;
+            if self.armed.load(Ordering::Relaxed) != NOT_ARMED {
+                self.event_made(place);
             }
-            self.event_made(&entry);
-            position += 1;
+            // Of one that is nobody's nothing is said.
+            if let Some(completion) = self.completion(place, position) {
+                return Some(completion);
+            }
         }
-        if position != first {
-            self.shared.next.store(position, Ordering::Release);
-            self.shared.record.tell(position);
+    }
+
+    /// Gives the places of all that was taken back to the device.
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
+        if self.position != self.released {
+            self.released = self.position;
+            self.shared.next.store(self.position, Ordering::Release);
+            self.shared.consumer.tell(self.position as u32 & COUNTER);
         }
-        count
     }
 
     /// Gives the queue room for `wanted` completions: `command` has the kernel do it, with the driver's request and the new
@@ -232,99 +279,108 @@ impl Completions {
         command: impl FnOnce(&ResizeCq, &Mapping) -> Result<()>,
     ) -> Result<Option<Mapping>> {
         // The kernel does nothing then.
-        if Ring::entries_for(wanted) == Some(self.ring.entries) {
+        if Ring::entries_for(wanted) == Some(self.ring.entries()) {
             return Ok(None);
         }
-        let new = Ring::new(op, wanted, self.ring.size, 0)?;
+        let mut new = Ring::new(op, wanted, self.ring.size(), 0)?;
         // The device writes to it as soon as it has it.
         new.clear();
-        let request =
-            ResizeCq { buf_addr: new.memory.address(), cqe_size: new.size as u16, ..ResizeCq::new_zeroed() };
+        let (buf_addr, cqe_size) = (new.memory().address(), new.size() as u16);
+        let request = ResizeCq { buf_addr, cqe_size, ..ResizeCq::new_zeroed() };
+        self.release();
         self.look_for_changes();
         let shared = self.shared.clone();
         let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        command(&request, &new.memory)?;
-        let first = shared.next.load(Ordering::Relaxed);
+        command(&request, new.memory())?;
+        let first = self.position;
         let is_nobodys = |cqe: &Cqe64, position| {
-            self.owner(cqe).is_none_or(|(_, lane)| lane.is_of_an_earlier_life(position))
+            let at = find(&self.tracks, cqe.srqn_uidx.get() & COUNTER);
+            let track = at.and_then(|at| self.tracks.get(at));
+            track.is_none_or(|track| lane(track, cqe.op_own >> 4).is_of_an_earlier_life(position))
         };
         let taken_over = new.take_over(op, &ring, first, is_nobodys);
-        let next = *taken_over.as_ref().unwrap_or(&(first + 1));
-        shared.next.store(next, Ordering::Release);
-        shared.record.tell(next);
+        self.position = *taken_over.as_ref().unwrap_or(&(first + 1));
+        self.release();
+        let new = Arc::new(new);
         *ring = new.clone();
         let old = std::mem::replace(&mut self.ring, new);
         taken_over?;
-        let has_record = old.memory.address() == shared.record.memory.address();
-        Ok((!has_record).then_some(old.memory))
+        let has_record = old.memory().address() == shared.consumer.map().address();
+        Ok((!has_record).then(|| old.memory().clone()))
     }
 
+    #[inline(always)]
     fn look_for_changes(&mut self) {
         let changes = self.shared.changes.load(Ordering::Acquire);
         if changes != self.changes {
-            let tracks = self.shared.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-            self.tracks.clone_from(&tracks);
-            self.changes = changes;
+            self.change(changes);
         }
     }
 
-    /// Whose completion it is.
-    fn owner(&self, cqe: &Cqe64) -> Option<(&Track, &Lane)> {
-        let index = cqe.srqn_uidx.get() & COUNTER;
-        let at = self.tracks.binary_search_by_key(&index, |track| track.index()).ok()?;
-        let track = self.tracks.get(at)?;
-        let is_send = matches!(cqe.op_own >> 4, CQE_REQ | CQE_REQ_ERR);
-        Some((track, if is_send { &track.sends } else { &track.receives }))
+    #[cold]
+    fn change(&mut self, changes: u32) {
+        let tracks = self.shared.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tracks.clone_from(&tracks);
+        self.changes = changes;
     }
 
     /// What the entry says, if its queue pair is still there.
-    fn completion(&self, entry: &[u8; ENTRY], position: u64) -> Option<Completion> {
-        let cqe = Cqe64::ref_from_bytes(entry).ok()?;
-        let opcode = cqe.op_own >> 4;
-        let (track, lane) = self.owner(cqe)?;
-        let wr_id = lane.complete(cqe.wqe_counter.get(), position)?;
-        let completion = Completion { wr_id, qp_num: track.number(), ..Completion::default() };
-        Some(match opcode {
+    #[inline(always)]
+    fn completion(&mut self, place: usize, position: u64) -> Option<Extended> {
+        let Self { ring, tracks, last, .. } = self;
+        let cqe = ring.entry(place);
+        let index = cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, U32>().get() & COUNTER;
+        // Most often it is the queue pair of the last completion.
+        if tracks.get(*last).is_none_or(|track| track.index() != index) {
+            *last = find(tracks, index)?;
+        }
+        let track = tracks.get(*last)?;
+        let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
+        let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
+        let wc = |wr_id| Wc { wr_id, qp_num: track.number(), ..Wc::default() };
+        let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
+        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
+        match kind {
             CQE_REQ => {
-                let is_large = cqe.sop_drop_qpn.get() >> 24 == u32::from(OPCODE_TSO);
+                let wc = wc(track.sends.complete(counter, position)?);
+                let is_large = number() >> 24 == u32::from(OPCODE_TSO);
                 let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
-                Completion { status: Status::Success, opcode, timestamp: cqe.timestamp.get(), ..completion }
-            }
-            CQE_REQ_ERR | CQE_RESP_ERR => {
-                let error = ErrCqe::ref_from_bytes(entry).ok()?;
-                let opcode = if opcode == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
-                let status = status(error.syndrome);
-                Completion { status, opcode, vendor_error: error.vendor_err_synd.into(), ..completion }
+                Some(Extended { wc: Wc { opcode, ..wc }, timestamp: timestamp(), vlan: 0 })
             }
             CQE_RESP_SEND => {
-                let good = cqe.hds_ip_ext & (CQE_L3_OK | CQE_L4_OK) == CQE_L3_OK | CQE_L4_OK;
+                let wc = wc(track.receives.complete(counter, position)?);
+                let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
                 let mut flags = WcFlags::empty();
-                flags.set(WcFlags::IP_CSUM_OK, good && is_ipv4(cqe));
-                flags.set(WcFlags::WITH_VLAN, cqe.l4_hdr_type_etc & STRIPPED != 0);
-                Completion {
-                    status: Status::Success,
+                flags.set(WcFlags::IP_CSUM_OK, are_good(checks, headers));
+                flags.set(WcFlags::WITH_VLAN, headers & STRIPPED != 0);
+                let wc = Wc {
                     opcode: wc_opcode::RECV,
-                    len: cqe.byte_cnt.get(),
-                    immediate: cqe.sop_drop_qpn.get() & 0xff_ffff,
-                    flags,
-                    vlan: cqe.vlan_info.get(),
-                    timestamp: cqe.timestamp.get(),
-                    ..completion
-                }
+                    byte_len: cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get(),
+                    ex: number() & 0xff_ffff,
+                    wc_flags: flags.bits(),
+                    ..wc
+                };
+                let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
+                Some(Extended { wc, vlan, timestamp: timestamp() })
             }
-            // An opcode that raw packet queue pairs do not have.
-            _ => Completion { status: Status::General, opcode: wc_opcode::RECV, ..completion },
-        })
+            _ => {
+                let wc = wc(failed(track, kind, counter, position)?);
+                let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
+                let (status, vendor_err) = reason(&cqe);
+                Some(Extended { wc: Wc { status, opcode, vendor_err, ..wc }, ..Extended::default() })
+            }
+        }
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.
-    fn event_made(&self, entry: &[u8; ENTRY]) {
-        let op_own = entry[ENTRY - 1];
+    #[cold]
+    fn event_made(&self, place: usize) {
+        let op_own = self.ring.entry(place).read().op_own;
         let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
-        let armed = self.shared.armed.load(Ordering::Relaxed);
+        let armed = self.armed.load(Ordering::Relaxed);
         if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
-            self.shared.armed.store(NOT_ARMED, Ordering::Relaxed);
-            self.shared.sequence.fetch_add(1, Ordering::Relaxed);
+            self.armed.store(NOT_ARMED, Ordering::Relaxed);
+            self.sequence.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -332,11 +388,11 @@ impl Completions {
     pub(crate) fn arm(&self, solicited_only: bool) {
         let shared = &*self.shared;
         let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
-        let sequence = shared.sequence.load(Ordering::Relaxed) & 3;
+        let sequence = self.sequence.load(Ordering::Relaxed) & 3;
         let next = shared.next.load(Ordering::Relaxed) as u32 & COUNTER;
-        shared.armed.store(armed, Ordering::Relaxed);
+        self.armed.store(armed, Ordering::Relaxed);
         let word = sequence << 28 | command | next;
-        shared.record.store(ARM, word);
+        shared.arm.tell(word);
         let mut doorbell = [0; 8];
         doorbell[..4].copy_from_slice(&word.to_be_bytes());
         doorbell[4..].copy_from_slice(&shared.number.to_be_bytes());
@@ -344,28 +400,58 @@ impl Completions {
     }
 }
 
-/// Whether the frame that came in was IPv4; its checksum is meant.
-fn is_ipv4(cqe: &Cqe64) -> bool {
-    cqe.l4_hdr_type_etc >> 2 & 3 == 2
+/// Where the queue pair with this index is.
+#[inline(never)]
+fn find(tracks: &[Arc<Track>], index: u32) -> Option<usize> {
+    tracks.binary_search_by_key(&index, |track| track.index()).ok()
+}
+
+/// The direction of a queue pair that a completion of this opcode is of.
+fn lane(track: &Track, kind: u8) -> &Lane {
+    if matches!(kind, CQE_REQ | CQE_REQ_ERR) { &track.sends } else { &track.receives }
+}
+
+/// The number of a request that failed.
+#[cold]
+fn failed(track: &Track, kind: u8, counter: u16, position: u64) -> Option<u64> {
+    lane(track, kind).complete(counter, position)
+}
+
+/// Why a request failed, and the device's own number for it.
+#[cold]
+fn reason(cqe: &Item<'_, Cqe64>) -> (u32, u32) {
+    let error: ErrCqe = zerocopy::transmute!(cqe.read());
+    match error.op_own >> 4 {
+        CQE_REQ_ERR | CQE_RESP_ERR => (status(error.syndrome), error.vendor_err_synd.into()),
+        // An opcode that raw packet queue pairs do not have.
+        _ => (wc_status::GENERAL_ERR, 0),
+    }
+}
+
+/// Whether the frame that came in was IPv4, and its checksums are right.
+#[inline(always)]
+fn are_good(checks: u8, headers: u8) -> bool {
+    const GOOD: u8 = CQE_L3_OK | CQE_L4_OK;
+    u16::from_le_bytes([checks & GOOD, headers & KIND]) == u16::from_le_bytes([GOOD, IPV4])
 }
 
 /// `mlx5_handle_error_cqe`, cq.c, Linux 6.1.
-fn status(syndrome: u8) -> Status {
+fn status(syndrome: u8) -> u32 {
     use uverbs_abi::mlx5::wqe as abi;
     match syndrome {
-        abi::SYNDROME_LOCAL_LENGTH_ERR => Status::LocalLength,
-        abi::SYNDROME_LOCAL_QP_OP_ERR => Status::LocalQpOperation,
-        abi::SYNDROME_LOCAL_PROT_ERR => Status::LocalProtection,
-        abi::SYNDROME_WR_FLUSH_ERR => Status::Flushed,
-        abi::SYNDROME_MW_BIND_ERR => Status::WindowBind,
-        abi::SYNDROME_BAD_RESP_ERR => Status::BadResponse,
-        abi::SYNDROME_LOCAL_ACCESS_ERR => Status::LocalAccess,
-        abi::SYNDROME_REMOTE_INVAL_REQ_ERR => Status::RemoteInvalidRequest,
-        abi::SYNDROME_REMOTE_ACCESS_ERR => Status::RemoteAccess,
-        abi::SYNDROME_REMOTE_OP_ERR => Status::RemoteOperation,
-        abi::SYNDROME_TRANSPORT_RETRY_EXC_ERR => Status::RetryExceeded,
-        abi::SYNDROME_RNR_RETRY_EXC_ERR => Status::RnrRetryExceeded,
-        abi::SYNDROME_REMOTE_ABORTED_ERR => Status::RemoteAborted,
-        _ => Status::General,
+        abi::SYNDROME_LOCAL_LENGTH_ERR => wc_status::LOC_LEN_ERR,
+        abi::SYNDROME_LOCAL_QP_OP_ERR => wc_status::LOC_QP_OP_ERR,
+        abi::SYNDROME_LOCAL_PROT_ERR => wc_status::LOC_PROT_ERR,
+        abi::SYNDROME_WR_FLUSH_ERR => wc_status::WR_FLUSH_ERR,
+        abi::SYNDROME_MW_BIND_ERR => wc_status::MW_BIND_ERR,
+        abi::SYNDROME_BAD_RESP_ERR => wc_status::BAD_RESP_ERR,
+        abi::SYNDROME_LOCAL_ACCESS_ERR => wc_status::LOC_ACCESS_ERR,
+        abi::SYNDROME_REMOTE_INVAL_REQ_ERR => wc_status::REM_INV_REQ_ERR,
+        abi::SYNDROME_REMOTE_ACCESS_ERR => wc_status::REM_ACCESS_ERR,
+        abi::SYNDROME_REMOTE_OP_ERR => wc_status::REM_OP_ERR,
+        abi::SYNDROME_TRANSPORT_RETRY_EXC_ERR => wc_status::RETRY_EXC_ERR,
+        abi::SYNDROME_RNR_RETRY_EXC_ERR => wc_status::RNR_RETRY_EXC_ERR,
+        abi::SYNDROME_REMOTE_ABORTED_ERR => wc_status::REM_ABORT_ERR,
+        _ => wc_status::GENERAL_ERR,
     }
 }

@@ -6,42 +6,65 @@
 //! The receive queue of a raw packet queue pair runs from the state INIT on; frames are to come in from "ready to
 //! receive" on only. So until then the counter is held back.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use uverbs_abi::mlx5::wqe::{INVALID_LKEY, RCV_DBR, WqeDataSeg};
-use uverbs_abi::rxe::Sge;
-use zerocopy::IntoBytes;
+use uverbs_abi::mlx5::wqe::{INVALID_LKEY, WqeDataSeg};
 
 use super::shape::Queues;
 use super::track::Track;
-use crate::mapping::Mapping;
+use crate::driver::queues::LowerReceive;
+use crate::driver::request::{Refused, Sge};
+use crate::driver::ring::units::{Units, Word};
 
 /// The receive ring; see the module's page.
 #[derive(Debug)]
 pub(crate) struct Receives {
-    pub(super) memory: Mapping,
-    /// Where the doorbell record is.
-    pub(super) record: usize,
+    units: Units,
+    counter: Word,
     /// Number of places, a power of two, and how many segments each has.
-    pub(super) places: u32,
-    pub(super) segments: u32,
-    /// Counter of the next place.
-    pub(super) head: u32,
+    places: u32,
+    segments: u32,
+    /// Counter of the next place, and of the first one behind it that is not known to be free.
+    head: u32,
+    limit: u32,
     /// Counter of the place behind the last that was published.
-    pub(super) published: u32,
+    published: u32,
     /// Whether the device may be told.
-    pub(super) ready: bool,
-    pub(super) track: Arc<Track>,
-    pub(super) queues: Arc<Queues>,
+    ready: bool,
+    track: Arc<Track>,
+    queues: Arc<Queues>,
 }
 
 /// A piece of memory, as the device reads it.
-pub(super) fn data_segment(piece: &Sge) -> WqeDataSeg {
-    WqeDataSeg { byte_count: piece.length.into(), lkey: piece.lkey.into(), addr: piece.addr.into() }
+#[inline(always)]
+pub(super) fn data_segment(addr: u64, length: u32, lkey: u32) -> WqeDataSeg {
+    WqeDataSeg { byte_count: length.into(), lkey: lkey.into(), addr: addr.into() }
+}
+
+impl LowerReceive for &mut Receives {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        Receives::next_slot(self)
+    }
+
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        Receives::put(self, wr_id, pieces.map(|piece| *piece.borrow()))
+    }
 }
 
 impl Receives {
+    /// With so many places of so many segments in `units`.
+    pub(super) fn new(units: Units, counter: Word, places: u32, segments: u32, queues: Arc<Queues>) -> Self {
+        let track = queues.track().clone();
+        let (head, limit, published, ready) = (0, 0, 0, false);
+        Self { units, counter, places, segments, head, limit, published, ready, track, queues }
+    }
+
     /// Number of places.
     pub(crate) fn slots(&self) -> usize {
         self.places as usize
@@ -49,49 +72,68 @@ impl Receives {
 
     /// Requests that can be posted now.
     pub(crate) fn free(&self) -> u32 {
-        self.places - self.head.wrapping_sub(self.track.receives.done())
+        self.track.receives.free(self.head)
     }
 
     /// The place that is filled next.
+    #[inline(always)]
     pub(crate) fn next_slot(&self) -> u32 {
         self.head & self.places.wrapping_sub(1)
     }
 
-    /// Fills the next place; false when the pieces do not fit into it.
-    #[inline(never)]
-    #[must_use]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> bool {
-        let size = size_of::<WqeDataSeg>();
-        let start = self.next_slot() as usize * self.segments as usize * size;
-        let count = pieces.len();
-        if self.places == 0 || count > self.segments as usize {
-            return false;
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), Refused> {
+        let free = self.free();
+        self.limit = self.head.wrapping_add(free);
+        if free == 0 { Err(Refused::Full) } else { Ok(()) }
+    }
+
+    /// Fills the next place.
+    #[inline(always)]
+    pub(crate) fn put(
+        &mut self,
+        wr_id: u64,
+        mut pieces: impl ExactSizeIterator<Item = Sge>,
+    ) -> Result<(), Refused> {
+        if self.limit == self.head {
+            self.look_for_room()?;
         }
-        let written = pieces
-            .enumerate()
-            .all(|(i, piece)| self.memory.write(start + i * size, data_segment(&piece).as_bytes()));
-        let end = WqeDataSeg { byte_count: 0.into(), lkey: INVALID_LKEY.into(), addr: 0.into() };
-        let ended =
-            count == self.segments as usize || self.memory.write(start + count * size, end.as_bytes());
-        if !written || !ended {
-            return false;
+        let (head, segments) = (self.head, self.segments);
+        let first = head.wrapping_mul(segments) as usize;
+        let segment = |piece: Sge| data_segment(piece.addr, piece.length, piece.lkey);
+        let mut count = 0;
+        // Most often there is one.
+        if let Some(piece) = pieces.next() {
+            self.units.put(first, segment(piece));
+            count = 1;
+            for piece in pieces {
+                if count == segments {
+                    return Err(Refused::TooLarge);
+                }
+                self.units.put(first.wrapping_add(count as usize), segment(piece));
+                count += 1;
+            }
         }
-        self.track.receives.post(self.head, self.head.wrapping_add(1), wr_id);
-        self.head = self.head.wrapping_add(1);
-        true
+        if count < segments {
+            self.units.put(first.wrapping_add(count as usize), data_segment(0, 0, INVALID_LKEY));
+        }
+        self.head = head.wrapping_add(1);
+        self.track.receives.post(head, self.head, wr_id);
+        Ok(())
     }
 
     /// Goes back to what was published: requests filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
-        self.head = self.published;
+        // Whether places are free is looked at again.
+        (self.head, self.limit) = (self.published, self.published);
     }
 
     /// Shows the device every place filled so far, as soon as it may see them.
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.published = self.head;
         if self.ready {
-            let counter = (self.head & 0xffff).to_be();
-            self.memory.store(self.record + 4 * RCV_DBR, counter, Ordering::Release);
+            self.counter.tell(self.head & 0xffff);
         }
     }
 
@@ -104,8 +146,8 @@ impl Receives {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         self.ready = false;
-        (self.head, self.published) = (0, 0);
+        (self.head, self.limit, self.published) = (0, 0, 0);
         self.queues.reset_receives();
-        self.memory.store(self.record + 4 * RCV_DBR, 0, Ordering::Release);
+        self.counter.tell(0);
     }
 }

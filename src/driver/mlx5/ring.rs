@@ -5,43 +5,43 @@
 //!
 //! Source: `mlx5_ib_resize_cq` and `copy_resize_cqes`, cq.c, Linux 6.1.
 
-use std::sync::atomic::Ordering;
-
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{CQE_INVALID, CQE_OWNER_MASK, CQE_RESIZE_CQ, Cqe64};
-use zerocopy::FromBytes;
 
+use crate::driver::ring::units::{Item, Units};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
-/// What an entry is read into.
-pub(super) const ENTRY: usize = size_of::<Cqe64>();
+/// Bytes of an entry, of which there may be as many more before it.
+const ENTRY: usize = size_of::<Cqe64>();
 
 /// A ring of completions.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Ring {
-    pub(super) memory: Mapping,
-    /// Number of entries, a power of two, and their size.
-    pub(super) entries: u32,
-    pub(super) size: u32,
+    units: Units,
+    /// Number of entries, a power of two.
+    entries: u32,
+    /// Each has twice the size, and the second half counts.
+    is_wide: bool,
 }
 
 impl Ring {
-    /// A ring for so many completions, with as many bytes behind it. No memory is touched yet: see [`Ring::clear`].
+    /// A ring for so many completions of this size, with as many bytes behind it. No memory is touched yet: see [`Ring::clear`].
     pub(super) fn new(op: &'static str, wanted: u32, size: u32, behind: usize) -> Result<Self> {
         let invalid = || Error::kernel(op, Errno::EINVAL);
         let entries = Self::entries_for(wanted).ok_or_else(invalid)?;
         let bytes = (entries as usize).checked_mul(size as usize).ok_or_else(invalid)?;
         let whole = bytes.checked_add(behind).ok_or_else(invalid)?;
         let memory = Mapping::block(whole).map_err(|errno| Error::kernel(op, errno))?;
-        Ok(Self { memory, entries, size })
+        let units = Units::new(&memory, 0, bytes).ok_or_else(invalid)?;
+        Ok(Self { units, entries, is_wide: size as usize > ENTRY })
     }
 
     /// Makes all entries such as the device has not written. It must come before the device may write one.
-    pub(super) fn clear(&self) {
-        for slot in 0..self.entries as usize {
-            let last = (slot + 1) * self.size as usize - 4;
-            self.memory.store(last, u32::from_ne_bytes([0, 0, 0, CQE_INVALID << 4]), Ordering::Relaxed);
+    pub(super) fn clear(&mut self) {
+        for position in 0..self.entries.into() {
+            let word = Self::last_word(self.place(position));
+            self.units.put(word, [0, 0, 0, CQE_INVALID << 4]);
         }
     }
 
@@ -51,31 +51,59 @@ impl Ring {
         wanted.checked_add(1).and_then(u32::checked_next_power_of_two).filter(|_| wanted > 0)
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.entries as usize * self.size as usize
+    pub(super) fn entries(&self) -> u32 {
+        self.entries
     }
 
-    /// Where the entry for `position` is: of one of 128 bytes it is the second half.
-    fn place(&self, position: u64) -> usize {
-        let slot = position as usize & (self.entries as usize - 1);
-        (slot + 1) * self.size as usize - ENTRY
+    /// Bytes of an entry, with those before it.
+    pub(super) fn size(&self) -> u32 {
+        (ENTRY as u32) << u32::from(self.is_wide)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.entries as usize * self.size() as usize
+    }
+
+    /// The memory, with what is behind the ring.
+    pub(super) fn memory(&self) -> &Mapping {
+        self.units.map()
+    }
+
+    /// Which the entry for `position` is, of all that are as long as what counts of one.
+    #[inline(always)]
+    pub(super) fn place(&self, position: u64) -> usize {
+        (position as usize) << u32::from(self.is_wide) | usize::from(self.is_wide)
+    }
+
+    /// The word that the owner of the entry at a place is in, in its last byte.
+    #[inline(always)]
+    fn last_word(place: usize) -> usize {
+        place.wrapping_mul(ENTRY / 4).wrapping_add(ENTRY / 4 - 1)
     }
 
     /// The bit that an entry at `position` has when the device has written it.
+    #[inline(always)]
     fn owner(&self, position: u64) -> u8 {
         u8::from(position & u64::from(self.entries) != 0)
     }
 
-    /// The entry at `position`, if the device has written it.
-    pub(super) fn entry(&self, position: u64) -> Option<[u8; ENTRY]> {
-        let at = self.place(position);
-        // The owner is in the last byte of the entry.
-        let last = self.memory.load(at + ENTRY - 4, Ordering::Acquire).to_ne_bytes()[3];
-        if last >> 4 == CQE_INVALID || last & CQE_OWNER_MASK != self.owner(position) {
-            return None;
-        }
-        let mut entry = [0; ENTRY];
-        self.memory.read(at, &mut entry).then_some(entry)
+    /// Whether the device has written the entry at `position`.
+    #[inline(always)]
+    pub(super) fn is_filled(&self, position: u64) -> bool {
+        self.is_filled_at(self.place(position), position)
+    }
+
+    /// The same, of one whose place is known.
+    #[inline(always)]
+    pub(super) fn is_filled_at(&self, place: usize, position: u64) -> bool {
+        let last = self.units.load(Self::last_word(place)).to_ne_bytes()[3];
+        last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == self.owner(position)
+    }
+
+    /// The entry at a place, which the device has written.
+    #[inline(always)]
+    pub(super) fn entry(&self, place: usize) -> Item<'_, Cqe64> {
+        self.units.get(place)
     }
 
     /// Takes over what waits in `old` from `first` on, and gives the position of the first of them here. `nobodys` are
@@ -85,25 +113,26 @@ impl Ring {
     /// [`Malformed`](crate::ErrorKind::Malformed) when the device has not written its entry: what waits is taken over all
     /// the same.
     pub(super) fn take_over(
-        &self,
+        &mut self,
         op: &'static str,
         old: &Self,
         first: u64,
         nobodys: impl Fn(&Cqe64, u64) -> bool,
     ) -> Result<u64> {
         for position in first..first + u64::from(old.entries) {
-            let Some(mut entry) = old.entry(position) else { break };
-            let cqe = Cqe64::mut_from_bytes(&mut entry).map_err(|_| Error::malformed(op, "an entry"))?;
+            if !old.is_filled(position) {
+                break;
+            }
+            let mut cqe = old.entry(old.place(position)).read();
             if cqe.op_own >> 4 == CQE_RESIZE_CQ {
                 return Ok(first + 1);
             }
-            if nobodys(cqe, position) {
+            if nobodys(&cqe, position) {
                 cqe.srqn_uidx = NOBODY.into();
             }
             cqe.op_own = cqe.op_own & !CQE_OWNER_MASK | self.owner(position + 1);
-            if !self.memory.write(self.place(position + 1), &entry) {
-                break;
-            }
+            let place = self.place(position + 1);
+            self.units.put(place, cqe);
         }
         Err(Error::malformed(op, "the device has not ended the old ring"))
     }

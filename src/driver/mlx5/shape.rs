@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{ETH_L2_INLINE_HEADER_SIZE, SEND_WQE_BB, WqeCtrlSeg, WqeDataSeg, WqeEthSeg};
+use uverbs_abi::mlx5::wqe::{
+    ETH_L2_INLINE_HEADER_SIZE, RCV_DBR, SEND_WQE_BB, SND_DBR, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
+};
 use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
@@ -13,6 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::completions::Shared;
 use super::track::Track;
 use super::{Limits, Receives, Registers, Sends};
+use crate::driver::ring::units::{Units, Word};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
@@ -30,8 +33,9 @@ pub(super) const INLINE_HEAD: usize = 4;
 pub(crate) struct QpPlan {
     /// Both rings and the doorbell record. A page each at least, so that no two share one.
     memory: Mapping,
-    sends_at: usize,
-    record: usize,
+    sends: Units,
+    receives: Units,
+    counters: [Word; 2],
     /// Most blocks of a send request; zero without a send queue.
     blocks: u32,
     cap: QpCap,
@@ -39,7 +43,6 @@ pub(crate) struct QpPlan {
     response: CreateQpResp,
     registers: Registers,
     inline_header: usize,
-    track: Arc<Track>,
     queues: Queues,
 }
 
@@ -74,12 +77,15 @@ impl QpPlan {
     ) -> Result<Self> {
         let sends = Ring::of_sends(wanted, header, limits).ok_or_else(|| too_large(op))?;
         let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
-        let page = |bytes: usize| bytes.next_multiple_of(4096);
+        // A part has memory also if the queue pair has no such ring: nothing is ever put into it.
+        let page = |bytes: usize| bytes.max(1).next_multiple_of(4096);
+        let part = |memory, at, ring: &Ring| part(op, memory, at, ring.bytes().max(BLOCK as usize));
         let sends_at = page(receives.bytes());
         let record = sends_at + page(sends.bytes());
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let counters = [word(op, &memory, record + 4 * SND_DBR)?, word(op, &memory, record + 4 * RCV_DBR)?];
+        let (send_units, receive_units) = (part(&memory, sends_at, &sends)?, part(&memory, 0, &receives)?);
         let queues = Queues::join(op, queues, sends.places, receives.places, index)?;
-        let track = queues.track.clone();
         let address = memory.address();
         let request = CreateQp {
             buf_addr: address,
@@ -89,7 +95,7 @@ impl QpPlan {
             rq_wqe_count: receives.places,
             rq_wqe_shift: receives.stride.checked_ilog2().unwrap_or(0),
             flags: registers.id.map_or(0, |_| QP_FLAG_UAR_PAGE_INDEX),
-            uidx: track.index(),
+            uidx: queues.track.index(),
             bfreg_index: registers.id.unwrap_or(0),
             ..CreateQp::new_zeroed()
         };
@@ -105,15 +111,15 @@ impl QpPlan {
         let blocks = sends.unit;
         Ok(Self {
             memory,
-            sends_at,
-            record,
+            sends: send_units,
+            receives: receive_units,
+            counters,
             blocks,
             cap,
             request,
             response,
             registers,
             inline_header,
-            track,
             queues,
         })
     }
@@ -135,37 +141,31 @@ impl QpPlan {
 
     /// The rings, now that the kernel has made the queue pair with this number.
     pub(crate) fn open(self, number: u32) -> (Sends, Receives) {
-        self.track.set_number(number);
-        let queues = Arc::new(self.queues);
-        let sends = Sends {
-            memory: self.memory.clone(),
-            start: self.sends_at,
-            record: self.record,
-            places: self.request.sq_wqe_count,
-            most_blocks: self.blocks,
+        self.queues.track.set_number(number);
+        let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
+        let sends = Sends::new(
+            self.sends,
+            sent,
+            self.blocks,
             number,
-            head: 0,
-            published: 0,
-            doorbell: [0; 8],
-            inline_header: self.inline_header,
-            is_ready: false,
-            registers: self.registers,
-            track: self.track.clone(),
-            queues: queues.clone(),
-        };
-        let receives = Receives {
-            memory: self.memory,
-            record: self.record,
-            places: self.request.rq_wqe_count,
-            segments: self.cap.max_recv_sge,
-            head: 0,
-            published: 0,
-            ready: false,
-            track: self.track,
-            queues,
-        };
+            self.inline_header > 0,
+            self.registers,
+            queues.clone(),
+        );
+        let segments = self.cap.max_recv_sge;
+        let receives = Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues);
         (sends, receives)
     }
+}
+
+/// A part of the memory of a queue pair.
+pub(super) fn part(op: &'static str, memory: &Mapping, at: usize, bytes: usize) -> Result<Units> {
+    Units::new(memory, at, bytes).ok_or_else(|| too_large(op))
+}
+
+/// A word of its doorbell record.
+pub(super) fn word(op: &'static str, memory: &Mapping, at: usize) -> Result<Word> {
+    Word::new(memory, at).ok_or_else(|| too_large(op))
 }
 
 impl Queues {

@@ -1,23 +1,39 @@
 //! The queues against a device that the tests play.
 
+mod requests;
 mod resize;
 
 use std::sync::atomic::Ordering;
 
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_SEND, Cqe64, WqeCtrlSeg};
 use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq, CreateQp};
-use uverbs_abi::rxe::{SendWr, Sge};
 use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Completions, CqPlan, Limits, QpPlan, Receives, Registers, Sends};
-use crate::completion::{Completion, Status};
-use crate::driver::queues::{Data, Head};
+use crate::driver::completion::{Completion, Status};
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
 use crate::mapping::Mapping;
 
-fn of_frame(bytes: &[u8]) -> Head<'_> {
-    Head { bytes, mss: 0 }
+type Copied<'a, T> = std::iter::Copied<std::slice::Iter<'a, T>>;
+
+fn pieces(list: &[Sge]) -> Data<Copied<'_, Sge>, NoBytes> {
+    Data::Pieces(list.iter().copied())
+}
+
+fn inline<'a>(list: &'a [&'a [u8]]) -> Data<NoPieces, Copied<'a, &'a [u8]>> {
+    Data::Inline(list.iter().copied())
+}
+
+/// A frame, signaled, the first bytes of which are apart if they are given.
+fn frame<P, B>(wr_id: u64, head: Option<FrameHead>, data: Data<P, B>) -> Request<'static, P, B> {
+    Request { wr_id, flags: SendFlags::SIGNALED, opcode: Opcode::Send, data, head }
+}
+
+/// Takes completions as the safe interface does.
+pub(super) fn poll(queue: &mut Completions, batch: &mut [Completion]) -> usize {
+    queue.poll(batch, || true, |place, extended| *place = extended.into())
 }
 
 /// A queue pair with one completion queue, and what the device sees of them.
@@ -98,9 +114,8 @@ impl Bench {
         }
     }
 
-    fn send(&mut self, wr_id: u64, pieces: &[Sge]) -> bool {
-        let wr = SendWr { wr_id, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
-        self.sends.put(&wr, of_frame(&[]), Data::Pieces(pieces.iter().copied()))
+    fn send(&mut self, wr_id: u64, list: &[Sge]) -> bool {
+        self.sends.put(&frame(wr_id, None, pieces(list))).is_ok()
     }
 
     /// The device completes something.
@@ -116,7 +131,7 @@ impl Bench {
 
     fn poll(&mut self) -> Vec<(u64, Status)> {
         let mut batch = Completion::batch::<16>();
-        let count = self.queue.poll(&mut batch, || true);
+        let count = poll(&mut self.queue, &mut batch);
         batch[..count].iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
@@ -158,12 +173,11 @@ fn a_send_is_laid_out_as_the_device_reads_it() {
 
 #[test]
 fn checksums_are_asked_for_in_the_ethernet_segment() {
-    for (inline, header) in [(1, &[][..]), (2, &[0; 18])] {
+    for (inline, header) in [(1, None), (2, Some([0; 18]))] {
         let mut bench = Bench::new(inline, &cap(4, 4, 1, 0));
         for (block, flags) in [SendFlags::IP_CSUM, SendFlags::empty()].into_iter().enumerate() {
-            let wr = SendWr { send_flags: flags.bits(), ..SendWr::new_zeroed() };
-            let piece = Sge { length: 100, ..PIECE };
-            assert!(bench.sends.put(&wr, of_frame(header), Data::Pieces([piece].into_iter())));
+            let list = [Sge { length: 100, ..PIECE }];
+            bench.sends.put(&Request { flags, ..frame(0, header, pieces(&list)) }).unwrap();
             // Both: that of IPv4, and that of TCP or UDP.
             let asked = if flags.is_empty() { 0 } else { 0xc0 };
             assert_eq!(bench.ring(block, 64)[16..28], [0, 0, 0, 0, asked, 0, 0, 0, 0, 0, 0, 0]);
@@ -175,20 +189,19 @@ fn checksums_are_asked_for_in_the_ethernet_segment() {
 fn the_first_bytes_of_a_frame_stand_in_the_request_where_the_device_wants_them() {
     let mut bench = Bench::new(2, &cap(4, 4, 3, 64));
     let header: [u8; 18] = std::array::from_fn(|i| i as u8 + 1);
-    let pieces = [Sge { length: 10, ..PIECE }, Sge { length: 100, ..PIECE }];
-    let wr = SendWr { wr_id: 1, ..SendWr::new_zeroed() };
-    assert!(bench.sends.put(&wr, of_frame(&header), Data::Pieces(pieces.into_iter())));
+    let list = [Sge { length: 10, ..PIECE }, Sge { length: 100, ..PIECE }];
+    let flags = SendFlags::empty();
+    bench.sends.put(&Request { flags, ..frame(1, Some(header), pieces(&list)) }).unwrap();
     let wqe = bench.ring(0, 64);
     assert_eq!(wqe[7], 4, "sixteen bytes each: control, two for Ethernet, one piece");
     assert_eq!(wqe[11], 0, "not signaled");
     assert_eq!((&wqe[28..30], &wqe[30..48]), (&[0, 18][..], &header[..]));
     assert_eq!(wqe[48..], *b"\x00\x00\x00\x5c\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x90");
-    let frame: [u8; 40] = std::array::from_fn(|i| i as u8 + 1);
-    let data = Data::<std::iter::Empty<_>>::Inline(&frame);
-    assert!(bench.sends.put(&wr, of_frame(&frame[..18]), data));
+    let bytes: [u8; 40] = std::array::from_fn(|i| i as u8 + 1);
+    bench.sends.put(&frame(1, Some(header), inline(&[&bytes]))).unwrap();
     let wqe = bench.ring(1, 128);
     assert_eq!(wqe[48..52], [0x80, 0, 0, 22]);
-    assert_eq!(wqe[52..74], frame[18..]);
+    assert_eq!(wqe[52..74], bytes[18..]);
     assert_eq!(wqe[7], 5, "74 bytes are five times sixteen");
     assert_eq!(bench.sends.next_slot(), 3, "it took two blocks");
 }
@@ -200,10 +213,13 @@ fn a_large_send_has_its_whole_header_in_the_request() {
     // Control, Ethernet with two bytes, the other 52 in four units, two pieces: 128 bytes.
     let mut bench = Bench::with_large_sends(1, &cap(4, 4, 2, 0), 54);
     let header: [u8; 54] = std::array::from_fn(|i| i as u8 + 1);
-    let wr = SendWr { wr_id: 5, send_flags: SendFlags::IP_CSUM.bits(), ..SendWr::new_zeroed() };
-    let pieces = [Sge { lkey: 1, ..PIECE }, Sge { lkey: 2, ..PIECE }];
-    let head = Head { bytes: &header, mss: 0x5a8 };
-    assert!(bench.sends.put(&wr, head, Data::Pieces(pieces.into_iter())));
+    let list = [Sge { lkey: 1, ..PIECE }, Sge { lkey: 2, ..PIECE }];
+    let large = |header, mss, list| Request {
+        flags: SendFlags::IP_CSUM,
+        opcode: Opcode::Large { header, mss },
+        ..frame(5, None, pieces(list))
+    };
+    bench.sends.put(&large(&header, 0x5a8, &list)).unwrap();
     let wqe = bench.ring(0, 128);
     assert_eq!(wqe[..8], *b"\x00\x00\x00\x0e\x00\x12\x34\x08");
     assert_eq!(wqe[16..30], [0, 0, 0, 0, 0xc0, 0, 0x05, 0xa8, 0, 0, 0, 0, 0, 54]);
@@ -213,8 +229,7 @@ fn a_large_send_has_its_whole_header_in_the_request() {
     assert_eq!(wqe[112..], *b"\x00\x00\x00\x99\x00\x00\x00\x02\x11\x22\x33\x44\x55\x66\x77\x88");
     assert_eq!(bench.sends.next_slot(), 2);
     // A header of Ethernet alone fits the place that every frame has for it.
-    let head = Head { bytes: &header[..14], mss: 1 };
-    assert!(bench.sends.put(&wr, head, Data::Pieces(pieces[..1].iter().copied())));
+    bench.sends.put(&large(&header[..14], 1, &list[..1])).unwrap();
     let wqe = bench.ring(2, 64);
     assert_eq!((wqe[7], &wqe[22..30], &wqe[30..44]), (4, &[0, 1, 0, 0, 0, 0, 0, 14][..], &header[..14]));
     assert_eq!(wqe[48..56], *b"\x00\x00\x00\x99\x00\x00\x00\x01");
@@ -225,7 +240,7 @@ fn a_large_send_has_its_whole_header_in_the_request() {
         cqe.timestamp = 99.into();
     });
     let mut batch = Completion::batch::<1>();
-    assert_eq!(bench.queue.poll(&mut batch, || true), 1);
+    assert_eq!(poll(&mut bench.queue, &mut batch), 1);
     assert_eq!((batch[0].wr_id, batch[0].opcode, batch[0].timestamp), (5, wc_opcode::TSO, 99));
 }
 
@@ -233,8 +248,8 @@ fn a_large_send_has_its_whole_header_in_the_request() {
 fn a_header_longer_than_was_asked_for_does_not_fit() {
     let mut bench = Bench::with_large_sends(1, &cap(1, 1, 1, 0), 54);
     let fits = |bench: &mut Bench, len: usize| {
-        let head = Head { bytes: &[0; 96][..len], mss: 1 };
-        bench.sends.put(&SendWr::new_zeroed(), head, Data::Pieces([PIECE].into_iter()))
+        let opcode = Opcode::Large { header: &[0; 96][..len], mss: 1 };
+        bench.sends.put(&Request { opcode, ..frame(0, None, pieces(&[PIECE])) }).is_ok()
     };
     // 112 bytes in two blocks: there is room for one unit more.
     assert!(!fits(&mut bench, 83));
@@ -281,7 +296,7 @@ fn a_request_goes_round_the_end_of_the_ring() {
 fn receives_are_told_when_the_queue_pair_is_ready() {
     let mut bench = Bench::new(1, &cap(1, 4, 2, 0));
     assert_eq!((bench.request.rq_wqe_count, bench.request.rq_wqe_shift), (4, 5));
-    assert!(bench.receives.put(70, [PIECE].into_iter()));
+    bench.receives.put(70, [PIECE].into_iter()).unwrap();
     bench.receives.publish();
     assert_eq!(bench.counter(0), 0);
     bench.receives.start();
@@ -290,7 +305,7 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
     assert!(bench.qp_memory.read(0, &mut wqe));
     assert_eq!(wqe[..16], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
     assert_eq!(wqe[16..], *b"\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00");
-    assert!((71..74).all(|wr_id| bench.receives.put(wr_id, [PIECE; 2].into_iter())));
+    assert!((71..74).all(|wr_id| bench.receives.put(wr_id, [PIECE; 2].into_iter()).is_ok()));
     assert_eq!(bench.receives.free(), 0);
     bench.receives.publish();
     bench.complete(CQE_RESP_SEND, 0, |cqe| {
@@ -299,7 +314,7 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
         cqe.timestamp = 99.into();
     });
     let mut batch = Completion::batch::<2>();
-    assert_eq!(bench.queue.poll(&mut batch, || true), 1);
+    assert_eq!(poll(&mut bench.queue, &mut batch), 1);
     let got = batch[0];
     assert_eq!((got.wr_id, got.len, got.immediate, got.timestamp), (70, 60, 0x55_6677, 99));
     assert_eq!((got.opcode, got.qp_num, got.status), (wc_opcode::RECV, 0x1234, Status::Success));
@@ -319,12 +334,12 @@ fn a_completion_tells_right_checksums_and_the_tag_that_was_taken_off() {
         (0x06, 1 << 2 | 1, WcFlags::WITH_VLAN),
     ];
     for (counter, (checks, kind, flags)) in cases.into_iter().enumerate() {
-        assert!(bench.receives.put(0, [PIECE].into_iter()));
+        bench.receives.put(0, [PIECE].into_iter()).unwrap();
         bench.complete(CQE_RESP_SEND, counter as u16, |cqe| {
             (cqe.hds_ip_ext, cqe.l4_hdr_type_etc, cqe.vlan_info) = (checks, kind, 0x6123.into());
         });
         let mut batch = Completion::batch::<2>();
-        assert_eq!(bench.queue.poll(&mut batch, || true), 1);
+        assert_eq!(poll(&mut bench.queue, &mut batch), 1);
         assert_eq!((batch[0].flags, batch[0].vlan), (flags, 0x6123), "{checks:#x} {kind:#x}");
     }
 }
@@ -352,10 +367,11 @@ fn a_queue_goes_round_and_tells_how_far_it_was_read() {
 fn who_may_take_is_asked_only_when_there_is_something_and_no_leaves_it_there() {
     let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
     let mut batch = Completion::batch::<2>();
-    assert_eq!(bench.queue.poll(&mut batch, || unreachable!()), 0);
+    let fill = |_: &mut Completion, _: &_| unreachable!();
+    assert_eq!(bench.queue.poll(&mut batch, || unreachable!(), fill), 0);
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
-    assert_eq!(bench.queue.poll(&mut batch, || false), 0);
+    assert_eq!(bench.queue.poll(&mut batch, || false, fill), 0);
     assert_eq!(bench.poll(), [(1, Status::Success)]);
 }
 
@@ -377,16 +393,13 @@ fn errors_have_their_status() {
 #[test]
 fn what_is_taken_back_is_never_told_and_its_places_are_used_again() {
     let mut bench = Bench::new(2, &cap(4, 1, 1, 0));
-    let put = |bench: &mut Bench, wr_id, head: &[u8]| {
-        let wr = SendWr { wr_id, send_flags: SendFlags::SIGNALED.bits(), ..SendWr::new_zeroed() };
-        bench.sends.put(&wr, of_frame(head), Data::Pieces([PIECE].into_iter()))
-    };
-    assert!(put(&mut bench, 1, &[1; 18]));
-    assert!(!put(&mut bench, 2, &[2; 17]), "the device wants 18 bytes");
+    let put = |bench: &mut Bench, wr_id, head| bench.sends.put(&frame(wr_id, head, pieces(&[PIECE])));
+    put(&mut bench, 1, Some([1; 18])).unwrap();
+    assert_eq!(put(&mut bench, 2, None), Err(Refused::TooLarge), "the device wants 18 bytes");
     bench.sends.rewind();
     bench.sends.publish();
     assert_eq!((bench.counter(1), bench.doorbell(0x800), bench.sends.free()), (0, [0; 8], 4));
-    assert!(put(&mut bench, 3, &[3; 18]));
+    put(&mut bench, 3, Some([3; 18])).unwrap();
     bench.sends.publish();
     assert_eq!((bench.counter(1), &bench.ring(0, 48)[30..]), (1, &[3; 18][..]));
     bench.complete(CQE_REQ, 0, |_| {});
@@ -414,7 +427,7 @@ fn completions_of_a_queue_pair_that_is_gone_are_left_out() {
     bench.complete(CQE_REQ, 0, |_| {});
     let Bench { sends, receives, mut queue, .. } = bench;
     drop((sends, receives));
-    assert_eq!(queue.poll(&mut Completion::batch::<4>(), || true), 0);
+    assert_eq!(poll(&mut queue, &mut Completion::batch::<4>()), 0);
 }
 
 #[test]

@@ -36,6 +36,7 @@ impl Track {
         Ok(Self { index, number: AtomicU32::new(0), sends, receives })
     }
 
+    #[inline(always)]
     pub(super) fn index(&self) -> u32 {
         self.index
     }
@@ -45,6 +46,7 @@ impl Track {
         self.number.store(number, Ordering::Relaxed);
     }
 
+    #[inline(always)]
     pub(super) fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
@@ -77,15 +79,30 @@ impl Lane {
         Ok(Self { entries, life: AtomicU32::new(0), since: AtomicU64::new(0), done: AtomicU64::new(0) })
     }
 
+    #[inline(always)]
+    pub(super) fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    #[inline(always)]
     fn entry(&self, counter: u32) -> Option<&Entry> {
-        let mask = self.entries.len().checked_sub(1)?;
-        self.entries.get(counter as usize & mask)
+        // Of no places there is none.
+        self.entries.get(counter as usize & self.entries.len().wrapping_sub(1))
     }
 
     /// The poster: the request at `begin` has this number, the next one begins at `end`.
+    #[inline(always)]
     pub(super) fn post(&self, begin: u32, end: u32, wr_id: u64) {
         if let Some(entry) = self.entry(begin) {
             entry.wr_id.store(wr_id, Ordering::Relaxed);
+            entry.end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// The poster: the request at `begin` has grown or shrunk to `end`.
+    #[inline(always)]
+    pub(super) fn move_end(&self, begin: u32, end: u32) {
+        if let Some(entry) = self.entry(begin) {
             entry.end.store(end, Ordering::Relaxed);
         }
     }
@@ -96,6 +113,13 @@ impl Lane {
         if done >> 32 == u64::from(self.life.load(Ordering::Relaxed)) { done as u32 } else { 0 }
     }
 
+    /// The poster: how many places from `head` on are free. A device that names a place where no request waits may have
+    /// set the counter to any value; then none are.
+    #[inline]
+    pub(super) fn free(&self, head: u32) -> u32 {
+        self.places().saturating_sub(head.wrapping_sub(self.done()))
+    }
+
     /// The poster: counters begin at zero again, and completions before position `since` are of no use.
     pub(super) fn reset(&self, since: u64) {
         self.since.store(since, Ordering::Relaxed);
@@ -103,12 +127,14 @@ impl Lane {
     }
 
     /// The poller: whether a completion at `position` is of an earlier life.
+    #[inline(always)]
     pub(super) fn is_of_an_earlier_life(&self, position: u64) -> bool {
         position < self.since.load(Ordering::Relaxed)
     }
 
     /// The poller: the number of the request at place `counter`, whose completion stands at `position`;
     /// none if that is of an earlier life.
+    #[inline(always)]
     pub(super) fn complete(&self, counter: u16, position: u64) -> Option<u64> {
         let life = self.life.load(Ordering::Acquire);
         if self.is_of_an_earlier_life(position) {

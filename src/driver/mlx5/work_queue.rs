@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
+use uverbs_abi::mlx5::wqe::RCV_DBR;
 use uverbs_abi::mlx5::{CreateWq, CreateWqResp};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::Shared;
-use super::shape::{Queues, Ring, SEGMENT, too_large};
+use super::shape::{Queues, Ring, SEGMENT, part, too_large, word};
 use super::{Limits, Receives};
+use crate::driver::ring::units::{Units, Word};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 
@@ -19,7 +21,8 @@ use crate::mapping::Mapping;
 pub(crate) struct WqPlan {
     /// The ring, and the doorbell record on a page of its own.
     memory: Mapping,
-    record: usize,
+    units: Units,
+    counter: Word,
     ring: Ring,
     request: CreateWq,
     response: CreateWqResp,
@@ -42,6 +45,8 @@ impl WqPlan {
         let ring = ring.ok_or_else(|| too_large(op))?;
         let record = ring.bytes().next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let (units, counter) =
+            (part(op, &memory, 0, ring.bytes())?, word(op, &memory, record + 4 * RCV_DBR)?);
         let queues = Queues::join(op, [queue; 2], 0, ring.places, index)?;
         let request = CreateWq {
             buf_addr: memory.address(),
@@ -51,7 +56,8 @@ impl WqPlan {
             user_index: queues.track().index(),
             ..CreateWq::new_zeroed()
         };
-        Ok(Self { memory, record, ring, request, response: CreateWqResp::new_zeroed(), queues })
+        let response = CreateWqResp::new_zeroed();
+        Ok(Self { memory, units, counter, ring, request, response, queues })
     }
 
     /// The driver's request, and the place of its answer.
@@ -72,19 +78,8 @@ impl WqPlan {
     /// The ring, now that the kernel has made the work queue with this number.
     pub(crate) fn open(self, number: u32) -> Receives {
         let (places, segments) = self.capacity();
-        let track = self.queues.track().clone();
-        track.set_number(number);
-        Receives {
-            memory: self.memory,
-            record: self.record,
-            places,
-            segments,
-            head: 0,
-            published: 0,
-            ready: false,
-            track,
-            queues: Arc::new(self.queues),
-        }
+        self.queues.track().set_number(number);
+        Receives::new(self.units, self.counter, places, segments, Arc::new(self.queues))
     }
 }
 
@@ -96,10 +91,10 @@ mod tests {
     use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq};
     use zerocopy::FromBytes;
 
-    use super::super::tests::{PIECE, limits};
+    use super::super::tests::{PIECE, limits, poll};
     use super::super::{CqPlan, Registers};
     use super::*;
-    use crate::completion::{Completion, Status};
+    use crate::driver::completion::{Completion, Status};
 
     #[test]
     fn of_an_entry_of_128_bytes_the_second_half_counts() {
@@ -117,9 +112,9 @@ mod tests {
         let memory = plan.memory().clone();
         let mut queue = plan.open();
         let mut wq = WqPlan::new("test", 4, 1, &limits, queue.shared(), || 3).unwrap().open(0x77);
-        assert_eq!((queue.capacity(), queue.poll(&mut Completion::batch::<4>(), || true)), (3, 0));
+        assert_eq!((queue.capacity(), poll(&mut queue, &mut Completion::batch::<4>())), (3, 0));
         for position in 0..10_u8 {
-            assert!(wq.put(position.into(), [PIECE].into_iter()));
+            wq.put(position.into(), [PIECE].into_iter()).unwrap();
             let op_own = CQE_RESP_SEND << 4 | u8::from(position / 4 % 2 != 0);
             let cqe = Cqe64 {
                 srqn_uidx: 3.into(),
@@ -133,7 +128,7 @@ mod tests {
             assert!(memory.write(slot, &[0xff; 64]));
             assert!(memory.write(slot + 64, cqe.as_bytes()));
             let mut batch = Completion::batch::<4>();
-            assert_eq!(queue.poll(&mut batch, || true), 1);
+            assert_eq!(poll(&mut queue, &mut batch), 1);
             assert_eq!((batch[0].wr_id, batch[0].len, batch[0].qp_num), (position.into(), 60, 0x77));
             assert_eq!(batch[0].status, Status::Success);
         }
@@ -166,7 +161,7 @@ mod tests {
         let counter = || u32::from_be(memory.load(record, Ordering::Relaxed));
 
         let (one, mut two) = (one.open(0x100), two.open(0x200));
-        assert!(two.put(70, [PIECE; 3].into_iter()));
+        two.put(70, [PIECE; 3].into_iter()).unwrap();
         two.publish();
         assert_eq!(counter(), 0, "not ready");
         two.start();
@@ -182,15 +177,15 @@ mod tests {
         };
         cqe(6, 0);
         let mut batch = Completion::batch::<2>();
-        assert_eq!(queue.poll(&mut batch, || true), 1);
+        assert_eq!(poll(&mut queue, &mut batch), 1);
         assert_eq!((batch[0].wr_id, batch[0].qp_num, two.free()), (70, 0x200, 8));
         // Emptied, it begins at the first place again.
-        assert!(two.put(71, [PIECE].into_iter()));
+        two.put(71, [PIECE].into_iter()).unwrap();
         two.reset();
         assert_eq!((counter(), two.free(), two.next_slot()), (0, 8, 0));
         drop((one, two));
         cqe(6, 1);
-        assert_eq!(queue.poll(&mut batch, || true), 0, "it is gone");
+        assert_eq!(poll(&mut queue, &mut batch), 0, "it is gone");
     }
 
     #[test]

@@ -4,24 +4,22 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
-use uverbs_abi::rxe::{SendWr, Sge};
-use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_state, wr_opcode};
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_type};
 use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
 use zerocopy::FromBytes;
 
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
-use crate::completion_counter::{Bound, CompletionCounter, Counted, Posted};
+use crate::completion_counter::{CompletionCounter, Counted};
 use crate::cq::CompletionQueue;
-use crate::driver::queues::{Data, Head, Sends};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
-use crate::process::Origin;
-use crate::qp::counting::{self, Bindable};
+use crate::qp::counting::Bindable;
+use crate::qp::send::{SEND, SendQueue};
 use crate::qp::{RawPacket, RssQueuePair, Shared, post, state};
 use crate::srq::SharedReceiveQueue;
-use crate::work::{self, full, oversized};
+use crate::work::ReceiveQueue;
 
 /// What a queue pair is made from.
 #[derive(Debug)]
@@ -47,29 +45,9 @@ pub struct QueuePairInit<'a> {
 #[derive(Debug)]
 pub struct QueuePair {
     shared: Arc<Shared>,
-    capacity: Capacity,
-}
-
-/// Its send queue.
-#[derive(Debug)]
-pub struct SendQueue {
-    sends: Sends,
-    segments: u32,
-    inline: u32,
-    large_header: u32,
-    /// The first slot that was filled and not published.
-    first: Option<u32>,
+    /// One of [`uverbs_abi::types::qp_type`].
     type_: u8,
-    /// The completion counters, if there are any.
-    bound: Option<Box<Bound>>,
-    origin: Origin,
-}
-
-/// Its receive queue.
-#[derive(Debug)]
-pub struct ReceiveQueue {
-    queue: work::ReceiveQueue,
-    origin: Origin,
+    capacity: Capacity,
 }
 
 impl ProtectionDomain {
@@ -87,12 +65,7 @@ impl ProtectionDomain {
         let builder =
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
-        let Capacity { send_segments: segments, inline, large_header, .. } = capacity;
-        let origin = self.context().origin();
-        let sends =
-            SendQueue { sends, segments, inline, large_header, first: None, type_, bound: None, origin };
-        let qp = QueuePair { shared: Arc::new(shared), capacity };
-        Ok((qp, sends, receives.map(|queue| ReceiveQueue { queue, origin })))
+        Ok((QueuePair { shared: Arc::new(shared), type_, capacity }, sends, receives))
     }
 }
 
@@ -100,7 +73,7 @@ impl ProtectionDomain {
 impl From<RssQueuePair> for QueuePair {
     fn from(qp: RssQueuePair) -> Self {
         let capacity = Capacity::default();
-        Self { shared: qp.into_shared(), capacity }
+        Self { shared: qp.into_shared(), type_: qp_type::RAW_PACKET, capacity }
     }
 }
 
@@ -141,12 +114,9 @@ impl QueuePair {
         object.context().invoke(&mut command)?;
         // The queues learn of the state that was asked for.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
-            sends.sends.enter(request.qp_state);
+            sends.enter(request.qp_state);
             if let Some(receives) = receives {
-                receives.queue.enter(request.qp_state);
-            }
-            if let Some(bound) = sends.bound.as_mut().filter(|_| request.qp_state == qp_state::RESET) {
-                bound.reset();
+                receives.enter(request.qp_state);
             }
         }
         Ok(())
@@ -170,8 +140,8 @@ impl QueuePair {
         counter: &CompletionCounter,
         counted: Counted,
     ) -> Result<()> {
-        let slots = sends.sends.slots() as u32;
-        Bindable { shared: &self.shared, type_: sends.type_, slots }.bind(&mut sends.bound, counter, counted)
+        let slots = sends.slots() as u32;
+        Bindable { shared: &self.shared, type_: self.type_, slots }.bind(&mut sends.bound, counter, counted)
     }
 
     /// Joins a multicast group.
@@ -217,184 +187,16 @@ impl QueuePair {
     }
 }
 
-const SEND: &str = "qp.post_send";
-
-fn bytes(pieces: impl Iterator<Item = Sge>) -> u64 {
-    pieces.map(|piece| u64::from(piece.length)).sum()
-}
-
-impl SendQueue {
-    /// How many bytes at the head of a frame the device must find in the request itself: [`SendQueue::put`] wants
-    /// them in `header`.
-    #[inline]
-    pub fn inline_header(&self) -> usize {
-        self.sends.inline_header()
-    }
-
-    /// Most pieces of memory of a request.
-    #[inline]
-    pub fn max_pieces(&self) -> u32 {
-        self.segments
-    }
-
-    /// Most bytes of a request that is posted inline.
-    #[inline]
-    pub fn max_inline(&self) -> u32 {
-        self.inline
-    }
-
-    /// Fills the next slot with a request over pieces of registered memory. `iova` is the remote address of
-    /// operations that have one. The device sees it after [`SendQueue::publish`].
+impl QueuePair {
+    /// Refuses a large send that the device or this queue pair cannot take, with so many bytes of header and of data.
+    /// `wants_head` as [`SendQueue::wants_head`] says.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
-    /// pieces than it was made for, or when the queue pair is not ready to send.
-    #[inline(always)]
-    pub fn put(
-        &mut self,
-        wr: &SendWr,
-        iova: u64,
-        header: &[u8],
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Result<()> {
-        self.put_pieces(wr, iova, Head { bytes: header, mss: 0 }, pieces)
-    }
-
-    /// Fills the next slot with a large send, which the device cuts: see [`SendRequest::large_send`](crate::SendRequest::large_send).
-    ///
-    /// # Errors
-    /// As [`SendQueue::put`], and [`InvalidInput`](ErrorKind::InvalidInput) for a header that the queue was not made for, no
-    /// data, or more than the device takes at once.
-    pub fn put_large(
-        &mut self,
-        qp: &QueuePair,
-        wr: &SendWr,
-        header: &[u8],
-        mss: u16,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Result<()> {
-        let least = self.inline_header();
-        let room = post::LargeRoom { object: qp.shared.object(), least, most: self.large_header };
-        room.check(SEND, header, mss, bytes(pieces.clone()))?;
-        let wr = SendWr { opcode: wr_opcode::SEND, ..*wr };
-        self.put_pieces(&wr, 0, Head { bytes: header, mss }, pieces)
-    }
-
-    #[inline]
-    fn put_pieces(
-        &mut self,
-        wr: &SendWr,
-        iova: u64,
-        head: Head<'_>,
-        pieces: impl ExactSizeIterator<Item = Sge> + Clone,
-    ) -> Result<()> {
-        let fits = pieces.len() <= self.segments as usize;
-        // A sum of 4 GiB or more is not posted.
-        let counted = self.bound.is_some().then(|| counting::posted(wr, bytes(pieces.clone()) as u32));
-        self.fill(wr, iova, head, fits, Data::Pieces(pieces))?;
-        self.stage(counted);
-        Ok(())
-    }
-
-    /// The same over bytes, which are copied into the queue.
-    ///
-    /// # Errors
-    /// As [`SendQueue::put`].
-    #[inline(always)]
-    pub fn put_inline(&mut self, wr: &SendWr, iova: u64, bytes: &[u8]) -> Result<()> {
-        let header = bytes.get(..self.inline_header()).unwrap_or_default();
-        let head = Head { bytes: header, mss: 0 };
-        let fits = bytes.len() <= self.inline as usize;
-        let counted = self.bound.is_some().then(|| counting::posted(wr, bytes.len() as u32));
-        self.fill(wr, iova, head, fits, Data::<std::iter::Empty<_>>::Inline(bytes))?;
-        self.stage(counted);
-        Ok(())
-    }
-
-    #[inline]
-    fn stage(&mut self, request: Option<Posted>) {
-        if let (Some(bound), Some(request)) = (&mut self.bound, request) {
-            bound.stage(&request);
-        }
-    }
-
-    #[inline(always)]
-    fn fill<P: Iterator<Item = Sge>>(
-        &mut self,
-        wr: &SendWr,
-        iova: u64,
-        head: Head<'_>,
-        fits: bool,
-        data: Data<'_, P>,
-    ) -> Result<()> {
-        // The slots of a shared ring may be the parent's requests.
-        self.origin.check(SEND)?;
-        if !self.sends.is_ready() {
-            return Err(Error::refused(SEND, nix::errno::Errno::EINVAL, post::NOT_READY));
-        }
-        if self.sends.free() == 0 || self.bound.as_ref().is_some_and(|bound| bound.free() == 0) {
-            return Err(full(SEND));
-        }
-        let slot = self.sends.next_slot();
-        if !fits || !self.sends.put(wr, iova, head, data) {
-            return Err(oversized(SEND));
-        }
-        self.first.get_or_insert(slot);
-        Ok(())
-    }
-
-    /// Forgets what was put and not published.
-    pub fn rewind(&mut self) {
-        self.first = None;
-        self.sends.rewind();
-        self.bound.iter_mut().for_each(|bound| bound.rewind());
-    }
-
-    /// Shows the device every request put so far.
-    ///
-    /// # Errors
-    /// Those of the kernel where it has to be told, such as [`InvalidInput`](ErrorKind::InvalidInput) when the queue pair
-    /// is not ready to send.
-    #[inline]
-    pub fn publish(&mut self, qp: &QueuePair) -> Result<()> {
-        let object = qp.shared.object();
-        object.context().check_origin(SEND)?;
-        let Some(first) = self.first.take() else { return Ok(()) };
-        // Before the device can complete any of these.
-        if let Some(bound) = &mut self.bound {
-            bound.publish();
-        }
-        if self.sends.publish() {
-            return Ok(());
-        }
-        post::ring_doorbell(SEND, object).inspect_err(|error| {
-            // Refused for its state, the kernel has not looked at the ring.
-            if error.kind() == ErrorKind::InvalidInput {
-                self.sends.retract(first);
-                self.bound.iter_mut().for_each(|bound| bound.retract());
-            }
-        })
-    }
-}
-
-impl ReceiveQueue {
-    /// Fills the next slot. The device sees it after [`ReceiveQueue::publish`].
-    ///
-    /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full, [`InvalidInput`](ErrorKind::InvalidInput) for more
-    /// pieces than it was made for, [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
-    #[inline(always)]
-    pub fn put(&mut self, wr_id: u64, pieces: impl ExactSizeIterator<Item = Sge>) -> Result<()> {
-        let op = "qp.post_receive";
-        self.origin.check(op)?;
-        self.queue.put(op, wr_id, pieces)
-    }
-
-    /// Shows the device every slot filled so far; nothing in a child, whose index is not the parent's.
-    #[inline]
-    pub fn publish(&mut self) {
-        if self.origin.is_here() {
-            self.queue.publish();
-        }
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that the queue was not made for, no
+    /// data, or more than the device takes at once; [`Unsupported`](ErrorKind::Unsupported) on a device that does not cut frames.
+    pub fn check_large(&self, wants_head: bool, header: usize, mss: u16, bytes: u64) -> Result<()> {
+        let object = self.shared.object();
+        let room = post::LargeRoom { object, wants_head, most: self.capacity.large_header };
+        room.check(SEND, header, mss, bytes)
     }
 }

@@ -8,7 +8,7 @@ use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESIZE_CQ, Cqe64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Bench, PIECE, cap};
-use crate::completion::Status;
+use crate::driver::completion::Status;
 use crate::error::Error;
 
 /// Resizes the queue to hold `wanted`: the device ends the old ring, and writes `more` completions of sends into the new.

@@ -1,12 +1,13 @@
 //! What became of posted requests.
 
-use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::mem::MaybeUninit;
 
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
 /// What became of one posted request.
+// In the order of the kernel's `Wc`, so that most of it is copied in words of 16 bytes.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "ibv_wc")]
 pub struct Completion {
@@ -19,18 +20,21 @@ pub struct Completion {
     #[doc(alias = "ibv_wc_opcode")]
     #[doc(alias = "ibv_wc_read_opcode")]
     pub opcode: u32,
+    /// The driver's own error number.
+    #[doc(alias = "ibv_wc_read_vendor_err")]
+    pub vendor_error: u32,
     /// Bytes received.
     #[doc(alias = "ibv_wc_read_byte_len")]
     pub len: u32,
-    /// Number of the own queue pair.
-    #[doc(alias = "ibv_wc_read_qp_num")]
-    pub qp_num: u32,
     /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has
     /// `WITH_IMM`: `u32::from_be` gives the sender's number. Of a raw packet, the flow tag.
     #[doc(alias = "ibv_wc_read_imm_data")]
     #[doc(alias = "ibv_wc_read_flow_tag")]
     #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     pub immediate: u32,
+    /// Number of the own queue pair.
+    #[doc(alias = "ibv_wc_read_qp_num")]
+    pub qp_num: u32,
     /// Number of the sender's queue pair, of a datagram.
     #[doc(alias = "ibv_wc_read_src_qp")]
     pub source_qp: u32,
@@ -38,9 +42,6 @@ pub struct Completion {
     #[doc(alias = "ibv_wc_flags")]
     #[doc(alias = "ibv_wc_read_wc_flags")]
     pub flags: WcFlags,
-    /// The driver's own error number.
-    #[doc(alias = "ibv_wc_read_vendor_err")]
-    pub vendor_error: u32,
     /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
     #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan: u16,
@@ -49,8 +50,80 @@ pub struct Completion {
     pub timestamp: u64,
 }
 
-/// A completion with what the kernel's layout has no place for.
-#[cfg(feature = "raw")]
+/// A completion where it lies: a driver reads what is asked for.
+pub trait Raised {
+    /// All of it that the kernel's layout has a place for; of a raw packet, `ex` is the flow tag.
+    fn wc(&self) -> Wc;
+
+    /// Copies that to its place.
+    #[inline(always)]
+    fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
+        place.write(self.wc());
+    }
+
+    /// Its flags.
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        self.wc().wc_flags
+    }
+
+    /// The VLAN tag that was taken off the frame.
+    #[inline(always)]
+    fn vlan(&self) -> u16 {
+        0
+    }
+
+    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    #[inline(always)]
+    fn timestamp(&self) -> u64 {
+        0
+    }
+
+    /// All of it.
+    #[inline(always)]
+    fn extended(&self) -> Extended {
+        Extended { wc: self.wc(), vlan: self.vlan(), timestamp: self.timestamp() }
+    }
+}
+
+impl Raised for Extended {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        self.wc
+    }
+
+    #[inline(always)]
+    fn vlan(&self) -> u16 {
+        self.vlan
+    }
+
+    #[inline(always)]
+    fn timestamp(&self) -> u64 {
+        self.timestamp
+    }
+}
+
+/// Where a completion goes.
+pub trait Place {
+    /// Takes it over.
+    fn put(&mut self, raised: &impl Raised);
+}
+
+impl Place for Extended {
+    #[inline(always)]
+    fn put(&mut self, raised: &impl Raised) {
+        *self = raised.extended();
+    }
+}
+
+impl Place for Completion {
+    #[inline(always)]
+    fn put(&mut self, raised: &impl Raised) {
+        *self = Self::from(&raised.extended());
+    }
+}
+
+/// A completion as a driver raises it from its slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extended {
     /// In the kernel's layout; of a raw packet, `ex` is the flow tag.
@@ -81,56 +154,21 @@ impl Completion {
     }
 }
 
-impl Completion {
-    /// Takes over a completion from the words of a ring, one by one: so nothing is copied twice.
-    #[inline]
-    pub(crate) fn fill(&mut self, wc: &[AtomicU32; size_of::<Wc>() / 4]) {
-        let word = |offset: usize| wc[offset / 4].load(Ordering::Relaxed);
-        let id = offset_of!(Wc, wr_id);
-        self.wr_id = u64::from(word(id)) | u64::from(word(id + 4)) << 32;
-        self.status = Status::from(word(offset_of!(Wc, status)));
-        self.opcode = word(offset_of!(Wc, opcode));
-        self.len = word(offset_of!(Wc, byte_len));
-        self.qp_num = word(offset_of!(Wc, qp_num));
-        self.immediate = word(offset_of!(Wc, ex));
-        self.source_qp = word(offset_of!(Wc, src_qp));
-        self.flags = WcFlags::from_bits_retain(word(offset_of!(Wc, wc_flags)));
-        self.vendor_error = word(offset_of!(Wc, vendor_err));
-        self.timestamp = 0;
-    }
-}
-
-#[cfg(feature = "raw")]
-impl Completion {
-    /// Takes over a completion in the kernel's layout.
-    pub(crate) fn from_wc(wc: &Wc) -> Self {
+impl From<&Extended> for Completion {
+    #[inline(always)]
+    fn from(Extended { wc, vlan, timestamp }: &Extended) -> Self {
         Self {
             wr_id: wc.wr_id,
             status: Status::from(wc.status),
             opcode: wc.opcode,
+            vendor_error: wc.vendor_err,
             len: wc.byte_len,
-            qp_num: wc.qp_num,
             immediate: wc.ex,
+            qp_num: wc.qp_num,
             source_qp: wc.src_qp,
             flags: WcFlags::from_bits_retain(wc.wc_flags),
-            vendor_error: wc.vendor_err,
-            ..Self::default()
-        }
-    }
-
-    /// The completion in the kernel's layout.
-    pub(crate) fn wc(&self) -> Wc {
-        Wc {
-            wr_id: self.wr_id,
-            status: self.status.number(),
-            opcode: self.opcode,
-            vendor_err: self.vendor_error,
-            byte_len: self.len,
-            ex: self.immediate,
-            qp_num: self.qp_num,
-            src_qp: self.source_qp,
-            wc_flags: self.flags.bits(),
-            ..Wc::default()
+            vlan: *vlan,
+            timestamp: *timestamp,
         }
     }
 }
@@ -139,6 +177,7 @@ macro_rules! status {
     ($($name:ident = $number:ident, $text:literal;)*) => {
         /// Why a request completed.
         #[non_exhaustive]
+        #[repr(u32)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, thiserror::Error)]
         #[doc(alias = "ibv_wc_status")]
         #[doc(alias = "ibv_wc_status_str")]
@@ -152,17 +191,6 @@ macro_rules! status {
             #[default]
             #[error("unknown status")]
             Unknown,
-        }
-
-        #[cfg(feature = "raw")]
-        impl Status {
-            /// The kernel's number; of what is unknown, that of a general error.
-            fn number(self) -> u32 {
-                match self {
-                    $(Self::$name => wc_status::$number,)*
-                    Self::Unknown => wc_status::GENERAL_ERR,
-                }
-            }
         }
 
         impl From<u32> for Status {

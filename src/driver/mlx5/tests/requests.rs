@@ -1,0 +1,270 @@
+//! Requests piece by piece: begun and given data, of many slices, refused halfway, and what a device that lies can do.
+
+use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESP_SEND, WqeCtrlSeg};
+use uverbs_abi::types::SendFlags;
+use zerocopy::FromBytes;
+
+use super::{Bench, PIECE, cap, frame, inline, pieces, poll};
+use crate::driver::completion::{Completion, Status};
+use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
+
+/// Number, units and flags of the request in a block.
+fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {
+    let control = WqeCtrlSeg::read_from_bytes(&bench.ring(block, 16)).unwrap();
+    (control.opmod_idx_opcode.get(), control.qpn_ds.get() & 0xff, control.fm_ce_se)
+}
+
+/// Begins a frame, signaled.
+fn begin(bench: &mut Bench, wr_id: u64) {
+    bench.sends.begin(wr_id, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+}
+
+/// So many pieces, with keys from zero on.
+fn list(count: u32) -> Vec<Sge> {
+    (0..count).map(|lkey| Sge { lkey, ..PIECE }).collect()
+}
+
+#[test]
+fn a_request_that_is_begun_is_whole_and_is_given_data_as_often_as_wanted() {
+    let mut bench = Bench::new(1, &cap(4, 1, 2, 40));
+    begin(&mut bench, 1);
+    assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 2, 8), 1));
+    bench.sends.set_data(None, &inline(&[&[7; 30], &[8; 10]])).unwrap();
+    // 32 bytes, and 44 more.
+    assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 5, 8), 2));
+    bench.sends.set_data(None, &pieces(&[PIECE])).unwrap();
+    assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 3, 8), 1));
+    assert_eq!(bench.ring(0, 48)[32..], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
+    begin(&mut bench, 2);
+    assert_eq!((control(&bench, 1), bench.sends.next_slot()), ((0x10a, 2, 8), 2));
+    bench.sends.set_data(None, &pieces(&list(2))).unwrap();
+    bench.sends.publish();
+    assert_eq!((bench.counter(1), bench.doorbell(0x800)), (2, *b"\x00\x00\x01\x0a\x00\x12\x34\x04"));
+    // What the device was told of stays as it is.
+    assert_eq!(bench.sends.set_data(None, &pieces(&[])), Err(Refused::NotBegun));
+    assert_eq!(control(&bench, 1), (0x10a, 4, 8));
+    bench.complete(CQE_REQ, 0, |_| {});
+    bench.complete(CQE_REQ, 1, |_| {});
+    assert_eq!(bench.poll(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(bench.sends.free(), 4);
+}
+
+/// The posted request is the one that `put` makes of the same.
+#[test]
+fn a_request_that_was_begun_is_laid_out_as_one_that_was_put() {
+    let head = std::array::from_fn(|i| i as u8 + 1);
+    let parts: [&[u8]; 4] = [&[1; 7], &[], &[2; 20], &[3; 30]];
+    for (mode, head) in [(1, None), (2, Some(head))] {
+        let (mut put, mut begun) = (Bench::new(mode, &cap(4, 1, 3, 60)), Bench::new(mode, &cap(4, 1, 3, 60)));
+        put.sends.put(&frame(1, head, inline(&parts))).unwrap();
+        begin(&mut begun, 1);
+        begun.sends.set_data(head.as_ref(), &inline(&parts)).unwrap();
+        assert_eq!(put.ring(0, 128), begun.ring(0, 128));
+        assert_eq!(put.sends.next_slot(), begun.sends.next_slot());
+        put.sends.put(&frame(2, head, pieces(&list(3)))).unwrap();
+        begin(&mut begun, 2);
+        begun.sends.set_data(head.as_ref(), &pieces(&list(3))).unwrap();
+        assert_eq!(put.ring(0, 256), begun.ring(0, 256));
+        let opcode = Opcode::Large { header: &[9; 20], mss: 100 };
+        put.sends.put(&Request { opcode, ..frame(3, None, pieces(&list(1))) }).unwrap();
+        begun.sends.begin(3, SendFlags::SIGNALED, &opcode).unwrap();
+        begun.sends.set_data(None, &pieces(&list(1))).unwrap();
+        assert_eq!(put.ring(0, 256), begun.ring(0, 256));
+        assert_eq!(put.sends.next_slot(), begun.sends.next_slot());
+    }
+}
+
+#[test]
+fn the_head_of_a_frame_that_was_begun_comes_with_its_data_or_is_zero() {
+    let mut bench = Bench::new(2, &cap(4, 1, 1, 0));
+    begin(&mut bench, 1);
+    assert_eq!(
+        (control(&bench, 0).1, &bench.ring(0, 48)[28..]),
+        (3, &[&[0, 18], [0; 18].as_slice()].concat()[..])
+    );
+    assert_eq!(bench.sends.set_data(None, &pieces(&[PIECE])), Err(Refused::TooLarge), "the device wants it");
+    bench.sends.set_data(Some(&[5; 18]), &pieces(&[PIECE])).unwrap();
+    let wqe = bench.ring(0, 64);
+    assert_eq!((wqe[7], &wqe[30..48], &wqe[48..52]), (4, &[5; 18][..], &[0, 0, 0, 0x99 - 18][..]));
+    let mut other = Bench::new(1, &cap(4, 1, 1, 0));
+    begin(&mut other, 1);
+    assert_eq!(
+        other.sends.set_data(Some(&[5; 18]), &pieces(&[PIECE])),
+        Err(Refused::TooLarge),
+        "it does not"
+    );
+}
+
+#[test]
+fn data_may_grow_round_the_end_of_the_ring() {
+    // Requests of up to two blocks in a ring of four.
+    let mut bench = Bench::new(1, &cap(2, 1, 5, 76));
+    for wr_id in 0..3 {
+        assert!(bench.send(wr_id, &list(1)));
+        bench.sends.publish();
+        bench.complete(CQE_REQ, wr_id as u16, |_| {});
+        assert_eq!(bench.poll(), [(wr_id, Status::Success)]);
+    }
+    begin(&mut bench, 3);
+    bench.sends.set_data(None, &pieces(&list(1))).unwrap();
+    assert_eq!(bench.sends.next_slot(), 0);
+    bench.sends.set_data(None, &pieces(&list(5))).unwrap();
+    assert_eq!((control(&bench, 3), bench.sends.next_slot()), ((3 << 8 | 0x0a, 7, 8), 1));
+    // The third piece is the first thing in the ring.
+    assert_eq!(bench.ring(0, 8), *b"\x00\x00\x00\x99\x00\x00\x00\x02");
+    // In the last block there is room for 28 bytes behind their length.
+    let bytes: Vec<_> = (0..90).collect();
+    for parts in
+        [&[&bytes[..]][..], &[&bytes[..28], &bytes[28..]], &[&bytes[..10], &bytes[10..40], &bytes[40..]]]
+    {
+        bench.sends.set_data(None, &inline(parts)).unwrap();
+        assert_eq!((control(&bench, 3).1, bench.sends.next_slot()), (8, 1));
+        assert_eq!(bench.ring(3, 64)[32..36], [0x80, 0, 0, 90]);
+        assert_eq!([&bench.ring(3, 64)[36..], &bench.ring(0, 62)[..]].concat(), bytes);
+        bench.sends.set_data(None, &inline(&[&[0xff; 92]])).unwrap();
+    }
+    bench.sends.publish();
+    assert_eq!(bench.counter(1), 5);
+}
+
+#[test]
+fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_published() {
+    let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
+    assert_eq!(bench.sends.set_data(None, &pieces(&[PIECE])), Err(Refused::NotBegun), "nothing was begun");
+    assert!(bench.send(1, &[PIECE]));
+    bench.sends.publish();
+    assert!(bench.send(2, &[PIECE]));
+    assert_eq!(bench.sends.set_data(None, &pieces(&[PIECE])), Err(Refused::NotBegun), "the last was put");
+    begin(&mut bench, 3);
+    for length in [0x8000_0000, u32::MAX] {
+        let long = [Sge { length, ..PIECE }];
+        assert_eq!(bench.sends.set_data(None, &pieces(&long)), Err(Refused::TooLarge), "{length:#x}");
+    }
+    assert_eq!(bench.sends.set_data(None, &pieces(&list(3))), Err(Refused::TooLarge));
+    assert_eq!(bench.sends.set_data(None, &inline(&[&[0; 29]])), Err(Refused::TooLarge));
+    for opcode in [Opcode::SendImmediate(1), Opcode::Write(Remote { address: 0, rkey: 0 })] {
+        assert_eq!(bench.sends.begin(4, SendFlags::empty(), &opcode), Err(Refused::Lacks));
+        assert_eq!(bench.sends.put(&Request { opcode, ..frame(4, None, pieces(&[])) }), Err(Refused::Lacks));
+    }
+    for len in [0, 200] {
+        let opcode = Opcode::Large { header: &[0; 200][..len], mss: u16::from(len > 0) };
+        assert_eq!(bench.sends.begin(4, SendFlags::empty(), &opcode), Err(Refused::TooLarge));
+    }
+    bench.sends.rewind();
+    assert_eq!(bench.sends.set_data(None, &pieces(&[PIECE])), Err(Refused::NotBegun), "it was taken back");
+    assert_eq!((bench.sends.next_slot(), bench.sends.free(), bench.counter(1)), (1, 3, 1));
+    for wr_id in 5..8 {
+        begin(&mut bench, wr_id);
+    }
+    assert_eq!(bench.sends.begin(8, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
+    // That leaves the last one as it was.
+    bench.sends.set_data(None, &pieces(&list(2))).unwrap();
+    bench.sends.publish();
+    assert_eq!((bench.counter(1), control(&bench, 3)), (4, (3 << 8 | 0x0a, 4, 8)));
+    for counter in 0..4 {
+        bench.complete(CQE_REQ, counter, |_| {});
+    }
+    assert_eq!(bench.poll(), [1, 5, 6, 7].map(|wr_id| (wr_id, Status::Success)));
+}
+
+#[test]
+fn what_there_is_nothing_of_takes_no_segment() {
+    let mut bench = Bench::new(1, &cap(8, 1, 2, 8));
+    let none = Sge { length: 0, ..PIECE };
+    bench.sends.put(&frame(1, None, pieces(&[none, PIECE, none]))).unwrap();
+    bench.sends.put(&frame(2, None, pieces(&[none; 9]))).unwrap();
+    bench.sends.put(&frame(3, None, inline(&[&[], &[]]))).unwrap();
+    bench.sends.put(&frame(4, None, inline(&[]))).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|block| control(&bench, block).1), [3, 2, 2, 2]);
+    // A frame shorter than its head: nobody makes one, and nothing else happens than that all of it is there.
+    let mut bench = Bench::new(2, &cap(8, 1, 2, 8));
+    bench.sends.put(&frame(5, Some([0; 18]), inline(&[&[1; 7]]))).unwrap();
+    bench.sends.put(&frame(6, Some([0; 18]), pieces(&[Sge { length: 17, ..PIECE }]))).unwrap();
+    assert_eq!([0, 1].map(|block| control(&bench, block).1), [3, 3]);
+}
+
+#[test]
+fn a_receive_of_too_many_pieces_takes_no_place() {
+    let mut bench = Bench::new(1, &cap(1, 4, 2, 0));
+    assert_eq!(bench.receives.put(1, [PIECE; 3].into_iter()), Err(Refused::TooLarge));
+    bench.receives.put(2, [].into_iter()).unwrap();
+    assert_eq!((bench.receives.next_slot(), bench.receives.free()), (1, 3));
+    bench.receives.rewind();
+    for wr_id in 0..4 {
+        bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
+    }
+    assert_eq!(bench.receives.put(4, [PIECE].into_iter()), Err(Refused::Full));
+    // The first place begins again; the second is as it was.
+    bench.receives.publish();
+    bench.receives.start();
+    bench.complete(CQE_RESP_SEND, 0, |_| {});
+    assert_eq!(bench.poll(), [(0, Status::Success)]);
+    bench.receives.put(4, [].into_iter()).unwrap();
+    let mut places = [0; 48];
+    assert!(bench.qp_memory.read(0, &mut places));
+    assert_eq!((&places[..8], &places[32..36]), (&[0, 0, 0, 0, 0, 0, 1, 0][..], &[0, 0, 0, 0x99][..]));
+}
+
+#[test]
+fn a_queue_pair_of_one_direction_takes_nothing_in_the_other() {
+    let mut bench = Bench::new(1, &cap(0, 0, 1, 8));
+    assert!(!bench.send(1, &[PIECE]));
+    assert_eq!(bench.sends.begin(1, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
+    assert_eq!(bench.receives.put(1, [PIECE].into_iter()), Err(Refused::Full));
+    assert_eq!((bench.sends.free(), bench.receives.free()), (0, 0));
+    let mut all = vec![1; bench.qp_memory.len()];
+    assert!(bench.qp_memory.read(0, &mut all));
+    assert!(all.iter().all(|byte| *byte == 0));
+}
+
+/// A device that says that requests are done which are not, or were long ago: whatever comes, free places are counted without a
+/// panic and never more of them than there are.
+#[test]
+fn completions_that_were_made_up_free_no_more_places_than_there_are() {
+    let mut bench = Bench::new(1, &cap(4, 4, 5, 0));
+    for turn in 0..200_u16 {
+        let blocks = if turn % 3 == 0 { 5 } else { 1 };
+        let posted = bench.send(turn.into(), &list(blocks));
+        let received = bench.receives.put(turn.into(), [PIECE].into_iter());
+        if turn % 5 == 0 {
+            bench.sends.rewind();
+            bench.receives.rewind();
+        }
+        bench.sends.publish();
+        bench.receives.publish();
+        let (sends, receives) = (bench.sends.free(), bench.receives.free());
+        assert!(sends <= 4 && receives <= 4, "{turn}: {sends} {receives} {posted} {received:?}");
+        bench.complete(CQE_REQ, turn.wrapping_mul(7), |_| {});
+        bench.complete(CQE_RESP_SEND, turn.wrapping_mul(5), |_| {});
+        assert_eq!(bench.poll().len(), 2);
+    }
+}
+
+#[test]
+fn completions_are_taken_one_by_one_and_given_back_together() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let mut other = Bench::new(1, &cap(8, 1, 1, 0));
+    let record = (bench.cq_request.db_addr - bench.cq_request.buf_addr) as usize;
+    let read =
+        |bench: &Bench| bench.cq_memory.load(record, std::sync::atomic::Ordering::Relaxed).swap_bytes();
+    assert!((1..4).all(|wr_id| bench.send(wr_id, &[PIECE])));
+    assert!(bench.queue.poll_next(|| unreachable!()).is_none(), "there is nothing to ask for");
+    bench.complete(CQE_REQ, 0, |_| {});
+    // Nobody's.
+    bench.complete(CQE_REQ, 1, |cqe| cqe.srqn_uidx = 0x77.into());
+    bench.complete(CQE_REQ, 2, |_| {});
+    assert!(bench.queue.poll_next(|| false).is_none());
+    assert_eq!(bench.queue.poll_next(|| true).map(|got| got.wc.wr_id), Some(1));
+    assert_eq!(bench.queue.poll_next(|| unreachable!()).map(|got| got.wc.wr_id), Some(3));
+    assert!(bench.queue.poll_next(|| unreachable!()).is_none());
+    assert_eq!(read(&bench), 0);
+    // A reset on another thread sees what was not given back as well, and an ask for an event is for what is behind that.
+    bench.sends.reset();
+    bench.queue.release();
+    assert_eq!(read(&bench), 3);
+    assert!(bench.send(4, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!((poll(&mut bench.queue, &mut Completion::batch::<4>()), read(&bench)), (1, 4));
+    bench.queue.release();
+    assert_eq!((read(&bench), poll(&mut other.queue, &mut [])), (4, 0));
+}

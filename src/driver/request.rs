@@ -1,0 +1,180 @@
+//! A request to a send queue, in verbs' own terms: what is done, and over which memory, by address, length and key.
+//!
+//! Whoever posts makes one and hands it on, and each driver writes it straight into its slot. Everything here is inlined, so that a
+//! request whose opcode is known where it is made costs no choice later, and most of it is never in memory.
+
+use std::borrow::Borrow;
+
+use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
+use uverbs_abi::types::SendFlags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A piece of registered memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub struct Sge {
+    /// Address in the process, or in the region.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Local key of the region.
+    pub lkey: u32,
+}
+
+/// A place in the memory of the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Address, as [`MemoryRegion::address`](crate::MemoryRegion::address) tells it there.
+    pub address: u64,
+    /// Remote key of the region.
+    pub rkey: u32,
+}
+
+/// What a memory window is bound to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// Start of the window.
+    pub addr: u64,
+    /// Bytes of the window.
+    pub length: u64,
+    /// Local key of the region; zero of none.
+    pub lkey: u32,
+    /// The key that the window has, and the one that it gets.
+    pub rkey: u32,
+    /// See `rkey`.
+    pub new_rkey: u32,
+    /// Bits of [`AccessFlags`](crate::AccessFlags).
+    pub access: u32,
+}
+
+/// What a request does. Immediate data stands as it goes over the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opcode<'a> {
+    /// Sends a message or a frame.
+    Send,
+    /// The same with immediate data.
+    SendImmediate(u32),
+    /// The same, and invalidates a key of the other side.
+    SendInvalidate(u32),
+    /// Sends a datagram.
+    Datagram {
+        /// The address handle, by the driver's number.
+        ah: u32,
+        /// The queue pair there.
+        qp_num: u32,
+        /// The queue key that it expects.
+        qkey: u32,
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// Writes there.
+    Write(Remote),
+    /// The same with immediate data.
+    WriteImmediate(Remote, u32),
+    /// Reads from there.
+    Read(Remote),
+    /// Replaces eight bytes there if they are `compare`.
+    CompareSwap {
+        /// Where.
+        remote: Remote,
+        /// What they must be.
+        compare: u64,
+        /// What they become.
+        swap: u64,
+    },
+    /// Adds to eight bytes there.
+    FetchAdd {
+        /// Where.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+    },
+    /// Writes eight bytes there at once.
+    AtomicWrite(Remote),
+    /// Has the other side flush memory.
+    Flush {
+        /// Where it begins.
+        remote: Remote,
+        /// Bytes.
+        length: u32,
+        /// How visible the data shall be.
+        type_: u8,
+        /// How much is flushed.
+        level: u8,
+    },
+    /// Binds a memory window.
+    Bind(Binding),
+    /// Invalidates a key of this side.
+    LocalInvalidate(u32),
+    /// Sends as many frames as the data needs.
+    Large {
+        /// What each of them begins with.
+        header: &'a [u8],
+        /// Bytes of data in each of them but the last.
+        mss: u16,
+    },
+}
+
+/// The data of a request: pieces of registered memory, or bytes that are copied into the queue; one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<P, B> {
+    /// Each an [`Sge`].
+    Pieces(P),
+    /// Each a slice of bytes.
+    Inline(B),
+}
+
+impl<P, B> Data<P, B>
+where
+    P: Iterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item: AsRef<[u8]>> + Clone,
+{
+    /// Bytes of it.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Pieces(pieces) => pieces.clone().map(|piece| u64::from(piece.borrow().length)).sum(),
+            Self::Inline(bytes) => bytes.clone().map(|bytes| bytes.as_ref().len() as u64).sum(),
+        }
+    }
+}
+
+/// No data.
+pub(crate) type NoPieces = std::iter::Empty<Sge>;
+pub(crate) type NoBytes = std::iter::Empty<&'static [u8]>;
+
+/// The first bytes of a frame, where the device must find them in the request itself.
+pub type FrameHead = [u8; ETH_L2_INLINE_HEADER_SIZE];
+
+/// A whole request to a send queue. `P` and `B` give its data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a, P, B> {
+    /// The number that comes back in the completion.
+    pub(crate) wr_id: u64,
+    /// Bits of [`SendFlags`].
+    pub(crate) flags: SendFlags,
+    /// What it does.
+    pub(crate) opcode: Opcode<'a>,
+    /// Over what.
+    pub(crate) data: Data<P, B>,
+    /// The first bytes of a frame, if the device wants them apart.
+    pub(crate) head: Option<FrameHead>,
+}
+
+/// Why a request is not put into a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for it now.
+    Full,
+    /// More pieces or bytes than the queue was made for.
+    TooLarge,
+    /// The queue pair is not in a state in which it sends.
+    NotReady,
+    /// The queue is another process's, since a fork.
+    Elsewhere,
+    /// The driver or the device has no such requests.
+    Lacks,
+    /// There is no request that was begun.
+    NotBegun,
+}

@@ -1,0 +1,267 @@
+//! The side of a ring that fills slots.
+//!
+//! # Safety
+//! As in the page of [`super`]: a [`Slot`] is given out only for a slot that is this side's, and borrows the ring until it is filled.
+
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{Geometry, Ring};
+use crate::mapping::Mapping;
+
+/// A slot that is being filled. It begins with a `W`.
+#[derive(Debug)]
+pub(crate) struct Slot<'a, W> {
+    at: NonNull<u8>,
+    /// Bytes behind the `W`.
+    room: usize,
+    of: PhantomData<&'a mut W>,
+}
+
+impl<W> Slot<'_, W> {
+    /// Writes `value` over the field of `W` that begins at byte `AT`, and as many behind it as `value` is long.
+    #[inline(always)]
+    pub(crate) fn put<const AT: usize, T: IntoBytes + Immutable>(&mut self, value: T) {
+        const {
+            assert!(AT + size_of::<T>() <= size_of::<W>());
+            assert!(AT.is_multiple_of(align_of::<T>()) && align_of::<T>() <= 8);
+        }
+        // SAFETY: inside the `W` at the start of the slot, aligned, and the slot is ours (third point).
+        unsafe { self.at.add(AT).cast::<T>().write(value) }
+    }
+
+    /// Copies an item behind `W`, as the one with this index; false if it leaves the slot.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn put_item<T: IntoBytes + Immutable>(&mut self, index: usize, item: &T) -> bool {
+        const {
+            assert!(size_of::<W>().is_multiple_of(align_of::<T>()) && align_of::<T>() <= 8);
+            assert!(size_of::<T>().is_multiple_of(align_of::<T>()) && size_of::<T>() > 0);
+        }
+        if index >= self.room / size_of::<T>() {
+            return false;
+        }
+        // SAFETY: inside the slot, aligned, and the slot is ours (third point) and so is not where the item is.
+        unsafe {
+            let to = self.at.add(size_of::<W>() + index * size_of::<T>());
+            to.cast::<T>().copy_from_nonoverlapping(NonNull::from(item), 1);
+        }
+        true
+    }
+
+    /// Writes bytes behind `W`, `at` bytes on; false if they leave the slot.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn put_bytes(&mut self, at: usize, bytes: &[u8]) -> bool {
+        if at > self.room || bytes.len() > self.room - at {
+            return false;
+        }
+        // SAFETY: inside the slot, which is ours (third point) and so is not where the bytes are.
+        unsafe {
+            let to = self.at.add(size_of::<W>() + at);
+            to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+        true
+    }
+}
+
+/// The side of a ring that fills slots. It knows slots by their places, counted in bytes from the first.
+#[derive(Debug)]
+pub(crate) struct Producer<W> {
+    ring: Ring<W>,
+    /// The next slot, ahead of the shared index by what is not yet published.
+    next: usize,
+    /// What the shared index says, and what it said before that.
+    published: usize,
+    before: usize,
+    /// Slots from `next` on that are known to be free.
+    free: u32,
+    /// Bytes of a slot behind its `W`.
+    room: usize,
+}
+
+impl<W> Producer<W> {
+    /// Goes on where the ring stands; none if the ring makes no sense.
+    pub(crate) fn open(map: Mapping) -> Option<Self> {
+        let ring = Ring::new(map)?;
+        let next = ring.place(ring.producer().load(Ordering::Relaxed));
+        let room = ring.size - size_of::<W>();
+        Some(Self { ring, next, published: next, before: next, free: 0, room })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.ring.geometry
+    }
+
+    /// Index of the slot that is filled next.
+    #[inline(always)]
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.ring.index(self.next)
+    }
+
+    /// Slots that can be filled now.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> u32 {
+        self.free_from(self.next)
+    }
+
+    #[inline(always)]
+    fn free_from(&self, next: usize) -> u32 {
+        let consumer = self.ring.consumer().load(Ordering::Acquire);
+        let mask = self.ring.geometry.mask;
+        mask - (self.ring.index(next).wrapping_sub(consumer) & mask)
+    }
+
+    /// Begins a batch.
+    #[inline(always)]
+    pub(crate) fn batch(&mut self) -> Batch<'_, W> {
+        let Ring { slots, size, bits, .. } = self.ring;
+        Batch { slots, next: self.next, size, bits, free: self.free, of: self }
+    }
+
+    /// Whether slots were filled that the other side has not seen.
+    #[inline(always)]
+    pub(crate) fn has_more(&self) -> bool {
+        self.next != self.published
+    }
+
+    /// Goes back to what the other side has seen: slots filled since are forgotten.
+    #[inline]
+    pub(crate) fn rewind(&mut self) {
+        self.next = self.published;
+        // It is looked at again.
+        self.free = 0;
+    }
+
+    /// Takes back what was published last: the other side has refused to look at it.
+    pub(crate) fn retract(&mut self) {
+        self.next = self.before;
+        self.publish();
+        self.free = 0;
+    }
+
+    /// Shows the other side every slot filled so far.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        (self.before, self.published) = (self.published, self.next);
+        self.ring.producer().store(self.ring.index(self.next), Ordering::Release);
+    }
+}
+
+/// Where slots are taken from, one behind the other.
+pub(crate) trait Slots<W> {
+    /// Index of the slot that is filled next.
+    fn next_slot(&self) -> u32;
+
+    /// The next slot, to be filled now: the other side sees it after [`Producer::publish`]. None when the ring is full.
+    fn next(&mut self) -> Option<Slot<'_, W>>;
+
+    /// The slot that was filled last, if it is not published.
+    fn last(&mut self) -> Option<Slot<'_, W>>;
+
+    /// Takes that slot back.
+    fn back(&mut self);
+}
+
+impl<W> Slots<W> for &mut Producer<W> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        Producer::next_slot(self)
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Slot<'_, W>> {
+        if self.free == 0 {
+            self.free = self.free_from(self.next);
+            if self.free == 0 {
+                return None;
+            }
+        }
+        self.free -= 1;
+        let (at, next) = self.ring.slot(self.next);
+        self.next = next;
+        Some(Slot { at, room: self.room, of: PhantomData })
+    }
+
+    #[inline(always)]
+    fn last(&mut self) -> Option<Slot<'_, W>> {
+        let (at, _) = self.ring.slot(self.next.wrapping_sub(self.ring.size));
+        self.has_more().then_some(Slot { at, room: self.room, of: PhantomData })
+    }
+
+    #[inline(always)]
+    fn back(&mut self) {
+        if self.has_more() {
+            self.next = self.next.wrapping_sub(self.ring.size) & self.ring.bits;
+            self.free += 1;
+        }
+    }
+}
+
+/// A producer with what there is to know of its ring at hand: a compiler keeps that in registers, where it would have to look into the
+/// ring again after each store to a slot.
+#[derive(Debug)]
+pub(crate) struct Batch<'a, W> {
+    slots: NonNull<u8>,
+    next: usize,
+    size: usize,
+    bits: usize,
+    free: u32,
+    of: &'a mut Producer<W>,
+}
+
+impl<W> Batch<'_, W> {
+    #[inline(always)]
+    fn slot(&mut self, place: usize) -> Slot<'_, W> {
+        // SAFETY: as in `Ring::slot`, from which all of these numbers are.
+        let at = unsafe { self.slots.add(place & self.bits) };
+        Slot { at, room: self.of.room, of: PhantomData }
+    }
+}
+
+impl<W> Slots<W> for Batch<'_, W> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.of.ring.index(self.next)
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Slot<'_, W>> {
+        if self.free == 0 {
+            self.free = self.of.free_from(self.next);
+            if self.free == 0 {
+                return None;
+            }
+        }
+        self.free -= 1;
+        let place = self.next;
+        self.next = (place + self.size) & self.bits;
+        Some(self.slot(place))
+    }
+
+    #[inline(always)]
+    fn last(&mut self) -> Option<Slot<'_, W>> {
+        let is_there = self.next != self.of.published;
+        is_there.then(|| self.slot(self.next.wrapping_sub(self.size)))
+    }
+
+    #[inline(always)]
+    fn back(&mut self) {
+        if self.next != self.of.published {
+            self.next = self.next.wrapping_sub(self.size) & self.bits;
+            self.free += 1;
+        }
+    }
+}
+
+impl<W> Drop for Batch<'_, W> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        (self.of.next, self.of.free) = (self.next, self.free);
+    }
+}

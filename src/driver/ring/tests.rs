@@ -1,0 +1,151 @@
+use super::*;
+
+fn ring(entries: u32) -> (Producer<u64>, Consumer<u64>) {
+    let (geometry, map) = Geometry::create(entries, 8).unwrap();
+    assert_eq!(Geometry::of(&map), Some(geometry));
+    (Producer::open(map.clone()).unwrap(), Consumer::open(map).unwrap())
+}
+
+fn put(producer: &mut Producer<u64>, value: u64) {
+    producer.batch().next().unwrap().put::<0, u64>(value);
+    producer.publish();
+}
+
+fn take(consumer: &mut Consumer<u64>) -> Vec<u64> {
+    let mut values = [0; 16];
+    let count = consumer.take(&mut values, || true, |place, slot| *place = slot.get());
+    values[..count].to_vec()
+}
+
+#[test]
+fn what_goes_in_comes_out_in_order_across_threads() {
+    let (mut producer, mut consumer) = ring(7);
+    assert_eq!((producer.geometry().capacity(), producer.geometry().slot_size()), (7, 64));
+    let count = if cfg!(miri) { 50 } else { 10_000_u64 };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for value in 0..count {
+                // In two steps, since a slot borrows the ring.
+                while producer.free() == 0 {
+                    std::thread::yield_now();
+                }
+                let mut batch = producer.batch();
+                let mut slot = batch.next().unwrap();
+                slot.put::<0, u64>(value);
+                assert!(slot.put_item(0, &[value; 2]) && slot.put_bytes(0, &value.to_ne_bytes()));
+                drop(batch);
+                producer.publish();
+            }
+        });
+        let mut expected = 0;
+        while expected < count {
+            if let Some(slot) = consumer.next() {
+                assert_eq!(slot.get(), expected);
+                expected += 1;
+                consumer.release();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_header_that_lies_is_refused() {
+    let (_, map) = Geometry::create(7, 8).unwrap();
+    for (mask, log2_size) in [(6, 6), (u32::MAX, 6), (0xffff, 6), (7, 64), (7, 31)] {
+        map.store(INDEX_MASK, mask, Ordering::Relaxed);
+        map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
+        assert_eq!(Geometry::of(&map), None, "{mask} {log2_size}");
+        assert!(Producer::<u64>::open(map.clone()).is_none() && Consumer::<u64>::open(map.clone()).is_none());
+    }
+}
+
+#[test]
+fn a_header_that_changes_later_changes_nothing() {
+    let (geometry, map) = Geometry::create(3, 8).unwrap();
+    let mut producer = Producer::<u64>::open(map.clone()).unwrap();
+    for at in [INDEX_MASK, LOG2_ELEM_SIZE, CONSUMER_INDEX] {
+        map.store(at, u32::MAX, Ordering::Relaxed);
+    }
+    let mut filled = 0;
+    let mut batch = producer.batch();
+    while let Some(mut slot) = batch.next() {
+        assert!(slot.put_bytes(0, &[filled; 56]));
+        filled += 1;
+    }
+    drop(batch);
+    // The index of the other side is masked: it stands at the last slot, so two are free.
+    assert_eq!((filled, producer.geometry()), (2, geometry));
+}
+
+#[test]
+fn slots_too_small_for_what_they_hold_are_refused() {
+    let (_, map) = Geometry::create(7, 64).unwrap();
+    assert!(Producer::<[u64; 8]>::open(map.clone()).is_some());
+    assert!(Producer::<[u64; 9]>::open(map.clone()).is_none() && Consumer::<[u64; 9]>::open(map).is_none());
+}
+
+#[test]
+fn nothing_is_written_behind_a_slot() {
+    let (_, map) = Geometry::create(7, 64).unwrap();
+    let mut producer = Producer::<u64>::open(map.clone()).unwrap();
+    let mut batch = producer.batch();
+    let mut slot = batch.next().unwrap();
+    assert!(slot.put_item(6, &1_u64) && !slot.put_item(7, &1_u64) && !slot.put_item(usize::MAX / 32, &1_u64));
+    assert!(slot.put_bytes(0, &[2; 56]) && !slot.put_bytes(0, &[2; 57]) && slot.put_bytes(56, &[]));
+    assert!(!slot.put_bytes(1, &[2; 56]) && !slot.put_bytes(57, &[]) && !slot.put_bytes(usize::MAX, &[2]));
+    let mut next = [0; 64];
+    assert!(map.read(SLOTS + 64, &mut next));
+    assert_eq!(next, [0; 64]);
+}
+
+#[test]
+fn a_ring_for_nothing_is_full() {
+    let (mut producer, mut consumer) = ring(0);
+    assert_eq!((producer.geometry().capacity(), producer.free(), consumer.available()), (0, 0, 0));
+    assert!(
+        producer.batch().next().is_none() && producer.batch().last().is_none() && consumer.next().is_none()
+    );
+}
+
+#[test]
+fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
+    let (mut producer, consumer) = ring(3);
+    for free in (0..3).rev() {
+        assert!(producer.batch().next().is_some());
+        assert_eq!(producer.free(), free);
+    }
+    assert!(producer.batch().next().is_none());
+    assert_eq!(consumer.available(), 0);
+    producer.rewind();
+    assert_eq!(producer.free(), 3);
+    assert!(producer.batch().next().is_some() && producer.batch().next().is_some());
+    producer.batch().back();
+    producer.publish();
+    assert_eq!(consumer.available(), 1);
+    // What is published is not taken back one by one, nor looked at again.
+    producer.batch().back();
+    assert_eq!((producer.free(), producer.batch().last().is_none()), (2, true));
+    assert!(producer.batch().next().is_some());
+    producer.publish();
+    producer.retract();
+    assert_eq!((consumer.available(), producer.free()), (1, 2));
+}
+
+#[test]
+fn what_is_not_kept_leaves_from_among_what_waits() {
+    let (mut producer, mut consumer) = ring(7);
+    // Once around the end of the ring.
+    for round in 0..4 {
+        consumer.retain(|value| value % 2 == 1);
+        assert_eq!(consumer.available(), 0);
+        for value in 0..6 {
+            put(&mut producer, 10 * round + value);
+        }
+        consumer.retain(|value| value % 2 == 1);
+        put(&mut producer, 10 * round + 6);
+        assert_eq!(producer.free(), 3, "the slots are free at once");
+        assert_eq!(take(&mut consumer), [1, 3, 5, 6].map(|value| 10 * round + value));
+    }
+}

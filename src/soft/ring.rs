@@ -1,0 +1,128 @@
+//! The soft device's side of the rings that it shares with whoever opened it; the other side is `driver/ring.rs`.
+//!
+//! What stands in a ring may be written by a program of its own making (`soft::RawConnection`), at any time. So all of it
+//! is copied through [`Mapping`], whose accesses are atomic, and a slot is touched only while it is this side's.
+
+use std::sync::atomic::Ordering;
+
+use crate::driver::ring::{CONSUMER_INDEX, Geometry, PRODUCER_INDEX};
+use crate::mapping::Mapping;
+
+/// The side of a ring that fills slots.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    map: Mapping,
+    geometry: Geometry,
+    /// Our index, ahead of the shared one by what is not yet published.
+    index: u32,
+}
+
+impl Producer {
+    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
+        let index = map.load(PRODUCER_INDEX, Ordering::Relaxed) & geometry.capacity();
+        Self { map, geometry, index }
+    }
+
+    /// Slots that can be filled now.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        self.geometry.capacity() - self.waiting()
+    }
+
+    /// Slots that were filled and not emptied yet.
+    pub(crate) fn waiting(&self) -> u32 {
+        let consumer = self.map.load(CONSUMER_INDEX, Ordering::Acquire);
+        self.index.wrapping_sub(consumer) & self.geometry.capacity()
+    }
+
+    /// Writes part of the slot that is filled next; false when it does not fit into a slot.
+    #[must_use]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        offset + bytes.len() <= self.geometry.slot_size()
+            && self.map.write(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.index = (self.index + 1) & self.geometry.capacity();
+    }
+
+    /// Shows the other side every slot filled so far.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
+    }
+
+    /// Goes on in a new ring, which begins with the elements that the other side has not taken yet. False and
+    /// nothing done when they do not fit; only when every slot filled so far is published.
+    #[must_use]
+    pub(crate) fn move_to(&mut self, map: Mapping, geometry: Geometry) -> bool {
+        let waiting = self.waiting();
+        let size = self.geometry.slot_size().min(geometry.slot_size());
+        if waiting > geometry.capacity() {
+            return false;
+        }
+        let oldest = self.index.wrapping_sub(waiting);
+        let mut new = Self::new(map, geometry);
+        let mut element = vec![0; size];
+        for i in 0..waiting {
+            let place = self.geometry.place(oldest.wrapping_add(i), 0);
+            if !self.map.read(place, &mut element) || !new.write(0, &element) {
+                return false;
+            }
+            new.advance();
+        }
+        new.publish();
+        // What the other side still looks at is empty.
+        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
+        *self = new;
+        true
+    }
+}
+
+/// The side of a ring that empties slots.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    map: Mapping,
+    geometry: Geometry,
+    index: u32,
+}
+
+impl Consumer {
+    pub(crate) fn new(map: Mapping, geometry: Geometry) -> Self {
+        let index = map.load(CONSUMER_INDEX, Ordering::Relaxed) & geometry.capacity();
+        Self { map, geometry, index }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Filled slots that wait to be emptied.
+    #[inline]
+    pub(crate) fn available(&self) -> u32 {
+        let producer = self.map.load(PRODUCER_INDEX, Ordering::Acquire);
+        producer.wrapping_sub(self.index) & self.geometry.capacity()
+    }
+
+    /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
+    /// [`Consumer::available`] is not zero.
+    #[must_use]
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        offset + bytes.len() <= self.geometry.slot_size()
+            && self.map.read(self.geometry.place(self.index, offset), bytes)
+    }
+
+    /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.index = (self.index + 1) & self.geometry.capacity();
+    }
+
+    /// Gives every emptied slot back to the other side.
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
+    }
+}
