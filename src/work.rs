@@ -45,11 +45,20 @@ impl Held {
         segments: &[Segment<'_>],
         address: Option<&AddressHandle>,
     ) {
-        match slots.get(slot as usize) {
-            // Most often the request before needed the same, or nothing.
+        match slots.get_mut(slot as usize) {
+            // Most often the request before needed the same, or nothing,
             Some(held) if held.is_enough(segments, address) => {}
+            // or both need one region at most.
+            Some(held) if segments.len() <= 1 && held.has_one_at_most() && address.is_none() => {
+                held.region = segments.first().map(|segment| segment.region().clone());
+            }
             _ => Self::hold_others(slots, slot, segments, address),
         }
+    }
+
+    #[inline]
+    fn has_one_at_most(&self) -> bool {
+        self.more.is_empty() && self.address.is_none()
     }
 
     #[inline]
@@ -59,7 +68,7 @@ impl Held {
             ([segment], Some(region)) => region.is_same(segment.region()),
             _ => false,
         };
-        same && self.more.is_empty() && address.is_none() && self.address.is_none()
+        same && self.has_one_at_most() && address.is_none()
     }
 
     #[inline(never)]
@@ -183,25 +192,13 @@ impl ReceiveQueue {
         if !self.origin.is_here() {
             return Err(Refused::Elsewhere);
         }
-        let pieces = self.pieces;
-        let halfway = Halfway(self);
-        let answer = halfway.0.receives.post(Filling { pieces, how });
-        std::mem::forget(halfway);
-        Ok(answer)
+        let Self { receives, pieces, .. } = self;
+        Ok(receives.post(Filling { pieces: *pieces, how }))
     }
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
         self.receives.enter(state);
-    }
-}
-
-/// A batch that is being filled. One that stops halfway, by a panic, is forgotten: it must not go out with the next.
-struct Halfway<'a>(&'a mut ReceiveQueue);
-
-impl Drop for Halfway<'_> {
-    fn drop(&mut self) {
-        self.0.receives.rewind();
     }
 }
 
