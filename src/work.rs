@@ -192,13 +192,25 @@ impl ReceiveQueue {
         if !self.origin.is_here() {
             return Err(Refused::Elsewhere);
         }
-        let Self { receives, pieces, .. } = self;
-        Ok(receives.post(Filling { pieces: *pieces, how }))
+        let pieces = self.pieces;
+        let halfway = Halfway(self);
+        let answer = halfway.0.receives.post(Filling { pieces, how });
+        std::mem::forget(halfway);
+        Ok(answer)
     }
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
         self.receives.enter(state);
+    }
+}
+
+/// A batch that is being filled. One that stops halfway, by a panic, is forgotten: it must not go out with the next.
+struct Halfway<'a>(&'a mut ReceiveQueue);
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        self.0.receives.rewind();
     }
 }
 

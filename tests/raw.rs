@@ -1,10 +1,18 @@
 //! What the layer for bindings has more than the safe interface.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use uverbs::abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FlowAttr};
-use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_status};
+
+use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_opcode, wc_status};
 use uverbs::abi::write::{ModifyQp, QpDest};
-use uverbs::raw::{Extended, Opcode, QueuePair, QueuePairInit, ReceiveQueue, SendQueue, Sge};
-use uverbs::{Capacity, Counters, ErrorKind, FlowRule, Point, SoftDevice};
+use uverbs::raw::{
+    Batch, Data, Extended, FillReceives, FillSends, Lower, LowerReceive, Opcode, Place, QueuePair,
+    QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
+};
+use uverbs::{
+    AccessFlags, Capacity, CompletionCounter, CompletionQueue, Context, Counted, CounterEvents, Counters,
+    ErrorKind, FlowRule, Point, ProtectionDomain, SoftDevice, WaitObject,
+};
 use zerocopy::FromZeros;
 
 #[test]
@@ -46,6 +54,54 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
     assert_eq!(cq.poll_places(&mut completions), 0);
 }
 
+/// A reliable queue pair that is connected to itself.
+fn talking_to_itself(
+    context: &Context,
+    pd: &ProtectionDomain,
+    init: &QueuePairInit<'_>,
+) -> (QueuePair, SendQueue, Option<ReceiveQueue>) {
+    let (qp, mut sends, mut receives) = pd.create_parts(init).unwrap();
+    connect(context, &qp, &mut sends, receives.as_mut());
+    (qp, sends, receives)
+}
+
+fn connect(
+    context: &Context,
+    qp: &QueuePair,
+    sends: &mut SendQueue,
+    mut receives: Option<&mut ReceiveQueue>,
+) {
+    let dest =
+        QpDest { dgid: context.gid(1, 0).unwrap().raw, is_global: 1, port_num: 1, ..QpDest::new_zeroed() };
+    type A = QpAttrMask;
+    let steps = [
+        (qp_state::INIT, A::PORT | A::PKEY_INDEX | A::ACCESS_FLAGS),
+        (
+            qp_state::RTR,
+            A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
+        ),
+        (qp_state::RTS, A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
+    ];
+    for (qp_state, mask) in steps {
+        let request = ModifyQp {
+            attr_mask: (A::STATE | mask).bits(),
+            qp_state,
+            port_num: 1,
+            dest,
+            dest_qp_num: qp.number(),
+            path_mtu: 3,
+            rnr_retry: 7,
+            ..ModifyQp::new_zeroed()
+        };
+        qp.modify(&request, sends, receives.as_deref_mut()).unwrap();
+    }
+}
+
+fn enter(qp: &QueuePair, qp_state: u8, sends: &mut SendQueue, receives: Option<&mut ReceiveQueue>) {
+    let request = ModifyQp { attr_mask: QpAttrMask::STATE.bits(), qp_state, ..ModifyQp::new_zeroed() };
+    qp.modify(&request, sends, receives).unwrap();
+}
+
 #[test]
 fn a_message_that_was_posted_first_finds_its_receive() {
     let context = SoftDevice::default().open().unwrap();
@@ -63,36 +119,7 @@ fn a_message_that_was_posted_first_finds_its_receive() {
             cookie: 0,
             flags,
         };
-        // It talks to itself.
-        let (qp, mut sends, mut receives) = pd.create_parts(&init()).unwrap();
-        let dest = QpDest {
-            dgid: context.gid(1, 0).unwrap().raw,
-            is_global: 1,
-            port_num: 1,
-            ..QpDest::new_zeroed()
-        };
-        type A = QpAttrMask;
-        let steps = [
-            (qp_state::INIT, A::PORT | A::PKEY_INDEX | A::ACCESS_FLAGS),
-            (
-                qp_state::RTR,
-                A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
-            ),
-            (qp_state::RTS, A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
-        ];
-        for (qp_state, mask) in steps {
-            let request = ModifyQp {
-                attr_mask: (A::STATE | mask).bits(),
-                qp_state,
-                port_num: 1,
-                dest,
-                dest_qp_num: qp.number(),
-                path_mtu: 3,
-                rnr_retry: 7,
-                ..ModifyQp::new_zeroed()
-            };
-            qp.modify(&request, &mut sends, receives.as_mut()).unwrap();
-        }
+        let (_qp, mut sends, mut receives) = talking_to_itself(&context, &pd, &init());
         sends.put(1, SendFlags::SIGNALED, &Opcode::Send, &[]).unwrap();
         sends.publish().unwrap();
         let mut completions = [Extended::default(); 4];
@@ -151,4 +178,225 @@ fn a_rule_in_the_kernels_layout_counts_only_where_the_kernel_survives_it() {
     let mut most = vec![0; 880];
     most[864..].copy_from_slice(&count);
     refused(FlowRule::from_kernel(FlowAttr::new_zeroed(), &most, Some((&counters, 864))), "no count action");
+}
+
+const CAPACITY: Capacity =
+    Capacity { sends: 7, receives: 7, send_segments: 2, receive_segments: 2, inline: 64, large_header: 0 };
+
+/// What a queue pair with one completion queue is made from.
+fn init(cq: &CompletionQueue) -> QueuePairInit<'_> {
+    QueuePairInit {
+        type_: qp_type::RC,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        capacity: CAPACITY,
+        cookie: 0,
+        flags: QpCreateFlags::empty(),
+    }
+}
+
+/// The numbers and statuses of what has completed, receives and sends apart.
+fn ended(cq: &mut CompletionQueue) -> [Vec<(u64, u32)>; 2] {
+    let mut completions = [Extended::default(); 16];
+    let count = cq.poll_places(&mut completions);
+    let (receives, sends): (Vec<_>, Vec<_>) =
+        completions[..count].iter().map(|each| each.wc).partition(|wc| wc.opcode & wc_opcode::RECV != 0);
+    [receives, sends].map(|list| list.iter().map(|wc| (wc.wr_id, wc.status)).collect())
+}
+
+type NoPieces = std::iter::Empty<Sge>;
+type NoBytes = std::iter::Empty<&'static [u8]>;
+
+fn nothing() -> Data<NoPieces, NoBytes> {
+    Data::Pieces(std::iter::empty())
+}
+
+/// Puts a request, and stops in the next one or behind it.
+struct Stops {
+    within: bool,
+}
+
+/// Pieces that stop halfway.
+#[derive(Clone)]
+struct Pieces(usize);
+
+impl Iterator for Pieces {
+    type Item = Sge;
+
+    fn next(&mut self) -> Option<Sge> {
+        self.0 = self.0.checked_sub(1).expect("stopped");
+        Some(Sge { addr: 1, length: 1, lkey: 1 })
+    }
+}
+
+impl ExactSizeIterator for Pieces {
+    fn len(&self) -> usize {
+        2
+    }
+}
+
+impl FillSends for Stops {
+    type Answer = ();
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) {
+        batch.put(1, SendFlags::SIGNALED, &Opcode::Send, None, &nothing()).unwrap();
+        if self.within {
+            let data = Data::<_, NoBytes>::Pieces(Pieces(1));
+            batch.put(2, SendFlags::SIGNALED, &Opcode::Send, None, &data).unwrap();
+        }
+        batch.begin(3, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+        panic!("stopped");
+    }
+}
+
+impl FillReceives for Stops {
+    type Answer = ();
+
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) {
+        batch.put(1, std::iter::empty::<Sge>()).unwrap();
+        if self.within {
+            batch.put(2, Pieces(1)).unwrap();
+        }
+        panic!("stopped");
+    }
+
+    fn is_kept((): &()) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_batch_that_stops_halfway_goes_out_with_no_other() {
+    for (within, is_step, is_counted) in (0..8).map(|at| (at & 1 != 0, at & 2 != 0, at & 4 != 0)) {
+        let context = SoftDevice::default().open().unwrap();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
+        let sent = CompletionCounter::new(WaitObject::None).unwrap();
+        let (qp, mut sends, receives) = pd.create_parts(&init(&cq)).unwrap();
+        let mut receives = receives.unwrap();
+        if is_counted {
+            qp.bind_counter(&mut sends, &sent, Counted::SEND).unwrap();
+        }
+        connect(&context, &qp, &mut sends, Some(&mut receives));
+        let stopped = catch_unwind(AssertUnwindSafe(|| receives.post(Stops { within })));
+        assert!(stopped.is_err());
+        for wr_id in [10, 11] {
+            receives.post_one(wr_id, &[]).unwrap();
+        }
+        let stopped = catch_unwind(AssertUnwindSafe(|| {
+            if is_step { sends.step(Stops { within }) } else { sends.batch(Stops { within }) }
+        }));
+        assert!(stopped.is_err());
+        sends.publish().unwrap();
+        assert_eq!(ended(&mut cq), [vec![], vec![]]);
+        sends.put(4, SendFlags::SIGNALED, &Opcode::Send, &[]).unwrap();
+        sends.publish().unwrap();
+        assert_eq!(ended(&mut cq), [vec![(10, wc_status::SUCCESS)], vec![(4, wc_status::SUCCESS)]]);
+        assert_eq!((sent.read(), sent.read_err()), (u64::from(is_counted), 0));
+        // Of the shortest way nobody takes back what is filled; what is not is not seen all the same.
+        if !is_counted {
+            let mut step = sends.short_step().unwrap();
+            step.begin(5, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+            let data = Data::<_, NoBytes>::Pieces(Pieces(1));
+            let put = || step.put(6, SendFlags::SIGNALED, &Opcode::Send, None, &data);
+            assert!(catch_unwind(AssertUnwindSafe(put)).is_err());
+            drop(step);
+            sends.publish().unwrap();
+            assert_eq!(ended(&mut cq), [vec![(11, wc_status::SUCCESS)], vec![(5, wc_status::SUCCESS)]]);
+        }
+        assert_eq!(is_counted, sends.short_step().is_none());
+        enter(&qp, qp_state::ERR, &mut sends, Some(&mut receives));
+        assert_eq!(ended(&mut cq)[1], []);
+    }
+}
+
+/// Takes completions, and stops at the second.
+struct Once(u32);
+
+impl Place for Once {
+    fn put(&mut self, _: &impl Raised) {
+        assert_eq!(self.0, 0);
+    }
+}
+
+#[test]
+fn no_completion_is_handed_on_twice() {
+    let context = SoftDevice::default().open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
+    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq));
+    let mut receives = receives.unwrap();
+    let mut send = |wr_id| {
+        receives.post_one(wr_id, &[]).unwrap();
+        sends.put(wr_id, SendFlags::SIGNALED, &Opcode::Send, &[]).unwrap();
+        sends.publish().unwrap();
+    };
+    send(1);
+    let stopped = catch_unwind(AssertUnwindSafe(|| cq.poll_places(&mut [Once(0), Once(1)])));
+    assert!(stopped.is_err());
+    send(2);
+    assert_eq!(ended(&mut cq), [vec![(2, wc_status::SUCCESS)], vec![(2, wc_status::SUCCESS)]]);
+}
+
+/// Begins requests, and gives the last one data as often as there is some.
+struct Steps<'a>(&'a [u64], &'a [&'a [u8]]);
+
+impl FillSends for Steps<'_> {
+    type Answer = Result<(), Refused>;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        self.0.iter().try_for_each(|wr_id| batch.begin(*wr_id, SendFlags::SIGNALED, &Opcode::Send))?;
+        self.1.iter().try_for_each(|bytes| {
+            let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
+            batch.set_data(SendFlags::SIGNALED | SendFlags::INLINE, None, &data)
+        })
+    }
+}
+
+#[test]
+fn what_is_begun_counts_once_and_only_if_it_is_posted() {
+    let context = SoftDevice::default().open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
+    let counter = |events| CompletionCounter::builder().events(events).create().unwrap();
+    let (number, bytes) = (counter(CounterEvents::Completions), counter(CounterEvents::Bytes));
+    let (qp, mut sends, receives) = pd.create_parts(&init(&cq)).unwrap();
+    let mut receives = receives.unwrap();
+    for counter in [&number, &bytes] {
+        qp.bind_counter(&mut sends, counter, Counted::SEND).unwrap();
+    }
+    connect(&context, &qp, &mut sends, Some(&mut receives));
+    let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let room = |at: u64| Sge { addr: memory.address() + at, length: 64, lkey: memory.lkey() };
+    for wr_id in 0..7 {
+        receives.post_one(wr_id, &[room(64 * wr_id)]).unwrap();
+    }
+    let values = || (number.read(), bytes.read(), number.read_err());
+    assert_eq!(sends.step(Steps(&[], &[b"none"])), Ok(Err(Refused::NotBegun)));
+    // Two in one step, the last with data that is set twice, and one that is refused for its data.
+    assert_eq!(sends.step(Steps(&[1, 2], &[b"first data", b"data"])), Ok(Ok(())));
+    sends.publish().unwrap();
+    assert_eq!(ended(&mut cq).map(|list| list.len()), [2, 2]);
+    assert_eq!(values(), (2, 4, 0));
+    let mut text = [0; 5];
+    memory.read(64, &mut text).unwrap();
+    assert_eq!(text, *b"data\0");
+    assert_eq!(sends.step(Steps(&[3, 4], &[&[1; 65]])), Ok(Err(Refused::TooLarge)));
+    sends.rewind();
+    sends.publish().unwrap();
+    // More than there are places: those before are kept or forgotten as the caller says.
+    assert_eq!(sends.batch(Steps(&[5; 8], &[])), Ok(Err(Refused::Full)));
+    sends.rewind();
+    assert_eq!(sends.batch(Steps(&[6], &[])), Ok(Ok(())));
+    // With a reset what was begun is gone.
+    enter(&qp, qp_state::RESET, &mut sends, Some(&mut receives));
+    assert_eq!(sends.step(Steps(&[], &[b"late"])), Ok(Err(Refused::NotBegun)));
+    connect(&context, &qp, &mut sends, Some(&mut receives));
+    sends.publish().unwrap();
+    assert_eq!(ended(&mut cq), [vec![], vec![]]);
+    for wr_id in 0..7 {
+        receives.post_one(wr_id, &[room(64 * wr_id)]).unwrap();
+    }
+    assert_eq!(sends.step(Steps(&[7], &[b"seven"])), Ok(Ok(())));
+    sends.publish().unwrap();
+    assert_eq!(ended(&mut cq), [vec![(0, wc_status::SUCCESS)], vec![(7, wc_status::SUCCESS)]]);
+    assert_eq!(values(), (3, 9, 0));
 }

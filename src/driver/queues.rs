@@ -378,6 +378,15 @@ impl Receives {
         }
     }
 
+    /// Forgets what was filled and not published, since filling was not ended.
+    #[cold]
+    pub(crate) fn rewind(&mut self) {
+        match self {
+            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().rewind(),
+            Self::Mlx5(receives) => receives.rewind(),
+        }
+    }
+
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
         match (self, state) {

@@ -80,7 +80,7 @@ impl Geometry {
 
     fn bytes(self) -> Option<usize> {
         let slots = usize::try_from(self.mask).ok()?.checked_add(1)?;
-        slots.checked_shl(self.log2_size)?.checked_add(SLOTS)
+        slots.checked_mul(1_usize.checked_shl(self.log2_size)?)?.checked_add(SLOTS)
     }
 
     /// Number of slots.
@@ -172,11 +172,11 @@ impl<W> Ring<W> {
         (place >> self.geometry.log2_size) as u32
     }
 
-    /// The slot at a place, and with it the next place.
+    /// The slot at a place.
     #[inline(always)]
-    fn slot(&self, place: usize) -> (NonNull<u8>, usize) {
+    fn slot(&self, place: usize) -> NonNull<u8> {
         // SAFETY: places of slots are multiples of their size, below that of all of them, which is a power of two (first point).
-        (unsafe { self.slots.add(place & self.bits) }, (place + self.size) & self.bits)
+        unsafe { self.slots.add(place & self.bits) }
     }
 }
 

@@ -102,22 +102,19 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
-        let put = put_head(&mut slot, wr_id, flags.bits(), opcode).and_then(|()| put_data(&mut slot, data));
-        if put.is_err() {
-            self.0.back();
-        }
-        put
+        put_head(&mut slot, wr_id, flags.bits(), opcode)?;
+        put_data(&mut slot, data)?;
+        self.0.filled();
+        Ok(())
     }
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
         slot.put::<DMA, _>(whole(0, 0));
-        let put = put_head(&mut slot, wr_id, flags.bits(), opcode);
-        if put.is_err() {
-            self.0.back();
-        }
-        put
+        put_head(&mut slot, wr_id, flags.bits(), opcode)?;
+        self.0.filled();
+        Ok(())
     }
 
     #[inline(always)]
@@ -156,13 +153,11 @@ impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
-        if let Some((length, count)) = put_pieces(&mut slot, pieces) {
-            slot.put::<{ offset_of!(RecvWqe, wr_id) }, _>(wr_id);
-            slot.put::<{ offset_of!(RecvWqe, dma) }, _>(whole(length, count));
-            return Ok(());
-        }
-        self.0.back();
-        Err(Refused::TooLarge)
+        let Some((length, count)) = put_pieces(&mut slot, pieces) else { return Err(Refused::TooLarge) };
+        slot.put::<{ offset_of!(RecvWqe, wr_id) }, _>(wr_id);
+        slot.put::<{ offset_of!(RecvWqe, dma) }, _>(whole(length, count));
+        self.0.filled();
+        Ok(())
     }
 }
 

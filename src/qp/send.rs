@@ -83,8 +83,11 @@ impl SendQueue {
         if !self.origin.is_here() {
             return Err(Refused::Elsewhere);
         }
-        let (sends, filling) = self.filling(how);
-        Ok(sends.batch(filling))
+        let halfway = Halfway(self);
+        let (sends, filling) = halfway.0.filling(how);
+        let answer = sends.batch(filling);
+        std::mem::forget(halfway);
+        Ok(answer)
     }
 
     /// The same for a step of one request: it is begun, or gets its data.
@@ -96,8 +99,11 @@ impl SendQueue {
         if !self.origin.is_here() {
             return Err(Refused::Elsewhere);
         }
-        let (sends, filling) = self.filling(how);
-        Ok(sends.step(filling))
+        let halfway = Halfway(self);
+        let (sends, filling) = halfway.0.filling(how);
+        let answer = sends.step(filling);
+        std::mem::forget(halfway);
+        Ok(answer)
     }
 
     /// A step of one request by the shortest way. None where there is none, and in a child of `fork`: there is [`SendQueue::step`].
@@ -222,10 +228,23 @@ impl SendQueue {
 
     /// The queue pair has come to a state.
     pub(super) fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            // What was begun is gone with what was posted.
+            self.rewind();
+        }
         self.sends.enter(state);
         if let (Some(bound), qp_state::RESET) = (&mut self.bound, state) {
             bound.reset();
         }
+    }
+}
+
+/// A batch that is being filled. One that stops halfway, by a panic, is forgotten as far as the device has not seen it.
+struct Halfway<'a>(&'a mut SendQueue);
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        self.0.rewind();
     }
 }
 

@@ -214,7 +214,7 @@ impl Completions {
     }
 
     /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
-    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
+    /// many. Before each of them `may_take` is asked: if not, it stays, and so do those behind it.
     #[inline(always)]
     pub(crate) fn poll<T>(
         &mut self,
@@ -232,8 +232,10 @@ impl Completions {
         count
     }
 
-    /// Takes the next completion, whose place stays this side's until [`Completions::release`]. Before the first one since, `may_take`
-    /// is asked: if not, nothing is.
+    /// Takes the next completion, whose place stays this side's until [`Completions::release`]; `may_take` is asked before.
+    ///
+    /// Each is behind all that was changed before its request was posted: the device may have written it long after the one before.
+    /// So who completes here is looked up for each.
     #[inline(always)]
     pub(crate) fn poll_next(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
         loop {
@@ -242,12 +244,10 @@ impl Completions {
             if !self.ring.is_filled_at(place, position) {
                 return None;
             }
-            if position == self.released {
-                if !may_take() {
-                    return None;
-                }
-                self.look_for_changes();
+            if !may_take() {
+                return None;
             }
+            self.look_for_changes();
             self.position = position + 1;
             if self.armed.load(Ordering::Relaxed) != NOT_ARMED {
                 self.event_made(place);

@@ -9,7 +9,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use uverbs_abi::mlx5::wqe::{INVALID_LKEY, WqeDataSeg};
+use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY, WqeDataSeg};
 
 use super::shape::Queues;
 use super::track::Track;
@@ -90,11 +90,7 @@ impl Receives {
 
     /// Fills the next place.
     #[inline(always)]
-    pub(crate) fn put(
-        &mut self,
-        wr_id: u64,
-        mut pieces: impl ExactSizeIterator<Item = Sge>,
-    ) -> Result<(), Refused> {
+    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Sge>) -> Result<(), Refused> {
         if self.limit == self.head {
             self.look_for_room()?;
         }
@@ -102,17 +98,19 @@ impl Receives {
         let first = head.wrapping_mul(segments) as usize;
         let segment = |piece: Sge| data_segment(piece.addr, piece.length, piece.lkey);
         let mut count = 0;
-        // Most often there is one.
-        if let Some(piece) = pieces.next() {
-            self.units.put(first, segment(piece));
-            count = 1;
-            for piece in pieces {
-                if count == segments {
-                    return Err(Refused::TooLarge);
+        for piece in pieces {
+            // Zero stands for 2 GiB, and no more bits than those are the length.
+            if piece.length.wrapping_sub(1) >= INLINE_SEG - 1 {
+                if piece.length == 0 {
+                    continue;
                 }
-                self.units.put(first.wrapping_add(count as usize), segment(piece));
-                count += 1;
+                return Err(Refused::TooLarge);
             }
+            if count == segments {
+                return Err(Refused::TooLarge);
+            }
+            self.units.put(first.wrapping_add(count as usize), segment(piece));
+            count += 1;
         }
         if count < segments {
             self.units.put(first.wrapping_add(count as usize), data_segment(0, 0, INVALID_LKEY));

@@ -96,12 +96,13 @@ impl<W> Consumer<W> {
         }
         let Ring { slots, size, bits, .. } = self.ring;
         let (mut at, count) = (self.ring.place(self.index), available.min(places.len()));
+        // Should `each` panic, none is handed on twice.
+        self.index = self.index.wrapping_add(count as u32) & self.ring.geometry.mask;
         for place in places.iter_mut().take(count) {
             // SAFETY: as in `Ring::slot`, from which all of these numbers are.
             each(place, Filled { at: unsafe { slots.add(at) }, of: PhantomData });
             at = (at + size) & bits;
         }
-        self.index = self.index.wrapping_add(count as u32) & self.ring.geometry.mask;
         self.release();
         count
     }
@@ -122,7 +123,7 @@ impl<W> Consumer<W> {
 
     #[inline(always)]
     fn at(&self, index: u32) -> Filled<'_, W> {
-        Filled { at: self.ring.slot(self.ring.place(index)).0, of: PhantomData }
+        Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }
     }
 
     /// Empties the filled slots that are not to be kept; the others stay in their order. They move towards the newest, since
@@ -139,7 +140,7 @@ impl<W> Consumer<W> {
             if keep(&value) {
                 kept = kept.wrapping_sub(1);
                 // SAFETY: a filled slot, which is ours (third point), at its start.
-                unsafe { self.ring.slot(self.ring.place(kept)).0.cast::<W>().write(value) }
+                unsafe { self.ring.slot(self.ring.place(kept)).cast::<W>().write(value) }
             }
         }
         self.index = kept & self.ring.geometry.mask;

@@ -158,14 +158,15 @@ pub(crate) trait Slots<W> {
     /// Index of the slot that is filled next.
     fn next_slot(&self) -> u32;
 
-    /// The next slot, to be filled now: the other side sees it after [`Producer::publish`]. None when the ring is full.
+    /// The next slot, to be filled now; none when the ring is full. It counts as filled when [`Slots::filled`] says so, and not when
+    /// that stopped halfway. The other side sees it after [`Producer::publish`].
     fn next(&mut self) -> Option<Slot<'_, W>>;
+
+    /// The slot that [`Slots::next`] gave is filled.
+    fn filled(&mut self);
 
     /// The slot that was filled last, if it is not published.
     fn last(&mut self) -> Option<Slot<'_, W>>;
-
-    /// Takes that slot back.
-    fn back(&mut self);
 }
 
 impl<W> Slots<W> for &mut Producer<W> {
@@ -182,24 +183,22 @@ impl<W> Slots<W> for &mut Producer<W> {
                 return None;
             }
         }
-        self.free -= 1;
-        let (at, next) = self.ring.slot(self.next);
-        self.next = next;
+        let at = self.ring.slot(self.next);
         Some(Slot { at, room: self.room, of: PhantomData })
     }
 
     #[inline(always)]
-    fn last(&mut self) -> Option<Slot<'_, W>> {
-        let (at, _) = self.ring.slot(self.next.wrapping_sub(self.ring.size));
-        self.has_more().then_some(Slot { at, room: self.room, of: PhantomData })
+    fn filled(&mut self) {
+        if let Some(free) = self.free.checked_sub(1) {
+            self.free = free;
+            self.next = (self.next + self.ring.size) & self.ring.bits;
+        }
     }
 
     #[inline(always)]
-    fn back(&mut self) {
-        if self.has_more() {
-            self.next = self.next.wrapping_sub(self.ring.size) & self.ring.bits;
-            self.free += 1;
-        }
+    fn last(&mut self) -> Option<Slot<'_, W>> {
+        let at = self.ring.slot(self.next.wrapping_sub(self.ring.size));
+        self.has_more().then_some(Slot { at, room: self.room, of: PhantomData })
     }
 }
 
@@ -238,24 +237,21 @@ impl<W> Slots<W> for Batch<'_, W> {
                 return None;
             }
         }
-        self.free -= 1;
-        let place = self.next;
-        self.next = (place + self.size) & self.bits;
-        Some(self.slot(place))
+        Some(self.slot(self.next))
+    }
+
+    #[inline(always)]
+    fn filled(&mut self) {
+        if let Some(free) = self.free.checked_sub(1) {
+            self.free = free;
+            self.next = (self.next + self.size) & self.bits;
+        }
     }
 
     #[inline(always)]
     fn last(&mut self) -> Option<Slot<'_, W>> {
         let is_there = self.next != self.of.published;
         is_there.then(|| self.slot(self.next.wrapping_sub(self.size)))
-    }
-
-    #[inline(always)]
-    fn back(&mut self) {
-        if self.next != self.of.published {
-            self.next = self.next.wrapping_sub(self.size) & self.bits;
-            self.free += 1;
-        }
     }
 }
 

@@ -6,8 +6,16 @@ fn ring(entries: u32) -> (Producer<u64>, Consumer<u64>) {
     (Producer::open(map.clone()).unwrap(), Consumer::open(map).unwrap())
 }
 
+/// Fills the next slot with a value; false when there is none.
+fn fill(producer: &mut Producer<u64>, value: u64) -> bool {
+    let mut batch = producer.batch();
+    let is_free = batch.next().map(|mut slot| slot.put::<0, u64>(value)).is_some();
+    batch.filled();
+    is_free
+}
+
 fn put(producer: &mut Producer<u64>, value: u64) {
-    producer.batch().next().unwrap().put::<0, u64>(value);
+    assert!(fill(producer, value));
     producer.publish();
 }
 
@@ -33,6 +41,7 @@ fn what_goes_in_comes_out_in_order_across_threads() {
                 let mut slot = batch.next().unwrap();
                 slot.put::<0, u64>(value);
                 assert!(slot.put_item(0, &[value; 2]) && slot.put_bytes(0, &value.to_ne_bytes()));
+                batch.filled();
                 drop(batch);
                 producer.publish();
             }
@@ -72,6 +81,7 @@ fn a_header_that_changes_later_changes_nothing() {
     let mut batch = producer.batch();
     while let Some(mut slot) = batch.next() {
         assert!(slot.put_bytes(0, &[filled; 56]));
+        batch.filled();
         filled += 1;
     }
     drop(batch);
@@ -113,24 +123,35 @@ fn a_ring_for_nothing_is_full() {
 fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
     let (mut producer, consumer) = ring(3);
     for free in (0..3).rev() {
-        assert!(producer.batch().next().is_some());
+        assert!(fill(&mut producer, 1));
         assert_eq!(producer.free(), free);
     }
-    assert!(producer.batch().next().is_none());
-    assert_eq!(consumer.available(), 0);
+    assert!(!fill(&mut producer, 1), "what is filled without a slot is nothing");
+    assert_eq!((consumer.available(), producer.free()), (0, 0));
     producer.rewind();
     assert_eq!(producer.free(), 3);
-    assert!(producer.batch().next().is_some() && producer.batch().next().is_some());
-    producer.batch().back();
+    assert!(fill(&mut producer, 1));
+    // One that is not filled to its end is no more than looked at.
+    assert!(producer.batch().next().is_some() && (&mut producer).next().is_some());
     producer.publish();
-    assert_eq!(consumer.available(), 1);
-    // What is published is not taken back one by one, nor looked at again.
-    producer.batch().back();
-    assert_eq!((producer.free(), producer.batch().last().is_none()), (2, true));
-    assert!(producer.batch().next().is_some());
+    assert_eq!((consumer.available(), producer.free(), producer.batch().last().is_none()), (1, 2, true));
+    assert!(fill(&mut producer, 1));
     producer.publish();
     producer.retract();
     assert_eq!((consumer.available(), producer.free()), (1, 2));
+}
+
+#[test]
+fn the_slot_that_was_filled_last_is_found_all_round_the_ring() {
+    let (mut producer, mut consumer) = ring(3);
+    for round in 0..8 {
+        assert!(fill(&mut producer, 0));
+        let of_batch = producer.batch().last().map(|mut slot| slot.put::<0, u64>(round));
+        let of_step = (&mut producer).last().map(|mut slot| assert!(slot.put_bytes(0, &[1])));
+        assert_eq!((of_batch, of_step), (Some(()), Some(())));
+        producer.publish();
+        assert_eq!(take(&mut consumer), [round]);
+    }
 }
 
 #[test]
