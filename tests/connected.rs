@@ -294,6 +294,55 @@ fn an_address_handle_outlives_its_handle_while_it_is_posted() {
 }
 
 #[test]
+fn a_refused_request_holds_no_memory_and_one_in_flight_keeps_its_own() {
+    on_every_connecting_device(|target| {
+        let (mut one, mut two) = rc_pair(target);
+        let [sent, filled, other] = [(); 3]
+            .map(|()| one.pd.register(64, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ).unwrap());
+        sent.write(0, b"in flight").unwrap();
+        let (segments, others) = ([sent.segment(0..9).unwrap()], [other.segment(0..9).unwrap()]);
+        let many = vec![others[0]; one.qp.capacity().send_segments as usize + 1];
+        let send = |segments| SendRequest::new(1, Operation::Send, segments).signaled();
+        // Refused halfway, while there is room.
+        let refused = one.qp.post_send(&[send(&others), send(&others), send(&many)]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        // Nobody receives yet.
+        let mut count = 0;
+        while one.qp.post_send(&[send(&segments)]).is_ok() {
+            count += 1;
+        }
+        for list in [&[send(&others)][..], &[send(&others); 3]] {
+            assert_eq!(one.qp.post_send(list).unwrap_err().kind(), ErrorKind::Exhausted);
+        }
+        // The same of receives, of another queue pair.
+        let mut third = one.pd.rc(&one.cq).create().unwrap();
+        third
+            .modify(&Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::empty()))
+            .unwrap();
+        let room = [filled.segment(0..9).unwrap()];
+        let many = vec![others[0]; third.capacity().receive_segments as usize + 1];
+        let receive = |segments| ReceiveRequest::new(2, segments);
+        assert!(third.post_receive(&[receive(&others), receive(&many)]).is_err());
+        while third.post_receive(&[receive(&room)]).is_ok() {}
+        assert_eq!(third.post_receive(&[receive(&others)]).unwrap_err().kind(), ErrorKind::Exhausted);
+
+        other.destroy().map_err(|(_, error)| error).unwrap();
+        for held in [sent, filled] {
+            assert_eq!(held.destroy().unwrap_err().1.kind(), ErrorKind::Busy);
+        }
+        for wr_id in 0..count {
+            two.memory.write(0, &[0; 9]).unwrap();
+            two.receive(wr_id, 0..9);
+            assert_eq!(
+                (two.completion().status, one.completion().status),
+                (Status::Success, Status::Success)
+            );
+            assert_eq!(&two.bytes::<9>(0), b"in flight");
+        }
+    });
+}
+
+#[test]
 fn an_endpoint_is_read_as_it_is_written() {
     let endpoint = Endpoint { lid: 0xab, qp_num: 0x12_3456, psn: 1, gid: *b"0123456789abcdef" };
     assert_eq!(endpoint.to_string().parse::<Endpoint>().unwrap(), endpoint);
