@@ -241,8 +241,7 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     loop {
         if !is_special {
             let put = queue.batch(List { qp, at: &mut at, most });
-            answer =
-                put.unwrap_or_else(|why| Err(not_here(why, at.get::<SendWr>().map(|wr| wr.num_sge), most)));
+            answer = put.unwrap_or_else(|why| Err(why.into()));
         }
         // Most often there is no other request behind those.
         let Some(wr) = at.get::<SendWr>().filter(|_| answer.is_ok()) else { break };
@@ -275,7 +274,7 @@ fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) 
     Ok(Opcode::Large { header, mss })
 }
 
-/// Why nothing is posted in a child of `fork`. A request that is bad is that first, as it is with libibverbs.
+/// Why no receive is posted in a child of `fork`. One that is bad is that first, as it is with libibverbs.
 #[cold]
 #[inline(never)]
 fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
