@@ -46,6 +46,12 @@ impl CompletionQueue {
         }
     }
 
+    /// Whether the device has written no completion.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     /// Takes completions by the shortest way. None, and none is taken, where there is no such way: then
     /// [`CompletionQueue::poll_places`] tells.
     #[inline(always)]

@@ -40,6 +40,16 @@ impl Completions {
         }
     }
 
+    /// Whether the device has written no completion.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Rings(ring) => ring.is_empty(),
+            Self::Mlx5(queue) => queue.is_empty(),
+        }
+    }
+
     /// As [`Completions::poll`], by the shortest way. None by a driver that has no such way, and if there are some that may not be
     /// taken.
     #[cfg(feature = "raw")]
@@ -57,8 +67,7 @@ impl Completions {
                 }
                 may_take().then(|| ring.take(places, || true, |place, slot| place.put(&slot)))
             }
-            // An empty queue is polled most often.
-            Self::Mlx5(queue) => queue.is_empty().then_some(0),
+            Self::Mlx5(_) => None,
         }
     }
 

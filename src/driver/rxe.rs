@@ -45,6 +45,12 @@ impl Completions {
     pub(crate) fn capacity(&self) -> u32 {
         self.0.geometry().capacity()
     }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.available() == 0
+    }
 }
 
 impl Raised for Filled<'_, Wc> {

@@ -111,6 +111,7 @@ fn fits<T>(count: usize) -> bool {
 
 /// Room for items that this library writes.
 #[repr(transparent)]
+#[derive(Clone, Copy)]
 pub(crate) struct Places<T>(*mut T);
 
 /// Room for one item, about which nothing is known before it is written.

@@ -150,9 +150,15 @@ pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Plac
             }
             return Some(c_int::from(is_taken));
         }
-        Some(queue.short_poll(places.get(usize::try_from(count).unwrap_or(0)))? as c_int)
+        // An empty queue is polled most often.
+        if queue.is_empty() { Some(0) } else { poll_short(queue, count, places) }
     });
     short.unwrap_or_else(|| poll_many(cq, count, places))
+}
+
+#[inline(never)]
+fn poll_short(queue: &mut CompletionQueue, count: c_int, mut places: Places<Wc>) -> Option<c_int> {
+    queue.short_poll(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
 }
 
 #[inline(never)]
