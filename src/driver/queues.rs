@@ -118,8 +118,9 @@ impl Completions {
     /// Takes out the completions of a queue pair that was reset. Those of mlx5 know to which life they belong.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
-        if let Self::Rings(ring) = self {
-            ring.ring().retain(|wc| wc.qp_num != qp_num);
+        match self {
+            Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
+            Self::Mlx5(_) => {}
         }
     }
 
@@ -289,8 +290,10 @@ impl Sends {
 
     /// Takes back what was published last: the kernel has refused to look at it.
     pub(crate) fn retract(&mut self) {
-        if let Self::Rings(sends) = self {
-            sends.ring().retract();
+        match self {
+            Self::Rings(sends) => sends.ring().retract(),
+            // The kernel is not asked to look.
+            Self::Mlx5(_) => {}
         }
     }
 
@@ -315,11 +318,15 @@ impl Sends {
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
-        if let Self::Mlx5(sends) = self {
-            if state == qp_state::RESET {
-                sends.reset();
+        match self {
+            // The kernel knows the state.
+            Self::Rings(_) => {}
+            Self::Mlx5(sends) => {
+                if state == qp_state::RESET {
+                    sends.reset();
+                }
+                sends.is_ready = state >= qp_state::RTS;
             }
-            sends.is_ready = state >= qp_state::RTS;
         }
     }
 }
@@ -398,10 +405,16 @@ impl Receives {
 
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
-        match (self, state) {
-            (Self::Mlx5(receives), qp_state::RESET) => receives.reset(),
-            (Self::Mlx5(receives), qp_state::RTR..) => receives.start(),
-            _ => {}
+        match self {
+            // The kernel knows the state.
+            Self::Rings(_) | Self::Watched(..) => {}
+            Self::Mlx5(receives) => {
+                if state == qp_state::RESET {
+                    receives.reset();
+                } else if state >= qp_state::RTR {
+                    receives.start();
+                }
+            }
         }
     }
 }
