@@ -1,8 +1,5 @@
 //! Address handles: where datagrams go.
 
-#[cfg(feature = "raw")]
-pub(crate) mod raw;
-
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -193,6 +190,30 @@ impl AddressHandle {
             return Err((self, error));
         };
         inner.object.release().map_err(|error| (self, error))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl ProtectionDomain {
+    /// Makes an address handle for any way that the kernel takes.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::create_ah`].
+    pub fn create_ah_from(&self, attr: AhAttr) -> Result<AddressHandle> {
+        self.make_ah(attr)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl AddressHandle {
+    /// The kernel's handle.
+    pub fn handle(&self) -> u32 {
+        self.0.object.id()
+    }
+
+    /// The driver's number for it, which datagrams carry ([`UdWr::ah_num`](uverbs_abi::rxe::UdWr::ah_num)).
+    pub fn driver_number(&self) -> u32 {
+        self.number()
     }
 }
 

@@ -1,24 +1,21 @@
 //! Memory windows: rights to parts of a memory region, given and taken back without the kernel's memory management.
 
-#[cfg(feature = "raw")]
-pub(crate) mod raw;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub, dead_code))]
+pub(crate) mod window;
 
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags};
-use uverbs_abi::write::{AllocMw, AllocMwResp, cmd};
-use zerocopy::{FromZeros, IntoBytes};
 
-use crate::command::Command;
+use self::window::Window;
 use crate::completion_counter::{Seen, Watch};
 use crate::driver::completion::Completion;
 use crate::driver::request::{Binding, Opcode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, meant};
-use crate::object::{self, Kind, Moment, Object};
+use crate::object::{self, Moment};
 use crate::pd::ProtectionDomain;
 use crate::qp::{self, QpType, QueuePair, Rc, Remote, Uc};
 
@@ -77,7 +74,7 @@ impl WindowType {
 #[derive(Debug)]
 #[doc(alias = "ibv_mw")]
 pub struct MemoryWindow {
-    object: Object,
+    window: Window,
     /// Before the kernel made it.
     asked: Moment,
     kind: WindowType,
@@ -88,7 +85,6 @@ pub struct MemoryWindow {
     /// What completions say about the last request.
     watch: Option<Watch>,
     bound: Option<Bound>,
-    pd: ProtectionDomain,
 }
 
 /// What the device may use through the window.
@@ -155,7 +151,7 @@ impl<'a> Bind<'a> {
         let (region, has) = (self.region.access(), |access| self.access.intersects(access));
         let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let writes = has(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC);
-        let why = if !self.region.is_in(&window.pd) {
+        let why = if !self.region.is_in(window.pd()) {
             "the window and the region are of different protection domains"
         } else if !region.contains(AccessFlags::MW_BIND) {
             "the region was not registered for windows: MW_BIND"
@@ -188,20 +184,14 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         let asked = Moment::now();
-        let request = AllocMw { pd_handle: self.id(), mw_type: kind.number(), ..AllocMw::new_zeroed() };
-        let mut made = AllocMwResp::new_zeroed();
-        let mut command = Command::write("mw.alloc", cmd::ALLOC_MW);
-        command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes());
-        let sent = self.context().invoke(&mut command);
-        sent.map_err(|error| {
+        let window = Window::new(self, kind.number()).map_err(|error| {
             error.hinted_if(ErrorKind::Unsupported, "the driver has no memory windows, or none of this type")
         })?;
-        let object = Object::new(self.context(), Kind::Mw, made.mw_handle);
+        let key = window.rkey();
         if kind == WindowType::Two {
-            self.context().window_keys().add(made.rkey, self.context(), None);
+            self.context().window_keys().add(key, self.context(), None);
         }
-        let (key, free, pd) = (made.rkey, made.rkey, self.clone());
-        Ok(MemoryWindow { object, asked, kind, key, free, watch: None, bound: None, pd })
+        Ok(MemoryWindow { window, asked, kind, key, free: key, watch: None, bound: None })
     }
 }
 
@@ -251,8 +241,8 @@ impl MemoryWindow {
     /// `ALLOC_MW` by `INVOKE_WRITE`, and `UVERBS_METHOD_MW_DESTROY` (rxe_alloc_mw and rxe_mw_cleanup, rxe_mw.c, Linux 6.1).
     #[doc(alias = "ibv_wr_local_inv")]
     pub fn release(&mut self) -> Result<()> {
-        let mut other = self.pd.alloc_window(self.kind)?;
-        self.object.release()?;
+        let mut other = self.pd().alloc_window(self.kind)?;
+        self.window.release()?;
         // What is dropped is free, and gone.
         std::mem::swap(self, &mut other);
         other.let_go();
@@ -269,13 +259,17 @@ impl MemoryWindow {
     /// `UVERBS_METHOD_MW_DESTROY` (uverbs_std_types.c, Linux 6.1).
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        match self.object.release() {
+        match self.window.release() {
             Ok(()) => {
                 self.let_go();
                 Ok(())
             }
             Err(error) => Err((self, error)),
         }
+    }
+
+    fn pd(&self) -> &ProtectionDomain {
+        &self.window.pd
     }
 
     /// The key after the next bind: only its low byte is free to choose.
@@ -306,7 +300,7 @@ impl MemoryWindow {
 
     /// Notes the key that a window of type 2 has while it is free; none when it is gone.
     fn set_free(&mut self, key: Option<u32>) {
-        let context = self.pd.context();
+        let context = self.pd().context();
         if self.kind == WindowType::Two && context.is_here() {
             let keys = context.window_keys();
             keys.remove(self.free, context);
@@ -332,7 +326,7 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        let released = self.object.release();
+        let released = self.window.release();
         self.set_free(None);
         if released.is_err() {
             // Still bound, as far as the kernel is concerned.
@@ -435,7 +429,7 @@ impl<T: Binds> QueuePair<T> {
     }
 
     fn same_domain(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
-        if self.shared().pd().is_same(&window.pd) {
+        if self.shared().pd().is_same(window.pd()) {
             return Ok(());
         }
         let hint = "the window and the queue pair are of different protection domains";
@@ -455,7 +449,7 @@ impl<T: Binds> QueuePair<T> {
         let old = window.bound.as_ref().map(|bound| &bound.region);
         let watch = self.shared().watch(wr_id, request.new_rkey);
         let is_two = window.kind == WindowType::Two;
-        let (keys, context) = (window.pd.context().window_keys(), window.pd.context());
+        let (keys, context) = (window.pd().context().window_keys(), window.pd().context());
         if is_two {
             keys.add(request.new_rkey, context, Some(watch.seen().invalidation()));
         }

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids;
+#[cfg(feature = "raw")]
+use zerocopy::FromBytes;
 
 use crate::command::Command;
 use crate::context::Context;
@@ -169,25 +171,35 @@ impl Object {
     /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
     /// objects along, so that is success too.
     pub(crate) fn release(&mut self) -> Result<()> {
-        match self.release_for_sure() {
-            Err(error) if error.kind() == ErrorKind::Disassociated => {
-                self.live = false;
-                Ok(())
-            }
-            answer => answer,
+        self.release_for_sure().or_else(|error| self.gone(error))
+    }
+
+    /// A device that has gone has taken the object along; any other error stays one.
+    fn gone(&mut self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::Disassociated {
+            return Err(error);
         }
+        self.live = false;
+        Ok(())
     }
 
     /// The same, but only the kernel's own word that the object is gone is success.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
-        self.release_reporting().map(drop)
+        self.release_into(&mut [0; 8])
     }
 
-    /// The same, and gives what the kernel answered: how many events of the object were read.
-    pub(crate) fn release_reporting(&mut self) -> Result<[u8; 8]> {
+    /// As [`Object::release`], and gives what the kernel answered: how many events of the object were read. Zeros where nothing
+    /// was asked, or a device that has gone has taken the object along.
+    #[cfg(feature = "raw")]
+    pub(crate) fn release_reporting<T: FromBytes>(&mut self) -> Result<T> {
         let mut response = [0; 8];
+        self.release_into(&mut response).or_else(|error| self.gone(error))?;
+        Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
+    }
+
+    fn release_into(&mut self, response: &mut [u8; 8]) -> Result<()> {
         if !self.live {
-            return Ok(response);
+            return Ok(());
         }
         let how = self.kind.destroy();
         self.context.may_destroy(how.op)?;
@@ -199,7 +211,7 @@ impl Object {
         self.context.invoke(&mut command)?;
         self.live = false;
         self.take_held();
-        Ok(response)
+        Ok(())
     }
 }
 

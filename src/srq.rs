@@ -1,14 +1,13 @@
 //! Shared receive queues.
 
-#[cfg(feature = "raw")]
-mod raw;
-
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::srq::{self, create};
 use uverbs_abi::types::srq_type;
+#[cfg(feature = "raw")]
+use uverbs_abi::write::DestroySrqResp;
 use uverbs_abi::write::{ModifySrq, QuerySrq, QuerySrqResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -281,11 +280,37 @@ impl SharedReceiveQueue {
     /// [`Busy`](ErrorKind::Busy) while a queue pair still receives from it.
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            let hint = "a queue pair still receives from the shared receive queue";
-            return Err((self, object::shared("srq.destroy", hint)));
-        };
-        shared.object.release().map_err(|error| (self, error))
+        self.alone().and_then(Object::release).map_err(|error| (self, error))
+    }
+
+    /// The kernel's object, if no queue pair has it.
+    fn alone(&mut self) -> Result<&mut Object> {
+        let hint = "a queue pair still receives from the shared receive queue";
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("srq.destroy", hint))?;
+        Ok(&mut shared.object)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl SharedReceiveQueue {
+    /// The kernel's handle of the queue.
+    pub fn handle(&self) -> u32 {
+        self.shared.id()
+    }
+
+    /// The queue by address and key; none if its ring was lost in a resize.
+    #[inline]
+    pub fn queue_mut(&mut self) -> Option<&mut ReceiveQueue> {
+        (!self.lost).then_some(&mut self.receives.queue)
+    }
+
+    /// Destroys the queue, and says how many of its asynchronous events were read.
+    ///
+    /// # Errors
+    /// As [`SharedReceiveQueue::destroy`].
+    pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
+        let answer = self.alone().and_then(Object::release_reporting::<DestroySrqResp>);
+        answer.map(|answer| answer.events_reported).map_err(|error| (self, error))
     }
 }
 

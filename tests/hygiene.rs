@@ -17,8 +17,8 @@ const UNSAFE: &[&str] = &[
     "src/driver/ring/units.rs",
     "src/mapping.rs",
     "src/mapping/register.rs",
-    "src/mr/raw.rs",
     "src/process.rs",
+    "src/raw.rs",
     "src/soft/connection.rs",
     "src/transport/contract.rs",
     "src/transport/uverbs.rs",
@@ -83,7 +83,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mw", &["command", "completion_counter", "driver", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["clock", "command", "context", "driver", "error", "object", "process"]),
     // What bindings use of the rest, under names of their own.
-    ("raw", &["driver", "flow", "mr", "mw", "process", "qp", "work"]),
+    ("raw", &["command", "driver", "error", "mw", "object", "pd", "process", "qp", "work"]),
     ("flow", &["command", "context", "counters", "error", "object", "driver", "qp"]),
     (
         "mlx5",

@@ -7,8 +7,6 @@ mod invalidated;
 mod kept;
 mod open;
 mod query;
-#[cfg(feature = "raw")]
-mod raw;
 #[cfg(test)]
 mod tests;
 
@@ -202,6 +200,23 @@ impl Context {
     /// is believed, a command that needs no permission is asked.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.door.is_gone()
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Context {
+    /// Refuses what a device is not for that is another process's since a fork.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated).
+    pub fn check(&self) -> Result<()> {
+        self.0.door.may_ask("context.check")
+    }
+
+    /// The device file, if there is one; none behind a wrapper of the transport, nor of a device that is another process's
+    /// since a fork.
+    pub fn command_file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.door.file()
     }
 }
 

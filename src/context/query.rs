@@ -10,6 +10,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Context;
 use crate::command::Command;
+#[cfg(feature = "raw")]
+use crate::driver::CompletionFields;
 use crate::driver::PacketCaps;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -220,6 +222,27 @@ pub struct Gid {
     pub kind: GidKind,
     /// Index of the network interface it belongs to; zero for none.
     pub interface: u32,
+}
+
+#[cfg(feature = "raw")]
+impl Context {
+    /// As [`Context::query_device`], and what only the driver tells of packets.
+    ///
+    /// # Errors
+    /// As [`Context::query_device`].
+    pub fn query_with_driver(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
+        self.query_all()
+    }
+
+    /// The version of the firmware, of which the device's answer has this number, as the driver words it.
+    pub fn firmware(&self, raw: u64) -> String {
+        self.driver().firmware(raw).unwrap_or_else(|| self.device().firmware().to_owned())
+    }
+
+    /// What completions of the device can tell besides what all of them do.
+    pub fn completion_fields(&self) -> CompletionFields {
+        self.driver().completion_fields()
+    }
 }
 
 /// What a GID is for.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use uverbs_abi::write::{CqModeration, DestroyCqResp};
-use zerocopy::FromBytes;
 
 use super::{CompletionChannel, CompletionQueue};
 use crate::driver::completion::{Extended, Place};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::object;
 
 impl CompletionQueue {
@@ -124,9 +123,7 @@ impl CompletionQueue {
             }
         };
         match shared.object.release_reporting() {
-            Ok(bytes) => Ok(DestroyCqResp::read_from_bytes(&bytes).unwrap_or_default()),
-            // A device that has gone has taken the queue along.
-            Err(error) if error.kind() == ErrorKind::Disassociated => Ok(DestroyCqResp::default()),
+            Ok(answer) => Ok(answer),
             Err(error) => Err((Self { ring, origin, registry, tally, shared: Arc::new(shared) }, error)),
         }
     }
@@ -136,7 +133,7 @@ impl CompletionChannel {
     /// Refuses what a channel is not for that is another process's.
     ///
     /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     pub fn check(&self) -> Result<()> {
         self.0.context.check_origin("comp_channel.check")
     }

@@ -1,7 +1,5 @@
 //! Flows: rules in force.
 
-#[cfg(feature = "raw")]
-mod raw;
 mod rule;
 mod spec;
 mod text;
@@ -278,6 +276,25 @@ impl Flow {
             return Err((self, object::shared("flow.destroy", "a reader keeps the flow")));
         };
         inner.release().map_err(|error| (self, error))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Flow {
+    /// The kernel's handle.
+    pub fn handle(&self) -> u32 {
+        self.0.object.id()
+    }
+}
+
+#[cfg(feature = "raw")]
+impl qp::create::parts::QueuePair {
+    /// Puts a rule in force, with this queue pair as destination.
+    ///
+    /// # Errors
+    /// As [`QueuePair::create_flow`].
+    pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
+        self.shared().steer(rule, qp_type::RAW_PACKET)
     }
 }
 

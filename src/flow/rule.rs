@@ -2,7 +2,7 @@
 
 mod announced;
 #[cfg(feature = "raw")]
-mod raw;
+mod from_kernel;
 
 use std::marker::PhantomData;
 use std::mem::offset_of;

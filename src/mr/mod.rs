@@ -1,8 +1,6 @@
 //! Memory regions: memory that the device may read and write.
 
 mod change;
-#[cfg(feature = "raw")]
-pub(crate) mod raw;
 mod register;
 
 use std::ops::{Bound, Range, RangeBounds};

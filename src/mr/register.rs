@@ -91,7 +91,7 @@ impl ProtectionDomain {
     }
 
     /// Has the kernel register a dma-buf: where it begins, how many bytes, and what the device calls the first.
-    pub(super) fn register_file(
+    pub(crate) fn register_file(
         &self,
         op: &'static str,
         number: i32,

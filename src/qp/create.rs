@@ -1,7 +1,7 @@
 //! Making a queue pair.
 
 #[cfg(feature = "raw")]
-pub(crate) mod raw;
+pub(crate) mod parts;
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Receive work queues, and tables of them.
 
-#[cfg(feature = "raw")]
-mod raw;
 mod table;
 
 use std::sync::Arc;
@@ -249,11 +247,36 @@ impl WorkQueue {
     /// [`Busy`](ErrorKind::Busy) while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            let hint = "an indirection table still has the work queue";
-            return Err((self, object::shared("wq.destroy", hint)));
-        };
-        shared.object.release().map_err(|error| (self, error))
+        self.alone().and_then(Object::release).map_err(|error| (self, error))
+    }
+
+    /// The kernel's object, if no table has it.
+    fn alone(&mut self) -> Result<&mut Object> {
+        let hint = "an indirection table still has the work queue";
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("wq.destroy", hint))?;
+        Ok(&mut shared.object)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl WorkQueue {
+    /// The kernel's handle of the queue.
+    pub fn handle(&self) -> u32 {
+        self.shared.object.id()
+    }
+
+    /// The queue by address and key.
+    #[inline]
+    pub fn queue_mut(&mut self) -> &mut ReceiveQueue {
+        &mut self.receives.queue
+    }
+
+    /// Destroys the queue, and says how many of its asynchronous events were read.
+    ///
+    /// # Errors
+    /// As [`WorkQueue::destroy`].
+    pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
+        self.alone().and_then(Object::release_reporting).map_err(|error| (self, error))
     }
 }
 

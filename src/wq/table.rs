@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     object: Object,
     /// The device's.
     #[cfg(feature = "raw")]
-    pub(super) number: u32,
+    number: u32,
     queues: Vec<Arc<super::Shared>>,
 }
 
@@ -122,5 +122,18 @@ impl IndirectionTable {
             return Err((self, object::shared("indirection_table.destroy", hint)));
         };
         shared.object.release().map_err(|error| (self, error))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl IndirectionTable {
+    /// The kernel's handle of the table.
+    pub fn handle(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The device's number of the table.
+    pub fn number(&self) -> u32 {
+        self.0.number
     }
 }

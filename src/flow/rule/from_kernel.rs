@@ -1,4 +1,4 @@
-//! Rules in the kernel's layout, for bindings.
+//! Rules that come in the kernel's layout.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;

@@ -1,4 +1,4 @@
-//! Queue pairs for bindings: of any type, in parts, with requests as the kernel lays them out.
+//! Queue pairs in parts, of any type: the kernel's object and the queues, by address and key.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -6,13 +6,12 @@ use std::sync::Arc;
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_type};
 use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
-use zerocopy::FromBytes;
 
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
 use crate::completion_counter::{CompletionCounter, Counted};
 use crate::cq::CompletionQueue;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
 use crate::qp::counting::Bindable;
@@ -177,13 +176,8 @@ impl QueuePair {
             let error = object::shared("qp.destroy", "a flow still uses the queue pair");
             return Err((self, error));
         };
-        match shared.object.release_reporting() {
-            Ok(bytes) => {
-                Ok(DestroyQpResp::read_from_prefix(&bytes).map_or(0, |(read, _)| read.events_reported))
-            }
-            Err(error) if error.kind() == ErrorKind::Disassociated => Ok(0),
-            Err(error) => Err((self, error)),
-        }
+        let answer = shared.object.release_reporting::<DestroyQpResp>();
+        answer.map(|answer| answer.events_reported).map_err(|error| (self, error))
     }
 }
 
@@ -192,8 +186,8 @@ impl QueuePair {
     /// `wants_head` as [`SendQueue::wants_head`] says.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that the queue was not made for, no
-    /// data, or more than the device takes at once; [`Unsupported`](ErrorKind::Unsupported) on a device that does not cut frames.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a header that the queue was not made for, no
+    /// data, or more than the device takes at once; [`Unsupported`](crate::ErrorKind::Unsupported) on a device that does not cut frames.
     pub fn check_large(&self, wants_head: bool, header: usize, mss: u16, bytes: u64) -> Result<()> {
         let object = self.shared.object();
         let room = post::LargeRoom { object, wants_head, most: self.capacity.large_header };
