@@ -1,7 +1,7 @@
 //! Completion queues, and the channels that announce completions.
 
 #[cfg(feature = "raw")]
-pub(crate) mod raw;
+mod places;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+#[cfg(feature = "raw")]
+use uverbs_abi::write::DestroyCqResp;
 use uverbs_abi::write::{
     CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
     ResizeCqResp, cmd,
@@ -315,12 +317,39 @@ impl CompletionQueue {
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
-        let Some(shared) = Arc::get_mut(&mut self.shared) else {
-            let error =
-                object::shared("cq.destroy", "a queue pair or a work queue still uses the completion queue");
-            return Err((self, error));
-        };
-        shared.object.release().map_err(|error| (self, error))
+        self.alone().and_then(Object::release).map_err(|error| (self, error))
+    }
+
+    /// The kernel's object, if no queue has it.
+    fn alone(&mut self) -> Result<&mut Object> {
+        let hint = "a queue pair or a work queue still uses the completion queue";
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("cq.destroy", hint))?;
+        Ok(&mut shared.object)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl CompletionQueue {
+    /// The kernel's handle of the queue.
+    pub fn handle(&self) -> u32 {
+        self.shared.id()
+    }
+
+    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::moderate`].
+    pub fn modify(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        self.change(attr_mask, attr)
+    }
+
+    /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for
+    /// the last user of one.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::destroy`].
+    pub fn destroy_reporting(mut self) -> Result<DestroyCqResp, (Self, Error)> {
+        self.alone().and_then(Object::release_reporting).map_err(|error| (self, error))
     }
 }
 
@@ -361,6 +390,17 @@ impl CompletionChannel {
         let op = "comp_channel.wait";
         self.0.context.check_origin(op)?;
         event::wait(op, &self.0.file, timeout)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl CompletionChannel {
+    /// Refuses what a channel is not for that is another process's.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    pub fn check(&self) -> Result<()> {
+        self.0.context.check_origin("comp_channel.check")
     }
 }
 

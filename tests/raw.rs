@@ -1,14 +1,20 @@
 //! What the layer for bindings has more than the safe interface.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
 use uverbs::abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNIFFER, FlowAttr};
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_opcode, wc_status};
 use uverbs::abi::write::{ModifyQp, QpDest};
+use uverbs::command::Command;
 use uverbs::raw::{
     Batch, Data, Extended, FillReceives, FillSends, Lower, LowerReceive, Opcode, Place, QueuePair,
     QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
 };
+use uverbs::transport::Watcher;
 use uverbs::{
     AccessFlags, Capacity, CompletionCounter, CompletionQueue, Context, Counted, CounterEvents, Counters,
     ErrorKind, FlowRule, Point, ProtectionDomain, SoftDevice, WaitObject,
@@ -399,4 +405,37 @@ fn what_is_begun_counts_once_and_only_if_it_is_posted() {
     sends.publish().unwrap();
     assert_eq!(ended(&mut cq), [vec![(0, wc_status::SUCCESS)], vec![(7, wc_status::SUCCESS)]]);
     assert_eq!(values(), (3, 9, 0));
+}
+
+/// Answers every command with EIO once it is told that the device has gone.
+#[derive(Debug)]
+struct Gone(Arc<AtomicBool>);
+
+impl Watcher for Gone {
+    fn before(&self, _: &Command<'_>) -> Result<(), Errno> {
+        if self.0.load(Ordering::Relaxed) { Err(Errno::EIO) } else { Ok(()) }
+    }
+}
+
+/// A destroy that is refused gives the object back. A device that has gone has taken its objects along, and nobody waits for
+/// events that it did not count.
+#[test]
+fn a_destroy_gives_back_what_is_in_use_and_ends_with_the_device() {
+    let has_gone = Arc::new(AtomicBool::new(false));
+    let context = SoftDevice::default().device().open_with(Gone(has_gone.clone())).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let (cq, srq) = (context.create_cq(8).unwrap(), pd.create_srq(4).unwrap());
+    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq) }).unwrap();
+    let (cq, error) = cq.destroy_reporting().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    let (srq, error) = srq.destroy_reporting().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    qp.destroy().unwrap();
+    context.create_cq(8).unwrap().destroy_reporting().unwrap();
+
+    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq) }).unwrap();
+    has_gone.store(true, Ordering::Relaxed);
+    assert_eq!(qp.destroy().unwrap(), 0);
+    assert_eq!(srq.destroy_reporting().unwrap(), 0);
+    assert_eq!(cq.destroy_reporting().unwrap().comp_events_reported, 0);
 }

@@ -1,20 +1,9 @@
-//! Completion queues for bindings: completions as the kernel lays them out, and what a destroy reports.
+//! Taking completions straight into the places that want them, which bindings do.
 
-use std::sync::Arc;
-
-use uverbs_abi::write::{CqModeration, DestroyCqResp};
-
-use super::{CompletionChannel, CompletionQueue};
+use super::CompletionQueue;
 use crate::driver::completion::{Extended, Place};
-use crate::error::{Error, Result};
-use crate::object;
 
 impl CompletionQueue {
-    /// The kernel's handle of the queue.
-    pub fn handle(&self) -> u32 {
-        self.shared.id()
-    }
-
     /// The next completion by the shortest way, put into its place; false if there is none. The device gets its place back by
     /// [`CompletionQueue::release`]. None where there is no such way: then [`CompletionQueue::next_extended`] tells.
     #[inline(always)]
@@ -95,46 +84,5 @@ impl CompletionQueue {
         if self.origin.is_here() {
             self.ring.forget(qp_num);
         }
-    }
-
-    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::moderate`].
-    pub fn modify(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
-        self.change(attr_mask, attr)
-    }
-
-    /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for
-    /// the last user of one.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::destroy`].
-    pub fn destroy_reporting(self) -> Result<DestroyCqResp, (Self, Error)> {
-        let Self { ring, origin, registry, tally, shared } = self;
-        let mut shared = match Arc::try_unwrap(shared) {
-            Ok(shared) => shared,
-            Err(shared) => {
-                let error = object::shared(
-                    "cq.destroy",
-                    "a queue pair or a work queue still uses the completion queue",
-                );
-                return Err((Self { ring, origin, registry, tally, shared }, error));
-            }
-        };
-        match shared.object.release_reporting() {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err((Self { ring, origin, registry, tally, shared: Arc::new(shared) }, error)),
-        }
-    }
-}
-
-impl CompletionChannel {
-    /// Refuses what a channel is not for that is another process's.
-    ///
-    /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
-    pub fn check(&self) -> Result<()> {
-        self.0.context.check_origin("comp_channel.check")
     }
 }
