@@ -67,6 +67,22 @@ same_resources() {
     resources >"$OUT/resources.after" && cmp -s "$OUT/resources.before" "$OUT/resources.after"
 }
 
+# shellcheck disable=SC2154  # who calls these has $device and $here
+list_devices() {
+    "$UVERBS_BIN" devices || return
+    if ! grep -qw "$device" "$OUT/$name.out"; then
+        echo "$device is not in the list" >&2
+        return 1
+    fi
+}
+
+# shellcheck disable=SC2154
+describe_device() { # as ibv_devinfo describes it
+    step info "$UVERBS_BIN" info "$device"
+    step ibv_devinfo ibv_devinfo -v -d "$device"
+    step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+}
+
 device_tests() { # device_tests DEVICE BINARY [PATTERN]: the tests that run on any device
     UVERBS_TEST_DEVICE=$1 "$2" --show-output ${3:+"$3"} || return
     if grep -q '^test result: ok\. 0 passed' "$OUT/$name.out"; then

@@ -17,14 +17,6 @@ export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
 export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
 
-list_devices() {
-    "$UVERBS_BIN" devices || return
-    if ! grep -qw "$device" "$OUT/$name.out"; then
-        echo "$device is not in the list" >&2
-        return 1
-    fi
-}
-
 peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed, or one this kernel does not have
     env "$@" timeout 120 "$MLX5_PEER" "$device" "$MLX5_CONTROL" || return
     grep -qx 'pass all' "$OUT/$name.out"
@@ -69,9 +61,7 @@ if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
 fi
 
 step devices list_devices
-step info "$UVERBS_BIN" info "$device"
-step ibv_devinfo ibv_devinfo -v -d "$device"
-step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+describe_device
 
 # This one takes the device away and finds it again.
 for binary in $MLX5_TEST_BINS; do

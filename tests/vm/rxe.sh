@@ -11,14 +11,6 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/faults.sh
 . "$here/faults.sh"
 
-list_devices() {
-    "$UVERBS_BIN" devices || return
-    if ! grep -qw "$device" "$OUT/$name.out"; then
-        echo "$device is not in the list" >&2
-        return 1
-    fi
-}
-
 device_node() {
     verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
     node=/dev/infiniband/$(basename "${verbs%/ibdev}")
@@ -113,9 +105,7 @@ fi
 # is there a node.
 step devices list_devices
 step node device_node
-step info "$UVERBS_BIN" info "$device"
-step ibv_devinfo ibv_devinfo -v -d "$device"
-step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+describe_device
 for transport in rc ud; do
     step "ping-$transport-client" ping_pair "$transport" ours theirs
     step "ping-$transport-server" ping_pair "$transport" theirs ours

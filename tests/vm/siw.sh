@@ -22,7 +22,7 @@ make_siw() {
         resources >"$OUT/resources.before"
 }
 
-list_devices() {
+list_siw() {
     "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
 }
 
@@ -40,10 +40,8 @@ if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
     finish
 fi
 
-step devices list_devices
-step info "$UVERBS_BIN" info "$device"
-step ibv_devinfo ibv_devinfo -v -d "$device"
-step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
+step devices list_siw
+describe_device
 step ping-refused ping_refused
 for binary in $SIW_TEST_BINS; do
     tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
