@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-#[cfg(feature = "raw")]
-use uverbs_abi::write::DestroyCqResp;
 use uverbs_abi::write::{
     CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
     ResizeCqResp, cmd,
@@ -348,7 +346,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// As [`CompletionQueue::destroy`].
-    pub fn destroy_reporting(mut self) -> Result<DestroyCqResp, (Self, Error)> {
+    pub fn destroy_reporting(mut self) -> Result<uverbs_abi::write::DestroyCqResp, (Self, Error)> {
         self.alone().and_then(Object::release_reporting).map_err(|error| (self, error))
     }
 }

@@ -5,8 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids;
-#[cfg(feature = "raw")]
-use zerocopy::FromBytes;
 
 use crate::command::Command;
 use crate::context::Context;
@@ -191,7 +189,7 @@ impl Object {
     /// As [`Object::release`], and gives what the kernel answered: how many events of the object were read. Zeros where nothing
     /// was asked, or a device that has gone has taken the object along.
     #[cfg(feature = "raw")]
-    pub(crate) fn release_reporting<T: FromBytes>(&mut self) -> Result<T> {
+    pub(crate) fn release_reporting<T: zerocopy::FromBytes>(&mut self) -> Result<T> {
         let mut response = [0; 8];
         self.release_into(&mut response).or_else(|error| self.gone(error))?;
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))

@@ -6,8 +6,6 @@ use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::srq::{self, create};
 use uverbs_abi::types::srq_type;
-#[cfg(feature = "raw")]
-use uverbs_abi::write::DestroySrqResp;
 use uverbs_abi::write::{ModifySrq, QuerySrq, QuerySrqResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -309,7 +307,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// As [`SharedReceiveQueue::destroy`].
     pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
-        let answer = self.alone().and_then(Object::release_reporting::<DestroySrqResp>);
+        let answer = self.alone().and_then(Object::release_reporting::<uverbs_abi::write::DestroySrqResp>);
         answer.map(|answer| answer.events_reported).map_err(|error| (self, error))
     }
 }

@@ -10,8 +10,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Context;
 use crate::command::Command;
-#[cfg(feature = "raw")]
-use crate::driver::CompletionFields;
 use crate::driver::PacketCaps;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -240,7 +238,7 @@ impl Context {
     }
 
     /// What completions of the device can tell besides what all of them do.
-    pub fn completion_fields(&self) -> CompletionFields {
+    pub fn completion_fields(&self) -> crate::driver::CompletionFields {
         self.driver().completion_fields()
     }
 }
