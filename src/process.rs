@@ -13,7 +13,7 @@
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
 //!   address gets out of this file only as a reference to its first word, an `AtomicU32`, for which it is aligned and of which
 //!   zero is a value; nobody touches it otherwise. The reference lives as long as the page does, for ever if that was leaked.
-//! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] never null.
+//! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] and a [`Holder`] never null.
 //! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
 //!   stays allocated. Only what is `Send` gets into one, since all threads share it.
 //! - `MADV_WIPEONFORK` changes nothing in this process; in a child the word reads zero, a value like any other.
@@ -81,10 +81,63 @@ impl Origin {
         self.0.load(Ordering::Relaxed) != 0
     }
 
+    /// Asks whether this process is meant, for whoever asks no more in the same call.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn ask(self) -> Option<Here> {
+        self.is_here().then_some(Here(self.0))
+    }
+
+    /// Whether this is what was asked.
+    #[inline(always)]
+    pub(crate) fn is(self, here: Here) -> bool {
+        std::ptr::eq(self.0, here.0)
+    }
+
     /// Refuses `op` in another process.
     #[inline]
     pub(crate) fn check(self, op: &'static str) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(elsewhere(op)) }
+    }
+}
+
+/// The answer of an [`Origin`] that is this process. It is good for the call in which it was asked for: after a fork it would be
+/// wrong.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub struct Here(&'static AtomicU32);
+
+/// The process that holds something over more than one call; none at first.
+#[cfg(feature = "raw")]
+#[derive(Debug)]
+pub struct Holder(AtomicPtr<AtomicU32>);
+
+#[cfg(feature = "raw")]
+impl Holder {
+    /// Of what nobody holds.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::from_ref(&NOWHERE).cast_mut()))
+    }
+
+    /// From now on that process holds it.
+    #[inline(always)]
+    pub fn hold(&self, origin: Origin) {
+        self.0.store(std::ptr::from_ref(origin.0).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// From now on nobody does.
+    #[inline(always)]
+    pub fn release(&self) {
+        self.0.store(std::ptr::from_ref(&NOWHERE).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Whether this process holds it.
+    #[inline(always)]
+    pub fn ask(&self) -> Option<Here> {
+        // No order is needed: it is for the thread that called `hold`, and for a child, which has its own copy.
+        // SAFETY: never null, and to a word that lives for ever.
+        Origin(unsafe { &*self.0.load(Ordering::Relaxed) }).ask()
     }
 }
 

@@ -56,9 +56,9 @@ use crate::error::{Error, Result};
 pub use crate::mw::window::Window;
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
-pub use crate::process::{Local, Origin};
+pub use crate::process::{Here, Holder, Local, Origin};
 pub use crate::qp::create::parts::{QueuePair, QueuePairInit};
-pub use crate::qp::send::{Batch, FillSends, SendQueue};
+pub use crate::qp::send::{Batch, FillSends, SendQueue, Unseen};
 pub use crate::work::{FillReceives, ReceiveBatch, ReceiveQueue};
 
 /// A range of addresses to be registered.

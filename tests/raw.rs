@@ -11,8 +11,8 @@ use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type
 use uverbs::abi::write::{ModifyQp, QpDest};
 use uverbs::command::Command;
 use uverbs::raw::{
-    Batch, Data, Extended, FillReceives, FillSends, Lower, LowerReceive, Opcode, Place, QueuePair,
-    QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
+    Batch, Data, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive, Opcode, Origin, Place,
+    QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
 };
 use uverbs::transport::Watcher;
 use uverbs::{
@@ -301,7 +301,8 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
         assert_eq!((sent.read(), sent.read_err()), (u64::from(is_counted), 0));
         // Of the shortest way nobody takes back what is filled; what is not is not seen all the same.
         if !is_counted {
-            let mut step = sends.short_step().unwrap();
+            let here = Origin::here().ask().unwrap();
+            let mut step = sends.step_in_slots::<true>(here).unwrap();
             step.begin(5, SendFlags::SIGNALED, &Opcode::Send).unwrap();
             let data = Data::<_, NoBytes>::Pieces(Pieces(1));
             let put = || step.put(6, SendFlags::SIGNALED, &Opcode::Send, None, &data);
@@ -310,10 +311,46 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
             sends.publish().unwrap();
             assert_eq!(ended(&mut cq), [vec![(11, wc_status::SUCCESS)], vec![(5, wc_status::SUCCESS)]]);
         }
-        assert_eq!(is_counted, sends.short_step().is_none());
+        let here = Origin::here().ask().unwrap();
+        assert_eq!(is_counted, sends.step_in_slots::<true>(here).is_none());
+        assert!(!sends.is_in_blocks() && sends.step_in_blocks::<true>(here).is_none());
         enter(&qp, qp_state::ERR, &mut sends, Some(&mut receives));
         assert_eq!(ended(&mut cq)[1], []);
     }
+}
+
+#[test]
+fn the_shortest_way_asks_whose_the_queue_is_and_has_no_room_that_is_not_known() {
+    let context = SoftDevice::default().open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
+    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq));
+    receives.unwrap().post_one(10, &[]).unwrap();
+    let here = Origin::here().ask().unwrap();
+    let mut known = sends.step_in_slots::<false>(here).unwrap();
+    let refused = known.put(1, SendFlags::SIGNALED, &Opcode::Send, None, &nothing());
+    assert_eq!(refused, Err(Refused::Full), "nobody has looked");
+    drop(known);
+    sends
+        .step_in_slots::<true>(here)
+        .unwrap()
+        .put(2, SendFlags::SIGNALED, &Opcode::Send, None, &nothing())
+        .unwrap();
+    sends.rewind();
+    sends
+        .step_in_slots::<true>(here)
+        .unwrap()
+        .put(3, SendFlags::SIGNALED, &Opcode::Send, None, &nothing())
+        .unwrap();
+    sends.publish_here(here).unwrap();
+    sends.try_publish().unwrap();
+    assert_eq!(ended(&mut cq), [vec![(10, wc_status::SUCCESS)], vec![(3, wc_status::SUCCESS)]]);
+    // What nobody holds says nothing of any queue.
+    let holder = Holder::new();
+    assert!(holder.ask().is_none());
+    holder.hold(Origin::here());
+    assert!(holder.ask().is_some_and(|here| sends.step_in_slots::<true>(here).is_some()));
+    holder.release();
+    assert!(holder.ask().is_none());
 }
 
 /// Takes completions, and stops at the second.

@@ -20,8 +20,26 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::command::{Command, CountersRead, Doorbell, READ_OP};
 use crate::error::{Error, Result};
-use crate::process::{Origin, Owner, elsewhere};
+use crate::process::{Here, Origin, Owner, elsewhere};
 use crate::transport::{Mapping, Transport};
+
+/// Why a device has not looked at a ring.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub struct Unseen(Reason);
+
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    /// The device is another process's.
+    Elsewhere,
+    /// What the kernel answered; it may have written less than all of its answers.
+    Answer(Result<(), Errno>),
+}
+
+impl Unseen {
+    /// In another process.
+    pub(crate) const ELSEWHERE: Self = Self(Reason::Elsewhere);
+}
 
 /// A transport, and whose it is.
 #[derive(Debug)]
@@ -51,6 +69,12 @@ impl Door {
     #[inline]
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         self.owner.origin().check(op)
+    }
+
+    /// Whether the device is the process's that was just asked for.
+    #[inline]
+    fn was_asked(&self, here: Here) -> bool {
+        self.owner.origin().is(here)
     }
 
     /// Makes the device this process's; refuses `op` if it is another's.
@@ -105,10 +129,21 @@ impl Door {
 
     /// Has the kernel look at a send ring.
     #[inline]
-    pub(super) fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<()> {
-        self.check(op)?;
+    pub(super) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
+        if !self.was_asked(here) {
+            return Err(Unseen::ELSEWHERE);
+        }
         let answer = self.transport.ring(op, doorbell);
-        if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(self.refusal(op, answer)) }
+        if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(Unseen(Reason::Answer(answer))) }
+    }
+
+    /// The error of a ring that was not looked at.
+    #[cold]
+    pub(super) fn unseen(&self, op: &'static str, Unseen(reason): Unseen) -> Error {
+        match reason {
+            Reason::Elsewhere => elsewhere(op),
+            Reason::Answer(answer) => self.refusal(op, answer),
+        }
     }
 
     /// Maps memory of the device at an offset that the kernel or its driver knows.

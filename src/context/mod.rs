@@ -19,6 +19,8 @@ use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::IntoBytes;
 
 use self::door::Door;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::door::Unseen;
 pub use self::event::{AsyncEvent, EventKind, Subject};
 pub(crate) use self::invalidated::Invalidated;
 use self::invalidated::Keys;
@@ -29,9 +31,9 @@ use crate::command::{Command, CountersRead, Doorbell};
 use crate::device::Device;
 use crate::driver::ring::Watcher;
 use crate::driver::{self, Driver};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventFile;
-use crate::process::Origin;
+use crate::process::{Here, Origin};
 use crate::transport::{Mapping, Transport};
 
 /// An open device: the parent of every object, and the place of its events.
@@ -142,8 +144,13 @@ impl Context {
 
     /// Has the kernel look at a send ring.
     #[inline]
-    pub(crate) fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<()> {
-        self.0.door.ring(op, doorbell)
+    pub(crate) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
+        self.0.door.ring(op, doorbell, here)
+    }
+
+    /// The error of a ring that was not looked at.
+    pub(crate) fn unseen(&self, op: &'static str, why: Unseen) -> Error {
+        self.0.door.unseen(op, why)
     }
 
     /// Whether both are clones of one open device.

@@ -257,17 +257,36 @@ impl Sends {
     pub(crate) fn batch<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
-            Self::Mlx5(sends) => what.with(sends),
+            Self::Mlx5(sends) => what.with(sends.writing::<true>()),
         }
     }
 
-    /// The shortest way to one request, of a driver that has one.
+    /// Whether it is of blocks that the device reads itself, and not of slots in a ring.
+    #[cfg(feature = "raw")]
+    pub(crate) fn is_in_blocks(&self) -> bool {
+        match self {
+            Self::Rings(_) => false,
+            Self::Mlx5(_) => true,
+        }
+    }
+
+    /// The shortest way to one request in a ring of slots. Unless it `LOOKS`, there is none but in what is known to be free.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn short_way(&mut self) -> Option<impl Lower> {
+    pub(crate) fn slots_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
         match self {
-            Self::Rings(sends) => Some(rxe::Writing(sends.ring())),
+            Self::Rings(sends) => Some(rxe::Writing(sends.ring().one::<LOOKS>())),
             Self::Mlx5(_) => None,
+        }
+    }
+
+    /// The same in blocks.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn blocks_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
+        match self {
+            Self::Rings(_) => None,
+            Self::Mlx5(sends) => Some(sends.writing::<LOOKS>()),
         }
     }
 
@@ -275,8 +294,8 @@ impl Sends {
     #[inline(always)]
     pub(crate) fn step<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
-            Self::Rings(sends) => what.with(rxe::Writing(sends.ring())),
-            Self::Mlx5(sends) => what.with(sends),
+            Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
+            Self::Mlx5(sends) => what.with(sends.writing::<true>()),
         }
     }
 

@@ -140,6 +140,19 @@ where
     }
 }
 
+impl<'b, P, B> Data<P, B>
+where
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    /// The bytes, if they stand in one place.
+    #[inline(always)]
+    pub(crate) fn only_bytes(&self) -> Option<&'b [u8]> {
+        let Self::Inline(bytes) = self else { return None };
+        let mut bytes = bytes.clone();
+        bytes.next().filter(|_| bytes.next().is_none())
+    }
+}
+
 /// No data.
 pub(crate) type NoPieces = std::iter::Empty<Sge>;
 pub(crate) type NoBytes = std::iter::Empty<&'static [u8]>;

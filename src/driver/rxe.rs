@@ -109,6 +109,10 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
     {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
         put_head(&mut slot, wr_id, flags.bits(), opcode)?;
+        if let Some(bytes) = data.only_bytes() {
+            slot.put::<DMA, _>(whole(bytes.len() as u32, 0));
+            return if self.0.filled_with(bytes) { Ok(()) } else { Err(Refused::TooLarge) };
+        }
         put_data(&mut slot, data)?;
         self.0.filled();
         Ok(())

@@ -1,17 +1,22 @@
 //! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
 
-use std::borrow::Borrow;
+mod batch;
 
 use uverbs_abi::types::{SendFlags, qp_state};
 
-use super::counting;
+use self::batch::Counting;
+pub use self::batch::{Batch, FillSends};
 use crate::command::Doorbell;
 use crate::completion_counter::{Bound, Posted};
 use crate::context::Context;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use crate::context::Unseen;
 use crate::driver::queues::{Lower, Published, Sends, WithSends};
-use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge};
+#[cfg(feature = "raw")]
+use crate::driver::request::Sge;
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused};
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{Origin, elsewhere};
+use crate::process::{Here, Origin, elsewhere};
 use crate::work::{NOT_READY, refused};
 
 /// A send queue. A request names memory by address and key, and whoever posts it keeps that memory until it is completed.
@@ -106,16 +111,33 @@ impl SendQueue {
         Ok(answer)
     }
 
-    /// A step of one request by the shortest way. None where there is none, and in a child of `fork`: there is [`SendQueue::step`].
+    /// Whether the device reads requests in blocks, so that the shortest way is [`SendQueue::step_in_blocks`] and not
+    /// [`SendQueue::step_in_slots`].
+    #[cfg(feature = "raw")]
+    pub fn is_in_blocks(&self) -> bool {
+        self.sends.is_in_blocks()
+    }
+
+    /// A step of one request by the shortest way, for whoever has asked which process this is. None when something else was asked, in a
+    /// queue without slots, and where counters are bound: there is [`SendQueue::step`]. Unless it `LOOKS`, a request is refused as for
+    /// a full queue when there is none left of the slots that were free when it looked last.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub fn short_step(&mut self) -> Option<Batch<'_, impl Lower>> {
+    pub fn step_in_slots<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        if !origin.is_here() || bound.is_some() {
-            return None;
-        }
-        let (pieces, inline) = (*pieces, *inline);
-        sends.short_way().map(|lower| Batch { lower, pieces, inline, counting: None })
+        let lower = sends.slots_way::<LOOKS>()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same in a queue of blocks.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn step_in_blocks<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.blocks_way::<LOOKS>()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
     /// Writes one request over pieces of memory into the next slot, as [`Batch::put`] does.
@@ -160,14 +182,17 @@ impl SendQueue {
     /// Posts a request of the crate's own behind all others, which no counter counts, and says in which slot; none when there is no
     /// room.
     pub(super) fn post_marker(&mut self, op: &'static str, wr_id: u64) -> Result<Option<u32>> {
-        self.origin.check(op)?;
+        let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
         let (mut at, opcode) = (None, Opcode::Send);
         let one = One { wr_id, flags: SendFlags::SIGNALED, opcode, hold: |slot| at = Some(slot) };
         if self.sends.step(Filling { pieces: 0, inline: 0, counting: None, how: one }).is_err() {
             return Ok(None);
         }
-        if self.sends.publish() == Published::Shown {
-            self.context.ring(op, &mut self.doorbell).inspect_err(|_| self.sends.retract())?;
+        if self.sends.publish() == Published::Shown
+            && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
+        {
+            self.sends.retract();
+            return Err(self.context.unseen(op, why));
         }
         Ok(at)
     }
@@ -199,25 +224,65 @@ impl SendQueue {
     /// The same under another name.
     #[inline(always)]
     pub(super) fn publish_as(&mut self, op: &'static str) -> Result<()> {
-        if !self.origin.is_here() {
-            return Err(elsewhere(op));
+        let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
+        self.show(op, here).map_err(|why| self.not_looked_at(op, why))
+    }
+
+    /// The same with what was refused as a word, of which [`SendQueue::unseen`] makes the error.
+    ///
+    /// # Errors
+    /// As [`SendQueue::publish`].
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn try_publish(&mut self) -> Result<(), Unseen> {
+        match self.origin.ask() {
+            Some(here) => self.show(SEND, here),
+            None => Err(Unseen::ELSEWHERE),
         }
-        if let Some(bound) = &mut self.bound {
-            // Before the device can complete any of these.
-            self.begun.take().iter().for_each(|begun| bound.stage(begun));
-            bound.publish();
+    }
+
+    /// The same for whoever has asked which process this is.
+    ///
+    /// # Errors
+    /// As [`SendQueue::publish`], also when something else was asked.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn publish_here(&mut self, here: Here) -> Result<(), Unseen> {
+        if self.origin.is(here) { self.show(SEND, here) } else { Err(Unseen::ELSEWHERE) }
+    }
+
+    /// The error of what was refused by [`SendQueue::try_publish`] or [`SendQueue::publish_here`]. Requests that the kernel has not looked at are taken back.
+    #[cfg(feature = "raw")]
+    #[cold]
+    pub fn unseen(&mut self, why: Unseen) -> Error {
+        self.not_looked_at(SEND, why)
+    }
+
+    #[inline(always)]
+    fn show(&mut self, op: &'static str, here: Here) -> Result<(), Unseen> {
+        if self.bound.is_some() {
+            self.show_counters();
         }
         match self.sends.publish() {
             Published::Nothing | Published::Told => Ok(()),
-            Published::Shown => match self.context.ring(op, &mut self.doorbell) {
-                Ok(()) => Ok(()),
-                Err(error) => Err(self.not_looked_at(error)),
-            },
+            Published::Shown => self.context.ring(op, &mut self.doorbell, here),
+        }
+    }
+
+    /// Before the device can complete any of the requests.
+    #[cold]
+    #[inline(never)]
+    fn show_counters(&mut self) {
+        if let Some(bound) = &mut self.bound {
+            self.begun.take().iter().for_each(|begun| bound.stage(begun));
+            bound.publish();
         }
     }
 
     #[cold]
-    fn not_looked_at(&mut self, error: Error) -> Error {
+    #[inline(never)]
+    fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
+        let error = self.context.unseen(op, why);
         // Refused for its state, the kernel has not looked at the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();
@@ -250,162 +315,6 @@ impl Drop for Halfway<'_> {
 
 /// Names posting in errors.
 pub(super) const SEND: &str = "qp.post_send";
-
-/// How a batch of requests is made, for whichever driver.
-pub trait FillSends {
-    /// What comes of it.
-    type Answer;
-
-    /// Fills slots. What is refused halfway leaves those before it filled.
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer;
-}
-
-/// A batch of requests on its way into the slots of a send queue.
-#[derive(Debug)]
-pub struct Batch<'a, L> {
-    lower: L,
-    pieces: u32,
-    inline: u32,
-    counting: Option<Counting<'a>>,
-}
-
-/// What completion counters are told.
-#[derive(Debug)]
-struct Counting<'a> {
-    /// The request that was begun last.
-    begun: &'a mut Option<Posted>,
-    bound: &'a mut Bound,
-}
-
-impl Counting<'_> {
-    /// A request begins, so that the one before it is complete.
-    #[cold]
-    #[inline(never)]
-    fn begin(&mut self, next: Posted) -> Result<(), Refused> {
-        self.begun.take().iter().for_each(|begun| self.bound.stage(begun));
-        if self.bound.free() == 0 {
-            return Err(Refused::Full);
-        }
-        *self.begun = Some(next);
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn set_bytes(&mut self, bytes: u64) {
-        // A sum of 4 GiB or more is not posted.
-        self.begun.iter_mut().for_each(|begun| begun.bytes = bytes as u32);
-    }
-}
-
-impl<L: Lower> Batch<'_, L> {
-    /// The slot that is filled next.
-    #[inline(always)]
-    pub fn next_slot(&self) -> u32 {
-        self.lower.next_slot()
-    }
-
-    /// Writes a request into the next slot. `head` is the first bytes of a frame, if [`SendQueue::wants_head`].
-    ///
-    /// # Errors
-    /// [`Refused::Full`]; [`Refused::TooLarge`]; [`Refused::Lacks`] for what the driver or the device has not; [`Refused::NotReady`].
-    /// Nothing is written then.
-    #[inline(always)]
-    pub fn put<'b, P, B>(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        opcode: &Opcode<'_>,
-        head: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        if !self.fits(data) {
-            return Err(Refused::TooLarge);
-        }
-        if let Some(counting) = &mut self.counting {
-            counting.begin(counting::posted(opcode, wr_id, flags, data.len() as u32))?;
-        }
-        let put = self.lower.put(wr_id, flags, opcode, head, data);
-        if put.is_err() {
-            self.forget();
-        }
-        put
-    }
-
-    /// Writes all of a request into the next slot but its data, of which it has none until it is told.
-    ///
-    /// # Errors
-    /// As [`Batch::put`].
-    #[inline(always)]
-    pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        if let Some(counting) = &mut self.counting {
-            counting.begin(counting::posted(opcode, wr_id, flags, 0))?;
-        }
-        let begun = self.lower.begin(wr_id, flags, opcode);
-        if begun.is_err() {
-            self.forget();
-        }
-        begun
-    }
-
-    /// Gives the request that was begun last its data, and flags, in the place of what was set before. `head` is the first bytes of a
-    /// frame, if [`SendQueue::wants_head`].
-    ///
-    /// # Errors
-    /// [`Refused::TooLarge`]; [`Refused::NotBegun`]. All is to be taken back then ([`SendQueue::rewind`]).
-    #[inline(always)]
-    pub fn set_data<'b, P, B>(
-        &mut self,
-        flags: SendFlags,
-        head: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        if !self.fits(data) {
-            return Err(Refused::TooLarge);
-        }
-        if let Some(counting) = &mut self.counting {
-            counting.set_bytes(data.len());
-        }
-        self.lower.set_data(flags, head, data)
-    }
-
-    /// Gives that datagram its address: the driver's number of the handle, queue pair and queue key there.
-    ///
-    /// # Errors
-    /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    #[inline(always)]
-    pub fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
-        self.lower.set_address(ah, qp_num, qkey)
-    }
-
-    #[inline(always)]
-    fn fits<'b, P, B>(&self, data: &Data<P, B>) -> bool
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        match data {
-            Data::Pieces(list) => list.len() <= self.pieces as usize,
-            Data::Inline(_) => data.len() <= u64::from(self.inline),
-        }
-    }
-
-    /// The request that was to be posted is not.
-    #[inline(always)]
-    fn forget(&mut self) {
-        if let Some(counting) = &mut self.counting {
-            *counting.begun = None;
-        }
-    }
-}
 
 struct Filling<'a, F> {
     pieces: u32,

@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use uverbs::raw::{Origin, Range, Region};
+use uverbs::raw::{Here, Holder, Origin, Range, Region};
 use uverbs::{ProtectionDomain, Result};
 
 use crate::answer::{Answer, Code};
@@ -95,12 +95,19 @@ impl Pointer {
     }
 
     /// The items it points to, none if it is null, or if there is no memory for as many.
+    #[inline]
     pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> &'a [T] {
+        self.try_items(count).unwrap_or_default()
+    }
+
+    /// The same, for whoever has another way in those two cases.
+    #[inline(always)]
+    pub(crate) fn try_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
         if self.0.is_null() || !fits::<T>(count) {
-            return &[];
+            return None;
         }
         // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold.
-        unsafe { std::slice::from_raw_parts(self.0.cast(), count) }
+        Some(unsafe { std::slice::from_raw_parts(self.0.cast(), count) })
     }
 }
 
@@ -269,6 +276,8 @@ pub(crate) struct Lock<T> {
     is_taken: AtomicBool,
     /// The process whose threads may have it.
     origin: Origin,
+    /// The process of the thread that has taken it for more than one call.
+    holder: Holder,
     value: UnsafeCell<T>,
 }
 
@@ -280,12 +289,14 @@ impl<T: Default> Default for Lock<T> {
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { is_taken: AtomicBool::new(false), origin: Origin::here(), value: UnsafeCell::new(value) }
+        let (origin, holder) = (Origin::here(), Holder::new());
+        Self { is_taken: AtomicBool::new(false), origin, holder, value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Answer<Guard<'_, T>> {
-        if self.begin() { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
+        let is_ours = !self.is_taken.swap(true, Ordering::Acquire) || self.wait();
+        if is_ours { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
     }
 
     /// Does something under the lock, if it is free; none if not, or if there is nothing to be done in this way.
@@ -297,11 +308,22 @@ impl<T> Lock<T> {
         how(&mut Guard(self))
     }
 
-    /// Takes the lock for more than one call of C's; false, and nothing taken, in a child that cannot have it.
+    /// Takes the lock for more than one call of C's; nothing is taken in a child that cannot have it.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn begin(&self) -> bool {
-        !self.is_taken.swap(true, Ordering::Acquire) || self.wait()
+    pub(crate) fn begin(&self) {
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            self.begin_later();
+        } else {
+            self.holder.hold(self.origin);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_later(&self) {
+        if self.wait() {
+            self.holder.hold(self.origin);
+        }
     }
 
     /// For whoever holds it for long, which is during a system call.
@@ -326,19 +348,20 @@ impl<T> Lock<T> {
 
     /// Uses what [`Lock::begin`] took; not if nothing was taken, and not in a child, where another thread's hand may be in it.
     #[inline(always)]
-    pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let is_ours = self.is_taken.load(Ordering::Relaxed) && self.origin.is_here();
-        // SAFETY: the lock was taken by `begin`, and by the contract of the calls that come between it and `end`, this is the
-        // thread that did, and it is in none of these calls (fourth form).
-        is_ours.then(|| how(unsafe { &mut *self.value.get() }))
+    pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
+        let here = self.holder.ask()?;
+        // SAFETY: the lock was taken by `begin`, which names the holder behind that; and by the contract of the calls that come
+        // between it and `end`, this is the thread that did, and it is in none of these calls (fourth form).
+        Some(how(unsafe { &mut *self.value.get() }, here))
     }
 
-    /// Gives back what [`Lock::begin`] took; nothing in a child, where it may not have been taken.
-    #[inline]
-    pub(crate) fn end(&self) {
-        if self.origin.is_here() {
-            self.is_taken.store(false, Ordering::Release);
-        }
+    /// The same for the last time: it gives the lock back. Nothing is given back in a child, where it may not have been taken.
+    #[inline(always)]
+    pub(crate) fn end<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
+        let answer = self.held(how)?;
+        self.holder.release();
+        self.is_taken.store(false, Ordering::Release);
+        Some(answer)
     }
 }
 

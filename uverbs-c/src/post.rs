@@ -6,7 +6,7 @@ use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
     Batch, Binding, Data, FillReceives, FillSends, FrameHead, Lower, LowerReceive, Opcode, ReceiveBatch,
-    ReceiveQueue, Refused, SendQueue, Sge,
+    ReceiveQueue, Refused, SendQueue, Sge, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -85,7 +85,6 @@ struct List<'a> {
     qp: &'a Qp,
     /// The request that is looked at.
     at: &'a mut Pointer,
-    most: u32,
 }
 
 impl FillSends for List<'_> {
@@ -114,7 +113,7 @@ impl List<'_> {
     /// Puts a request; false, and nothing done, when it is none of those.
     #[inline(always)]
     fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer<bool> {
-        let pieces = pieces(wr.sg_list, wr.num_sge, self.most)?;
+        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let flags = self.qp.flags(wr.send_flags);
         if !flags.contains(SendFlags::INLINE) {
             let data = Data::<_, Bytes<'_>>::Pieces(pieces.iter());
@@ -133,7 +132,6 @@ struct Any<'a> {
     qp: &'a Qp,
     wr: &'a SendWr,
     wants_head: bool,
-    most: u32,
 }
 
 impl FillSends for Any<'_> {
@@ -141,8 +139,8 @@ impl FillSends for Any<'_> {
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         use wr_opcode::*;
-        let Self { qp, wr, wants_head, most } = self;
-        let pieces = pieces(wr.sg_list, wr.num_sge, most)?;
+        let Self { qp, wr, wants_head } = self;
+        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let [first, second, third, fourth] = wr.wr;
         let (key, is_datagram) = (wr.imm_data, qp.is_datagram());
         let length = || pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
@@ -234,33 +232,43 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
     let mut at = list;
-    let (wants_head, most) = (queue.wants_head(), queue.max_pieces());
     // What is looked at before it is posted.
     let is_special = qp.is_special;
     let mut answer = Ok(());
     loop {
         if !is_special {
-            let put = queue.batch(List { qp, at: &mut at, most });
+            let put = queue.batch(List { qp, at: &mut at });
             answer = put.unwrap_or_else(|why| Err(why.into()));
         }
         // Most often there is no other request behind those.
         let Some(wr) = at.get::<SendWr>().filter(|_| answer.is_ok()) else { break };
-        answer = post_any(queue, Any { qp, wr, wants_head, most });
+        answer = post_any(qp, queue, wr);
         if answer.is_err() {
             break;
         }
         at = wr.next;
     }
     // Nobody has seen any of it if this fails.
-    let published = queue.publish().map_err(Code::from).inspect_err(|_| at = list);
+    let published = queue.try_publish().map_err(|why| {
+        at = list;
+        unseen(queue, why)
+    });
     if let (Some(bad), true) = (bad, published.is_err() || answer.is_err()) {
         *bad = at;
     }
     published.and(answer)
 }
 
+/// The device was not told of what is in the queue.
+#[cold]
 #[inline(never)]
-fn post_any(queue: &mut SendQueue, any: Any<'_>) -> Answer {
+pub(crate) fn unseen(queue: &mut SendQueue, why: Unseen) -> Code {
+    queue.unseen(why).into()
+}
+
+#[inline(never)]
+fn post_any(qp: &Qp, queue: &mut SendQueue, wr: &SendWr) -> Answer {
+    let any = Any { qp, wr, wants_head: queue.wants_head() };
     queue.step(any).unwrap_or_else(|why| Err(why.into()))
 }
 

@@ -164,6 +164,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.is_special = qp.is_datagram() || sends.wants_head();
+    qp_ex::choose(&mut qp.c, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
     qp.receives = Lock::new(receives);

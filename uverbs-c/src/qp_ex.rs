@@ -1,25 +1,31 @@
 //! The extended interface of send queues: `wr_start`, an operation and its parts, ..., `wr_complete`.
 
-use std::borrow::Borrow;
+mod begun;
+
 use std::cell::Cell;
 use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Opcode, Refused, SendQueue, Sge};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, SendQueue, Sge};
 
+pub(crate) use self::begun::Begun;
+use self::begun::{
+    Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, put, set_data,
+    too_many,
+};
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
-use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
+use crate::answer::{Answer, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
-use crate::owned::Owned;
 use crate::pd::{Ah, Pd};
-use crate::post::{Sending, address, bind, head, head_of};
+use crate::post::{Sending, address, bind, head, head_of, unseen};
 use crate::qp::Qp;
 
 /// The part that C knows. Every function is there, since the header calls them without a look.
 pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
+    let is_datagram = init.qp_type == u32::from(qp_type::UD);
     abi::QpEx {
         qp_base: abi::Qp {
             context: pd.c.context,
@@ -46,15 +52,15 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         wr_rdma_read: wr_rdma_read as Function,
         wr_rdma_write: wr_rdma_write as Function,
         wr_rdma_write_imm: wr_rdma_write_imm as Function,
-        wr_send: wr_send as Function,
+        wr_send: if is_datagram { wr_send_datagram as Function } else { wr_send as Function },
         wr_send_imm: wr_send_imm as Function,
         wr_send_inv: wr_send_inv as Function,
         wr_send_tso: wr_send_tso as Function,
         wr_set_ud_addr: wr_set_ud_addr as Function,
         wr_set_xrc_srqn: wr_unsupported as Function,
-        wr_set_inline_data: wr_set_inline_data as Function,
+        wr_set_inline_data: wr_set_inline_data::<Slots> as Function,
         wr_set_inline_data_list: wr_set_inline_data_list as Function,
-        wr_set_sge: wr_set_sge as Function,
+        wr_set_sge: wr_set_sge::<Slots> as Function,
         wr_set_sge_list: wr_set_sge_list as Function,
         wr_start: wr_start as Function,
         wr_complete: wr_complete as Function,
@@ -85,241 +91,100 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
-/// What is to be known between `wr_start` and `wr_complete`. The requests themselves are in their slots.
-#[derive(Default)]
-pub(crate) struct Begun {
-    /// The flags of the request that was begun last.
-    flags: SendFlags,
-    /// What it still needs.
-    needs: Needs,
-    /// Its header and how much stands behind it in each frame, if it is a large send.
-    large: Option<(usize, u16)>,
-    /// The first thing that went wrong.
-    error: Option<Code>,
-}
-
-/// Parts that a request is nothing without.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Needs {
-    #[default]
-    Nothing,
-    Data,
-    Address,
-}
-
-impl Begun {
-    #[inline(always)]
-    fn fail(&mut self, code: Code) {
-        self.error.get_or_insert(code);
+/// The functions by which data comes are those for the queue.
+pub(crate) fn choose(part: &mut abi::QpEx, queue: &SendQueue) {
+    if queue.is_in_blocks() {
+        part.wr_set_inline_data = wr_set_inline_data::<Blocks> as Function;
+        part.wr_set_sge = wr_set_sge::<Blocks> as Function;
     }
-
-    #[inline(always)]
-    fn note(&mut self, answer: Answer) {
-        if let Err(code) = answer {
-            self.fail(code);
-        }
-    }
-
-    /// The request that was begun last has all its parts now.
-    #[inline(always)]
-    fn finish(&mut self) {
-        if std::mem::take(&mut self.needs) != Needs::Nothing {
-            self.fail(EINVAL);
-        }
-    }
-}
-
-/// What an operation with too many parts is answered; libmlx5 says ENOMEM.
-fn too_many(qp: &Qp) -> Code {
-    if qp.is_raw_packet() { ENOMEM } else { EINVAL }
-}
-
-/// The next operation.
-struct Next {
-    wr_id: u64,
-    flags: SendFlags,
-    opcode: Answer<Opcode<'static>>,
-}
-
-impl FillSends for Next {
-    type Answer = Answer;
-
-    #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
-        Ok(batch.begin(self.wr_id, self.flags, &self.opcode?)?)
-    }
-}
-
-#[inline(always)]
-fn begin(qp: &Qp, needs: Needs, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
-    qp.sends.held(|sending| {
-        let Sending { queue, begun, .. } = sending;
-        begun.finish();
-        // Whether there is inline data is said by the call that sets it.
-        let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
-        (begun.flags, begun.needs, begun.large) = (flags, needs, None);
-        let wr_id = qp.c.wr_id.get();
-        if let Some(mut step) = queue.get_mut().ok().and_then(SendQueue::short_step) {
-            let answer = opcode().and_then(|opcode| Ok(step.begin(wr_id, flags, &opcode)?));
-            return begun.note(answer);
-        }
-        begin_apart(queue, begun, Next { wr_id, flags, opcode: opcode() });
-    });
-}
-
-#[inline(never)]
-fn begin_apart(queue: &mut Owned<SendQueue>, begun: &mut Begun, next: Next) {
-    let answer = queue.get_mut().and_then(|queue| queue.step(next)?);
-    begun.note(answer);
-}
-
-/// The next operation, of those that queue pairs for raw packets have not: everything would be sent as a frame.
-#[inline(always)]
-fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
-    begin(qp, Needs::Nothing, || if qp.is_raw_packet() { Err(EOPNOTSUPP) } else { opcode() });
-}
-
-/// A datagram, whose address comes later.
-#[inline(never)]
-fn datagram(qp: &Qp, immediate: Option<u32>) {
-    begin(qp, Needs::Address, || Ok(Opcode::Datagram { ah: 0, qp_num: 0, qkey: 0, immediate }));
-}
-
-/// The data of the current operation, in the place of what was set before.
-struct Set<'a, P, B, H> {
-    qp: &'a Qp,
-    flags: SendFlags,
-    head: Option<H>,
-    data: Data<P, B>,
-}
-
-impl<'b, P, B, H> FillSends for Set<'_, P, B, H>
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-    H: FnOnce() -> Answer<FrameHead>,
-{
-    type Answer = Answer;
-
-    #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
-        let head = match self.head {
-            Some(head) => Some(head()?),
-            None => None,
-        };
-        batch.set_data(self.flags, head, &self.data).map_err(|refused| why(self.qp, refused))
-    }
-}
-
-#[inline(always)]
-fn set_data<'b, P, B>(qp: &Qp, is_inline: bool, data: Data<P, B>, head: impl FnOnce() -> Answer<FrameHead>)
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
-    qp.sends.held(|sending| {
-        let Sending { queue, begun, .. } = sending;
-        let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
-        // By that way go no frames.
-        if let Some(mut step) = queue.get_mut().ok().and_then(SendQueue::short_step) {
-            if let Err(refused) = step.set_data(flags, None, &data) {
-                begun.fail(why(qp, refused));
-            }
-            return;
-        }
-        set_data_apart(qp, queue, begun, Set { qp, flags, head: Some(head), data });
-    });
-}
-
-fn why(qp: &Qp, refused: Refused) -> Code {
-    if refused == Refused::TooLarge { too_many(qp) } else { refused.into() }
-}
-
-#[inline(never)]
-fn set_data_apart<'b, P, B, H>(
-    qp: &Qp,
-    queue: &mut Owned<SendQueue>,
-    begun: &mut Begun,
-    mut set: Set<'_, P, B, H>,
-) where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-    H: FnOnce() -> Answer<FrameHead>,
-{
-    let run = || {
-        let queue = queue.get_mut()?;
-        if let Some(large) = begun.large {
-            check_large(qp, queue, large, set.flags.contains(SendFlags::INLINE), &set.data)?;
-            begun.needs = Needs::Nothing;
-        }
-        if begun.large.is_some() || !queue.wants_head() {
-            set.head = None;
-        }
-        queue.step(set)?
-    };
-    let answer = run();
-    begun.note(answer);
-}
-
-/// Refuses a large send that the device or the queue pair cannot take. Its data is never in the request.
-#[cold]
-#[inline(never)]
-fn check_large<'b, P, B>(
-    qp: &Qp,
-    queue: &SendQueue,
-    (header, mss): (usize, u16),
-    is_inline: bool,
-    data: &Data<P, B>,
-) -> Answer
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
-    if is_inline {
-        return Err(EINVAL);
-    }
-    Ok(qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len())?)
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.
 extern "C" fn wr_start(qp: &Qp) {
     // In a child that cannot have it nothing is held from here on.
-    let _ = qp.sends.begin();
-    qp.sends.held(|sending| {
-        sending.begun.needs = Needs::Nothing;
-        sending.begun.error = None;
-    });
+    qp.sends.begin();
 }
 
 /// Shows the device all operations, or none if one of them was bad.
-#[inline(always)]
-fn complete(sending: &mut Sending) -> Answer {
-    sending.begun.finish();
-    let queue = sending.queue.get_mut()?;
-    if let Some(code) = sending.begun.error {
-        queue.rewind();
-        return Err(code);
-    }
-    Ok(queue.publish()?)
+extern "C" fn wr_complete(qp: &Qp) -> c_int {
+    let complete = |sending: &mut Sending, here| {
+        if sending.begun.stage > Stage::Written && !finish(qp, sending) {
+            return give_up(sending);
+        }
+        let Sending { queue, begun, .. } = sending;
+        begun.stage = Stage::Nothing;
+        // A queue pair on a table has no queue.
+        let Ok(queue) = queue.get_mut() else { return EINVAL.0 };
+        match queue.publish_here(here) {
+            Ok(()) => 0,
+            Err(why) => unseen(queue, why).0,
+        }
+    };
+    qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
 }
 
-extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let answer = qp.sends.held(complete);
-    qp.sends.end();
-    let none = if qp.sends.is_here() { EINVAL } else { Code(nix::libc::EIO) };
-    answer.unwrap_or(Err(none)).map_or_else(|code| code.0, |()| 0)
+#[cold]
+#[inline(never)]
+fn give_up(sending: &mut Sending) -> c_int {
+    let Sending { queue, begun, .. } = sending;
+    begun.stage = Stage::Nothing;
+    queue
+        .get_mut()
+        .map_or(EINVAL, |queue| {
+            queue.rewind();
+            begun.error
+        })
+        .0
+}
+
+#[cold]
+#[inline(never)]
+fn nothing_held(qp: &Qp) -> c_int {
+    if qp.sends.is_here() { EINVAL.0 } else { nix::libc::EIO }
 }
 
 extern "C" fn wr_abort(qp: &Qp) {
-    qp.sends.held(|sending| sending.queue.get_mut().map(SendQueue::rewind));
-    qp.sends.end();
+    qp.sends.end(|sending, _| {
+        sending.begun.stage = Stage::Nothing;
+        sending.queue.get_mut().map(SendQueue::rewind)
+    });
 }
 
 extern "C" fn wr_send(qp: &Qp) {
-    if qp.is_datagram() {
-        return datagram(qp, None);
+    if !begin_send(qp) {
+        wr_send_after(qp);
     }
-    begin(qp, Needs::Nothing, || Ok(Opcode::Send));
+}
+
+/// The same behind one that is not written yet.
+#[cold]
+#[inline(never)]
+fn wr_send_after(qp: &Qp) {
+    qp.sends.held(|sending, _| {
+        if finish(qp, sending) {
+            sending.begun.begin(qp, Stage::Send);
+        }
+    });
+}
+
+extern "C" fn wr_send_datagram(qp: &Qp) {
+    datagram(qp, None);
+}
+
+/// The next operation, a large send.
+struct Large {
+    wr_id: u64,
+    flags: SendFlags,
+    header: &'static [u8],
+    mss: u16,
+}
+
+impl FillSends for Large {
+    type Answer = Answer;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        Ok(batch.begin(self.wr_id, self.flags, &Opcode::Large { header: self.header, mss: self.mss })?)
+    }
 }
 
 /// The header is copied at once.
@@ -327,8 +192,18 @@ extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
     if !qp.is_raw_packet() {
         return wr_unsupported(qp);
     }
-    begin(qp, Needs::Data, || Ok(Opcode::Large { header: header.items(length.into()), mss }));
-    qp.sends.held(|sending| sending.begun.large = Some((length.into(), mss)));
+    qp.sends.held(|sending, _| {
+        if !finish(qp, sending) {
+            return;
+        }
+        let Sending { queue, begun, .. } = sending;
+        begun.begin(qp, Stage::Large);
+        begun.large = (length.into(), mss);
+        let large =
+            Large { wr_id: begun.wr_id, flags: begun.flags, header: header.items(length.into()), mss };
+        let answer = queue.get_mut().and_then(|queue| queue.step(large)?);
+        begun.note(answer);
+    });
 }
 
 extern "C" fn wr_send_imm(qp: &Qp, immediate: u32) {
@@ -408,42 +283,66 @@ impl FillSends for Address {
 }
 
 extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
-    qp.sends.held(|sending| {
+    qp.sends.held(|sending, _| {
         let Sending { queue, begun, .. } = sending;
+        if begun.stage == Stage::Failed {
+            return;
+        }
         let mut set = || {
             if !qp.is_datagram() {
                 return Err(EINVAL);
             }
-            queue.get_mut()?.step(Address { ah: address(ah)?, qp_num, qkey })?
+            let ah = address(ah)?;
+            if let (Stage::Datagram | Stage::Other, Opcode::Datagram { immediate, .. }) =
+                (begun.stage, begun.opcode)
+            {
+                begun.opcode = Opcode::Datagram { ah, qp_num, qkey, immediate };
+                begun.stage = Stage::Other;
+                return Ok(());
+            }
+            queue.get_mut()?.step(Address { ah, qp_num, qkey })??;
+            begun.stage = Stage::Written;
+            Ok(())
         };
         let answer = set();
-        begun.needs = Needs::Nothing;
         begun.note(answer);
     });
 }
 
-type NoPieces = std::iter::Empty<Sge>;
-type NoBytes = std::iter::Empty<&'static [u8]>;
-
-extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    let piece = Sge { addr, length, lkey };
-    if length == 0 {
-        return set_nothing(qp);
-    }
-    set_data(qp, false, Data::<_, NoBytes>::Pieces(std::iter::once(piece)), || head(&[piece]));
+#[inline(always)]
+fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
+    Data::Pieces(std::iter::once(Sge { addr, length, lkey }))
 }
 
-/// Nothing is no piece.
+// Each way ends in the next longer one with the same arguments, so that none has to keep them.
+
+extern "C" fn wr_set_sge<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    if length == 0 || !put::<W, false, _, _>(qp, &one(lkey, addr, length)) {
+        set_sge_of_other::<W>(qp, lkey, addr, length);
+    }
+}
+
 #[inline(never)]
-fn set_nothing(qp: &Qp) {
-    set_data(qp, false, Data::<NoPieces, NoBytes>::Pieces(std::iter::empty()), || head(&[]));
+fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    if length == 0 || !put::<W, true, _, _>(qp, &one(lkey, addr, length)) {
+        set_sge(qp, lkey, addr, length);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    let piece = [Sge { addr, length, lkey }];
+    // Nothing is no piece.
+    let pieces = if length == 0 { &[] } else { piece.as_slice() };
+    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
 }
 
 extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
-    let most = qp.sends.held(|sending| sending.queue.get().map_or(0, SendQueue::max_pieces));
+    let most = qp.sends.held(|sending, _| sending.queue.get().map_or(0, SendQueue::max_pieces));
     // The count of the list is the caller's: nothing of it is looked at before.
     if count > most.unwrap_or(0) as usize {
-        qp.sends.held(|sending| sending.begun.fail(too_many(qp)));
+        qp.sends.held(|sending, _| sending.begun.fail(too_many(qp)));
         return;
     }
     let pieces = list.items::<Sge>(count);
@@ -451,7 +350,24 @@ extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
 }
 
 /// The bytes are copied at once: the caller may change them before `wr_complete`.
-extern "C" fn wr_set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
+extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
+    let data = addr.try_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
+    if !data.is_some_and(|data| put::<W, false, _, _>(qp, &data)) {
+        set_inline_of_other::<W>(qp, addr, length);
+    }
+}
+
+#[inline(never)]
+fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
+    let data = Data::<NoPieces, _>::Inline(std::iter::once(addr.items(length)));
+    if !put::<W, true, _, _>(qp, &data) {
+        set_inline_data(qp, addr, length);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
     set_inline(qp, std::iter::once(addr.items(length)));
 }
 
@@ -468,5 +384,5 @@ fn set_inline<'a>(qp: &Qp, bytes: impl Iterator<Item = &'a [u8]> + Clone) {
 
 /// Operations that no queue pair was made for.
 extern "C" fn wr_unsupported(qp: &Qp) {
-    qp.sends.held(|sending| sending.begun.fail(EOPNOTSUPP));
+    qp.sends.held(|sending, _| sending.begun.fail(EOPNOTSUPP));
 }

@@ -9,6 +9,7 @@ mod flow;
 mod hash;
 mod receives;
 mod ring;
+mod segments;
 mod sends;
 mod shape;
 mod state;

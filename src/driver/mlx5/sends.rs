@@ -12,14 +12,15 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, ETH_WQE_L3_CSUM, ETH_WQE_L4_CSUM, INLINE_SEG, OPCODE_SEND, OPCODE_TSO,
-    SEND_WQE_BB, WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg, WqeEthSeg,
+    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, OPCODE_TSO, SEND_WQE_BB, WQE_CTRL_CQ_UPDATE,
+    WQE_CTRL_SOLICITED, WqeCtrlSeg,
 };
 use uverbs_abi::types::SendFlags;
-use zerocopy::FromZeros;
 use zerocopy::big_endian::U32;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::receives::data_segment;
+use super::segments::{ETH_HEAD, ETH_START, UNIT, bare_eth_segment, bit, eth_segment};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
@@ -27,13 +28,8 @@ use crate::driver::queues::Lower;
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
 use crate::driver::ring::units::{Units, Word};
 
-/// All segments have this size, or a multiple of it.
-const UNIT: usize = 16;
 /// Units of a block.
 const UNITS: u32 = (SEND_WQE_BB / UNIT) as u32;
-/// Bytes of the Ethernet segment before the headers, and of those how many are in its first unit.
-const ETH_HEAD: usize = size_of::<WqeEthSeg>() - ETH_L2_INLINE_HEADER_SIZE;
-const ETH_START: usize = UNIT - ETH_HEAD;
 
 /// The send ring; see the module's page.
 #[derive(Debug)]
@@ -51,9 +47,10 @@ pub(crate) struct Sends {
     limit: u32,
     published: u32,
     /// The first bytes of the last request.
-    doorbell: [U32; 2],
-    /// The last request, if it was begun by [`Sends::begin`]: where, and what is before its data.
-    begun: Option<(u32, Start)>,
+    doorbell: [u8; 8],
+    /// The last request, if the device was not told of it: what is before its data, and where it is.
+    begun: Option<Start>,
+    begun_at: u32,
     /// Whether the device must find the head of a frame in the request.
     wants_head: bool,
     /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
@@ -86,10 +83,14 @@ where
     }
 }
 
-impl Lower for &mut Sends {
+/// A send ring while it is written. Unless it `LOOKS` how far the device is, there is room only where it is known to be.
+#[derive(Debug)]
+pub(crate) struct Writing<'a, const LOOKS: bool>(&'a mut Sends);
+
+impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
-        Sends::next_slot(self)
+        self.0.next_slot()
     }
 
     #[inline(always)]
@@ -105,16 +106,16 @@ impl Lower for &mut Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        if !self.is_ready {
+        if !self.0.is_ready {
             return Err(Refused::NotReady);
         }
-        let head = if self.wants_head { head } else { None };
-        Sends::put(self, &Request { wr_id, flags, opcode: *opcode, data: by_value(data), head })
+        let head = if self.0.wants_head { head } else { None };
+        self.0.put_as::<LOOKS, _, _>(&Request { wr_id, flags, opcode: *opcode, data: by_value(data), head })
     }
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        if self.is_ready { Sends::begin(self, wr_id, flags, opcode) } else { Err(Refused::NotReady) }
+        if self.0.is_ready { self.0.begin(wr_id, flags, opcode) } else { Err(Refused::NotReady) }
     }
 
     #[inline(always)]
@@ -129,7 +130,7 @@ impl Lower for &mut Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         // Whether the bytes stand in the request is seen by them.
-        Sends::set_data(self, head.as_ref(), &by_value(data))
+        self.0.set_data(head.as_ref(), &by_value(data))
     }
 
     fn set_address(&mut self, _: u32, _: u32, _: u32) -> Result<(), Refused> {
@@ -159,8 +160,9 @@ impl Sends {
             head: 0,
             limit: 0,
             published: 0,
-            doorbell: [0.into(); 2],
+            doorbell: [0; 8],
             begun: None,
+            begun_at: 0,
             wants_head,
             is_ready: false,
             registers,
@@ -191,18 +193,40 @@ impl Sends {
         self.wants_head
     }
 
+    /// The way to what is filled next.
+    #[inline(always)]
+    pub(crate) fn writing<const LOOKS: bool>(&mut self) -> Writing<'_, LOOKS> {
+        Writing(self)
+    }
+
     /// Fills the next place with a frame, or with a large send. A frame's head is left out of its data, where it stands
     /// too.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn put<'b, P, B>(&mut self, request: &Request<'_, P, B>) -> Result<(), Refused>
     where
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let start = self.start(request.flags, &request.opcode, request.head.as_ref())?;
+        self.put_as::<true, P, B>(request)
+    }
+
+    #[inline(always)]
+    fn put_as<'b, const LOOKS: bool, P, B>(&mut self, request: &Request<'_, P, B>) -> Result<(), Refused>
+    where
+        P: Iterator<Item = Sge> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let start = self.start::<LOOKS>(request.flags, &request.opcode, request.head.as_ref())?;
+        if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
+            // The bytes last: then nothing need be kept over the call that copies them.
+            let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
+            let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
+            self.end(request.wr_id, request.flags, start, units);
+            self.units.put_bytes(at, bytes);
+            return Ok(());
+        }
         let units = self.put_data(self.head, start, &request.data)?;
-        self.begun = None;
-        self.end(request.wr_id, request.flags, start.opcode, units);
+        self.end(request.wr_id, request.flags, start, units);
         Ok(())
     }
 
@@ -210,14 +234,13 @@ impl Sends {
     #[inline(always)]
     pub(crate) fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let start = self.start(flags, opcode, head)?;
-        self.begun = Some((self.head, start));
-        self.end(wr_id, flags, start.opcode, start.units.into());
+        let start = self.start::<true>(flags, opcode, head)?;
+        self.end(wr_id, flags, start, start.units.into());
         Ok(())
     }
 
-    /// Gives the request begun last its data, in the place of what it had; [`Refused::NotBegun`] when the last request was not begun, or
-    /// the device was told of it. Refused for another reason, it has no data that makes sense: [`Sends::rewind`] must follow.
+    /// Gives the last request its data, in the place of what it had; [`Refused::NotBegun`] when there is none, or the device was told of
+    /// it. Refused for another reason, it has no data that makes sense: [`Sends::rewind`] must follow.
     #[inline(always)]
     pub(crate) fn set_data<'b, P, B>(
         &mut self,
@@ -228,7 +251,7 @@ impl Sends {
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let Some((begin, start)) = self.begun else { return Err(Refused::NotBegun) };
+        let (begin, Some(start)) = (self.begun_at, self.begun) else { return Err(Refused::NotBegun) };
         if start.opcode == OPCODE_SEND {
             match head {
                 None if !self.wants_head => {}
@@ -240,9 +263,10 @@ impl Sends {
             }
         }
         let units = self.put_data(begin, start, data)?;
-        self.doorbell[1] = U32::from(self.number | units);
+        let second = U32::from(self.number | units);
+        self.doorbell[size_of::<U32>()..].copy_from_slice(second.as_bytes());
         let word = unit(begin).wrapping_mul(UNIT / size_of::<U32>()) + 1;
-        self.units.put(word, self.doorbell[1]);
+        self.units.put(word, second);
         self.head = begin.wrapping_add(units.div_ceil(UNITS));
         self.track.sends.move_end(begin, self.head);
         Ok(())
@@ -250,20 +274,22 @@ impl Sends {
 
     /// Writes what is before the data, if there is room for the largest request.
     #[inline(always)]
-    fn start(
+    fn start<const LOOKS: bool>(
         &mut self,
         flags: SendFlags,
         opcode: &Opcode<'_>,
         head: Option<&FrameHead>,
     ) -> Result<Start, Refused> {
         if self.limit.wrapping_sub(self.head) < self.most_blocks {
+            if !LOOKS {
+                return Err(Refused::Full);
+            }
             self.look_for_room()?;
         }
         match *opcode {
             Opcode::Send => match head {
                 None if !self.wants_head => {
-                    let eth = eth_segment(flags, 0, &[]);
-                    self.units.put(unit(self.head) + 1, eth);
+                    self.units.put(unit(self.head) + 1, bare_eth_segment(flags));
                     Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0 })
                 }
                 Some(head) if self.wants_head => {
@@ -362,16 +388,11 @@ impl Sends {
         mut left_out: usize,
         bytes: impl Iterator<Item = &'b [u8]>,
     ) -> Result<u32, Refused> {
+        let end = self.inline_units(units, len)?;
         if len == 0 {
-            return Ok(units);
+            return Ok(end);
         }
-        let room = u64::from(self.most_units - units) * UNIT as u64;
-        if len > room.saturating_sub(INLINE_HEAD as u64) {
-            return Err(Refused::TooLarge);
-        }
-        let mut at = unit(begin).wrapping_add(units as usize).wrapping_mul(UNIT);
-        self.units.put(at / INLINE_HEAD, U32::from(len as u32 | INLINE_SEG));
-        at = at.wrapping_add(INLINE_HEAD);
+        let mut at = self.put_inline_head(begin, units, len as u32);
         let mut left = len as usize;
         for mut bytes in bytes {
             if left_out > 0 {
@@ -384,24 +405,47 @@ impl Sends {
             self.units.put_bytes(at, bytes);
             (at, left) = (at.wrapping_add(bytes.len()), left - bytes.len());
         }
-        Ok(units + (INLINE_HEAD + len as usize).div_ceil(UNIT) as u32)
+        Ok(end)
+    }
+
+    /// How many units a request has with `len` bytes in it behind its first `units`, if there is room for them.
+    #[inline(always)]
+    fn inline_units(&self, units: u32, len: u64) -> Result<u32, Refused> {
+        // Of no bytes there is no segment.
+        let more =
+            if len == 0 { 0 } else { len.saturating_add((INLINE_HEAD + UNIT - 1) as u64) / UNIT as u64 };
+        let units = u64::from(units) + more;
+        if units > self.most_units.into() { Err(Refused::TooLarge) } else { Ok(units as u32) }
+    }
+
+    /// Writes the length of bytes behind the first `units` of a request, and says where they begin.
+    #[inline(always)]
+    fn put_inline_head(&mut self, begin: u32, units: u32, len: u32) -> usize {
+        let at = unit(begin).wrapping_add(units as usize).wrapping_mul(UNIT);
+        self.units.put(at / INLINE_HEAD, U32::from(len | INLINE_SEG));
+        at.wrapping_add(INLINE_HEAD)
     }
 
     /// Writes the control segment of the next request, which has so many units, and goes on behind it.
     #[inline(always)]
-    fn end(&mut self, wr_id: u64, flags: SendFlags, opcode: u8, units: u32) {
+    fn end(&mut self, wr_id: u64, flags: SendFlags, start: Start, units: u32) {
         let begin = self.head;
+        let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
+        let second = self.number | units;
         let control = WqeCtrlSeg {
-            opmod_idx_opcode: ((begin & 0xffff) << 8 | u32::from(opcode)).into(),
-            qpn_ds: (self.number | units).into(),
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED),
             ..WqeCtrlSeg::new_zeroed()
         };
-        self.doorbell = [control.opmod_idx_opcode, control.qpn_ds];
-        self.units.put(unit(begin), control);
-        self.head = begin.wrapping_add(units.div_ceil(UNITS));
-        self.track.sends.post(begin, self.head, wr_id);
+        let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
+        // `opmod_idx_opcode` and `qpn_ds`, which the doorbell has too.
+        self.doorbell = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
+        self.units.put(unit(begin), [u64::from_ne_bytes(self.doorbell), rest]);
+        (self.begun, self.begun_at) = (Some(start), begin);
+        // It has two units at least.
+        let head = begin.wrapping_add((units - 1) / UNITS + 1);
+        self.head = head;
+        self.track.sends.post(begin, head, wr_id);
     }
 
     /// Goes back to what the device was told: requests filled since are forgotten.
@@ -416,7 +460,7 @@ impl Sends {
         if self.head != self.published {
             (self.published, self.begun) = (self.head, None);
             self.counter.tell(self.head & 0xffff);
-            self.registers.ring(SEND_DOORBELL, zerocopy::transmute!(self.doorbell));
+            self.registers.ring(SEND_DOORBELL, self.doorbell);
         }
     }
 
@@ -432,24 +476,4 @@ impl Sends {
 #[inline(always)]
 fn unit(counter: u32) -> usize {
     counter.wrapping_mul(UNITS) as usize
-}
-
-#[inline(always)]
-fn bit(flags: SendFlags, flag: SendFlags, bit: u8) -> u8 {
-    if flags.contains(flag) { bit } else { 0 }
-}
-
-/// The first unit of an Ethernet segment, with what there is room for of the headers.
-#[inline(always)]
-fn eth_segment(flags: SendFlags, mss: u16, headers: &[u8]) -> [u8; UNIT] {
-    let mut eth = WqeEthSeg {
-        cs_flags: bit(flags, SendFlags::IP_CSUM, ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM),
-        mss: mss.into(),
-        inline_hdr_sz: (headers.len() as u16).into(),
-        ..WqeEthSeg::new_zeroed()
-    };
-    let start = &headers[..headers.len().min(ETH_START)];
-    eth.inline_hdr_start[..start.len()].copy_from_slice(start);
-    let [first, _]: [[u8; UNIT]; 2] = zerocopy::transmute!(eth);
-    first
 }

@@ -124,6 +124,12 @@ impl<W> Producer<W> {
         Batch { slots, next: self.next, size, bits, free: self.free, of: self }
     }
 
+    /// The way to one slot that keeps nothing at hand. Unless it `LOOKS` how far the other side is, only what is known to be free is.
+    #[inline(always)]
+    pub(crate) fn one<const LOOKS: bool>(&mut self) -> One<'_, W, LOOKS> {
+        One(self)
+    }
+
     /// Whether slots were filled that the other side has not seen.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
@@ -165,40 +171,65 @@ pub(crate) trait Slots<W> {
     /// The slot that [`Slots::next`] gave is filled.
     fn filled(&mut self);
 
+    /// The same, with these bytes behind its `W` as the last of it. False, and it is not filled, if they leave the slot.
+    #[must_use]
+    fn filled_with(&mut self, bytes: &[u8]) -> bool;
+
     /// The slot that was filled last, if it is not published.
     fn last(&mut self) -> Option<Slot<'_, W>>;
 }
 
-impl<W> Slots<W> for &mut Producer<W> {
+/// A producer while one slot is filled.
+#[derive(Debug)]
+pub(crate) struct One<'a, W, const LOOKS: bool>(&'a mut Producer<W>);
+
+impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
-        Producer::next_slot(self)
+        self.0.next_slot()
     }
 
     #[inline(always)]
     fn next(&mut self) -> Option<Slot<'_, W>> {
-        if self.free == 0 {
-            self.free = self.free_from(self.next);
-            if self.free == 0 {
+        let ring = &mut *self.0;
+        if ring.free == 0 {
+            if LOOKS {
+                ring.free = ring.free_from(ring.next);
+            }
+            if ring.free == 0 {
                 return None;
             }
         }
-        let at = self.ring.slot(self.next);
-        Some(Slot { at, room: self.room, of: PhantomData })
+        let at = ring.ring.slot(ring.next);
+        Some(Slot { at, room: ring.room, of: PhantomData })
     }
 
     #[inline(always)]
     fn filled(&mut self) {
-        if let Some(free) = self.free.checked_sub(1) {
-            self.free = free;
-            self.next = (self.next + self.ring.size) & self.ring.bits;
+        let ring = &mut *self.0;
+        if let Some(free) = ring.free.checked_sub(1) {
+            ring.free = free;
+            ring.next = (ring.next + ring.ring.size) & ring.ring.bits;
         }
     }
 
     #[inline(always)]
+    fn filled_with(&mut self, bytes: &[u8]) -> bool {
+        let ring = &*self.0;
+        let mut slot = Slot::<W> { at: ring.ring.slot(ring.next), room: ring.room, of: PhantomData };
+        if ring.free == 0 || bytes.len() > slot.room {
+            return false;
+        }
+        // Not published, so it is still ours; and what is copied last needs nothing kept over the call that copies.
+        self.filled();
+        slot.put_bytes(0, bytes)
+    }
+
+    #[inline(always)]
     fn last(&mut self) -> Option<Slot<'_, W>> {
-        let at = self.ring.slot(self.next.wrapping_sub(self.ring.size));
-        self.has_more().then_some(Slot { at, room: self.room, of: PhantomData })
+        let ring = &mut *self.0;
+        let at = ring.ring.slot(ring.next.wrapping_sub(ring.ring.size));
+        ring.has_more().then_some(Slot { at, room: ring.room, of: PhantomData })
     }
 }
 
@@ -246,6 +277,15 @@ impl<W> Slots<W> for Batch<'_, W> {
             self.free = free;
             self.next = (self.next + self.size) & self.bits;
         }
+    }
+
+    #[inline(always)]
+    fn filled_with(&mut self, bytes: &[u8]) -> bool {
+        if self.free == 0 || !self.slot(self.next).put_bytes(0, bytes) {
+            return false;
+        }
+        self.filled();
+        true
     }
 
     #[inline(always)]

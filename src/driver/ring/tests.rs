@@ -132,7 +132,7 @@ fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
     assert_eq!(producer.free(), 3);
     assert!(fill(&mut producer, 1));
     // One that is not filled to its end is no more than looked at.
-    assert!(producer.batch().next().is_some() && (&mut producer).next().is_some());
+    assert!(producer.batch().next().is_some() && producer.one::<true>().next().is_some());
     producer.publish();
     assert_eq!((consumer.available(), producer.free(), producer.batch().last().is_none()), (1, 2, true));
     assert!(fill(&mut producer, 1));
@@ -142,12 +142,56 @@ fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
 }
 
 #[test]
+fn a_slot_is_taken_unseen_only_where_one_is_known_to_be_free() {
+    let (mut producer, mut consumer) = ring(3);
+    assert!(producer.one::<false>().next().is_none());
+    for value in 0..3 {
+        let mut one = producer.one::<true>();
+        one.next().unwrap().put::<0, u64>(value);
+        one.filled();
+    }
+    producer.publish();
+    assert_eq!(take(&mut consumer), [0, 1, 2]);
+    assert!(producer.one::<false>().next().is_none() && producer.one::<true>().next().is_some());
+    // That one has looked, for the others too.
+    assert!(producer.one::<false>().next().is_some());
+}
+
+#[test]
+fn a_slot_that_ends_with_bytes_is_filled_with_all_of_them_or_not_at_all() {
+    let (_, map) = Geometry::create(3, 8).unwrap();
+    let mut producer = Producer::<u64>::open(map.clone()).unwrap();
+    let mut consumer = Consumer::<u64>::open(map.clone()).unwrap();
+    for round in 0..8 {
+        let bytes = [round as u8; 56];
+        let slot = producer.next_slot();
+        assert!(!producer.one::<false>().filled_with(&bytes[..1]), "no slot is known to be free");
+        let mut one = producer.one::<true>();
+        one.next().unwrap().put::<0, u64>(round);
+        assert!(!one.filled_with(&[0xff; 57]) && one.next_slot() == slot);
+        assert!(one.filled_with(&bytes) && one.next_slot() != slot);
+        producer.rewind();
+        let mut batch = producer.batch();
+        batch.next().unwrap().put::<0, u64>(round);
+        assert!(!batch.filled_with(&[0xff; 57]) && batch.next_slot() == slot);
+        assert!(batch.filled_with(&bytes) && batch.next_slot() != slot);
+        drop(batch);
+        producer.publish();
+        assert_eq!(take(&mut consumer), [round]);
+        let mut whole = [0; 64];
+        assert!(map.read(SLOTS + 64 * slot as usize, &mut whole));
+        assert_eq!(whole[8..], bytes);
+        producer.rewind();
+    }
+}
+
+#[test]
 fn the_slot_that_was_filled_last_is_found_all_round_the_ring() {
     let (mut producer, mut consumer) = ring(3);
     for round in 0..8 {
         assert!(fill(&mut producer, 0));
         let of_batch = producer.batch().last().map(|mut slot| slot.put::<0, u64>(round));
-        let of_step = (&mut producer).last().map(|mut slot| assert!(slot.put_bytes(0, &[1])));
+        let of_step = producer.one::<true>().last().map(|mut slot| assert!(slot.put_bytes(0, &[1])));
         assert_eq!((of_batch, of_step), (Some(()), Some(())));
         producer.publish();
         assert_eq!(take(&mut consumer), [round]);

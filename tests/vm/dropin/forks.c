@@ -212,6 +212,55 @@ static void daemonized(const char *name)
 	printf("%s: %.*s\n", name, length, text);
 }
 
+/* A child goes on with the batch that its parent has begun; and then the parent. */
+static void goes_on(const char *name)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = NULL, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 16 },
+	};
+	struct side side;
+	struct ibv_qp_ex *ex;
+	int status, answer, got[2];
+	pid_t child;
+
+	open_pair(&p);
+	side = p.one;
+	init.pd = p.pd, init.send_cq = p.two.cq, init.recv_cq = p.one.cq;
+	MUST(side.qp = ibv_create_qp_ex(p.context, &init));
+	MUST((ex = ibv_qp_to_qp_ex(side.qp)) && !to_init(side.qp) && !connect_qp(side.qp, side.qp->qp_num));
+	MUST(!post_receive(&side, 7) && !post_receive(&side, 8));
+	fflush(stdout);
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, side.mr->lkey, (uintptr_t)side.memory, 8);
+	ex->wr_id = 2;
+	ibv_wr_send(ex);
+	child = fork();
+	MUST(child >= 0);
+	if (child == 0) {
+		ibv_wr_set_sge(ex, side.mr->lkey, (uintptr_t)side.memory, 1);
+		ex->wr_id = 66;
+		ibv_wr_send(ex);
+		ibv_wr_set_inline_data(ex, side.memory, 2);
+		_exit(ibv_wr_complete(ex));
+	}
+	MUST(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	ibv_wr_set_inline_data(ex, side.memory, 8);
+	answer = ibv_wr_complete(ex);
+	for (int i = 0; i < 2 && !answer; i++) {
+		struct ibv_wc sent = completion(p.two.cq), received = completion(side.cq);
+
+		got[i] = sent.wr_id + 10 * received.wr_id + 100 * received.byte_len;
+	}
+	printf("%s: wr_complete: %s, then the parent's is %s and completes %d %d\n", name, error_name(WEXITSTATUS(status)),
+	       error_name(answer), answer ? 0 : got[0], answer ? 0 : got[1]);
+	MUST(!ibv_destroy_qp(side.qp));
+	close_pair(&p);
+}
+
 static void makes(void) { OBJECT("alloc_pd", ibv_alloc_pd(p.context)); }
 static void asks(void) { NUMBER("query_device", ibv_query_device(p.context, &(struct ibv_device_attr){ 0 })); }
 static void registers(void) { OBJECT("reg_mr", ibv_reg_mr(p.pd, p.one.memory, 8, 1)); }
@@ -265,6 +314,7 @@ int main(int count, char **arguments)
 	apart("a child polls", inherited_polls);
 	apart("a child arms", inherited_arms);
 	apart("a child sends", inherited_sends);
+	apart("a child goes on with a batch", goes_on);
 	apart("a child receives", inherited_receives);
 	apart("a child receives badly", inherited_receives_badly);
 	apart("a child modifies", inherited_modifies);

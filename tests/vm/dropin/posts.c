@@ -207,6 +207,81 @@ static void extended(void)
 	MUST(!ibv_destroy_qp(qp));
 }
 
+/* The parts of an operation in each order, and operations without some. */
+static void parts(void)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = p.one.cq, .recv_cq = p.one.cq, .qp_type = IBV_QPT_UD, .pd = p.pd, .sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 1, .max_inline_data = 16 },
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR }, peer = rtr_attr(p.context, 0);
+	struct ibv_sge room = { (uintptr_t)p.one.memory, 100, p.one.mr->lkey };
+	struct ibv_sge two[] = { { (uintptr_t)p.two.memory, 3, p.two.mr->lkey }, { (uintptr_t)p.two.memory + 3, 4, p.two.mr->lkey } };
+	struct side side = p.one;
+	struct ibv_ah *ah = ibv_create_ah(p.pd, &peer.ah_attr);
+	struct ibv_qp_ex *ex;
+
+	MUST(ah && (side.qp = ibv_create_qp_ex(p.context, &init)) && (ex = ibv_qp_to_qp_ex(side.qp)) && !to_init(side.qp));
+	MUST(!ibv_modify_qp(side.qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	MUST(!ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	strcpy(p.two.memory, "abcdefg");
+	for (int i = 0; i < 4; i++) {
+		struct ibv_recv_wr wr = { .wr_id = 10, .sg_list = &room, .num_sge = 1 }, *bad;
+
+		MUST(!ibv_post_recv(side.qp, &wr, &bad));
+		ibv_wr_start(ex);
+		ex->wr_id = i;
+		ex->wr_flags = i < 2 ? 0 : IBV_SEND_INLINE;
+		if (i % 2)
+			ibv_wr_send_imm(ex, htobe32(77));
+		else
+			ibv_wr_send(ex);
+		if (i % 2)
+			ibv_wr_set_ud_addr(ex, ah, side.qp->qp_num, 7);
+		if (i < 2)
+			ibv_wr_set_sge_list(ex, 2, two);
+		else
+			ibv_wr_set_inline_data(ex, p.two.memory, 7);
+		if (i % 2 == 0)
+			ibv_wr_set_ud_addr(ex, ah, side.qp->qp_num, 7);
+		printf("datagram %d: %s\n", i, error_name(ibv_wr_complete(ex)));
+		for (int j = 0; j < 2; j++) {
+			struct ibv_wc wc = completion(p.one.cq);
+
+			printf("datagram %d ends: %d/%s", i, (int)wc.wr_id, ibv_wc_status_str(wc.status));
+			if (wc.wr_id == 10)
+				printf(" of %d bytes, %.7s, number %d", wc.byte_len, p.one.memory + 40,
+				       wc.wc_flags & IBV_WC_WITH_IMM ? (int)be32toh(wc.imm_data) : 0);
+			printf("\n");
+		}
+	}
+	MUST(!ibv_destroy_qp(side.qp));
+
+	init.qp_type = IBV_QPT_RC;
+	init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
+	MUST((side.qp = ibv_create_qp_ex(p.context, &init)) && (ex = ibv_qp_to_qp_ex(side.qp)) && !to_init(side.qp));
+	MUST(!connect_qp(side.qp, side.qp->qp_num) && !post_receive(&side, 10));
+	strcpy(p.one.memory, "........");
+	ibv_wr_start(ex);
+	ex->wr_id = 1, ex->wr_flags = 0;
+	ibv_wr_rdma_write(ex, p.one.mr->rkey, (uintptr_t)p.one.memory);
+	ibv_wr_set_sge(ex, two[0].lkey, two[0].addr, two[0].length);
+	ex->wr_id = 2;
+	ibv_wr_rdma_write(ex, p.one.mr->rkey, (uintptr_t)p.one.memory);
+	ex->wr_id = 3, ex->wr_flags = IBV_SEND_INLINE;
+	ibv_wr_rdma_write(ex, p.one.mr->rkey, (uintptr_t)p.one.memory + 5);
+	ibv_wr_set_inline_data(ex, "12", 2);
+	ex->wr_id = 4, ex->wr_flags = 0;
+	ibv_wr_send(ex);
+	NUMBER("operations without data", ibv_wr_complete(ex));
+	told_completions("operations without data", p.one.cq, 5);
+	printf("written: %.8s\n", p.one.memory);
+	MUST(!ibv_destroy_qp(side.qp) && !ibv_destroy_ah(ah));
+}
+
 int main(int count, char **arguments)
 {
 	begin(count, arguments);
@@ -217,6 +292,7 @@ int main(int count, char **arguments)
 	shared();
 	windows();
 	extended();
+	parts();
 	failing("remote key", IBV_WR_RDMA_WRITE, 0, 0xff00, 0);
 	failing("remote bounds", IBV_WR_RDMA_READ, BYTES, 0, 0);
 	failing("local key", IBV_WR_RDMA_WRITE, 0, 0, 0xff00);

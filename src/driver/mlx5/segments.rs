@@ -1,0 +1,42 @@
+//! What stands in a send request before its data.
+
+use std::mem::offset_of;
+
+use uverbs_abi::mlx5::wqe::{ETH_L2_INLINE_HEADER_SIZE, ETH_WQE_L3_CSUM, ETH_WQE_L4_CSUM, WqeEthSeg};
+use uverbs_abi::types::SendFlags;
+use zerocopy::FromZeros;
+
+/// All segments have this size, or a multiple of it.
+pub(super) const UNIT: usize = 16;
+/// Bytes of the Ethernet segment before the headers, and of those how many are in its first unit.
+pub(super) const ETH_HEAD: usize = size_of::<WqeEthSeg>() - ETH_L2_INLINE_HEADER_SIZE;
+pub(super) const ETH_START: usize = UNIT - ETH_HEAD;
+
+#[inline(always)]
+pub(super) fn bit(flags: SendFlags, flag: SendFlags, bit: u8) -> u8 {
+    if flags.contains(flag) { bit } else { 0 }
+}
+
+/// The first unit of an Ethernet segment without headers.
+#[inline(always)]
+pub(super) fn bare_eth_segment(flags: SendFlags) -> [u64; 2] {
+    const { assert!(offset_of!(WqeEthSeg, cs_flags) == 4 && SendFlags::IP_CSUM.bits() == 16) }
+    // The bit times its place in the segment's flags, without a branch.
+    let cs_flags = (flags & SendFlags::IP_CSUM).bits() * u32::from(ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM) / 16;
+    [u64::from_ne_bytes([0, 0, 0, 0, cs_flags as u8, 0, 0, 0]), 0]
+}
+
+/// The same with what there is room for of the headers.
+#[inline(always)]
+pub(super) fn eth_segment(flags: SendFlags, mss: u16, headers: &[u8]) -> [u64; 2] {
+    let mut eth = WqeEthSeg {
+        cs_flags: bit(flags, SendFlags::IP_CSUM, ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM),
+        mss: mss.into(),
+        inline_hdr_sz: (headers.len() as u16).into(),
+        ..WqeEthSeg::new_zeroed()
+    };
+    let start = &headers[..headers.len().min(ETH_START)];
+    eth.inline_hdr_start[..start.len()].copy_from_slice(start);
+    let [first, _]: [[u64; 2]; 2] = zerocopy::transmute!(eth);
+    first
+}

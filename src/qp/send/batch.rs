@@ -1,0 +1,172 @@
+//! Requests on their way into the slots of a send queue.
+
+use std::borrow::Borrow;
+
+use uverbs_abi::types::SendFlags;
+
+use super::super::counting;
+use crate::completion_counter::{Bound, Posted};
+use crate::driver::queues::Lower;
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge};
+
+/// How a batch of requests is made, for whichever driver.
+pub trait FillSends {
+    /// What comes of it.
+    type Answer;
+
+    /// Fills slots. What is refused halfway leaves those before it filled.
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer;
+}
+
+/// A batch of requests on its way into the slots of a send queue.
+#[derive(Debug)]
+pub struct Batch<'a, L> {
+    pub(super) lower: L,
+    pub(super) pieces: u32,
+    pub(super) inline: u32,
+    pub(super) counting: Option<Counting<'a>>,
+}
+
+/// What completion counters are told.
+#[derive(Debug)]
+pub(super) struct Counting<'a> {
+    /// The request that was begun last.
+    pub(super) begun: &'a mut Option<Posted>,
+    pub(super) bound: &'a mut Bound,
+}
+
+impl Counting<'_> {
+    /// A request begins, so that the one before it is complete.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, next: Posted) -> Result<(), Refused> {
+        self.begun.take().iter().for_each(|begun| self.bound.stage(begun));
+        if self.bound.free() == 0 {
+            return Err(Refused::Full);
+        }
+        *self.begun = Some(next);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_bytes(&mut self, bytes: u64) {
+        // A sum of 4 GiB or more is not posted.
+        self.begun.iter_mut().for_each(|begun| begun.bytes = bytes as u32);
+    }
+}
+
+impl<L: Lower> Batch<'_, L> {
+    /// The slot that is filled next.
+    #[inline(always)]
+    pub fn next_slot(&self) -> u32 {
+        self.lower.next_slot()
+    }
+
+    /// Most pieces of memory of a request.
+    #[inline(always)]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Writes a request into the next slot. `head` is the first bytes of a frame, if [`SendQueue::wants_head`](super::SendQueue::wants_head).
+    ///
+    /// # Errors
+    /// [`Refused::Full`]; [`Refused::TooLarge`]; [`Refused::Lacks`] for what the driver or the device has not; [`Refused::NotReady`].
+    /// Nothing is written then.
+    #[inline(always)]
+    pub fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &Opcode<'_>,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        if !self.fits(data) {
+            return Err(Refused::TooLarge);
+        }
+        if let Some(counting) = &mut self.counting {
+            counting.begin(counting::posted(opcode, wr_id, flags, data.len() as u32))?;
+        }
+        let put = self.lower.put(wr_id, flags, opcode, head, data);
+        if put.is_err() {
+            self.forget();
+        }
+        put
+    }
+
+    /// Writes all of a request into the next slot but its data, of which it has none until it is told.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    #[inline(always)]
+    pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        if let Some(counting) = &mut self.counting {
+            counting.begin(counting::posted(opcode, wr_id, flags, 0))?;
+        }
+        let begun = self.lower.begin(wr_id, flags, opcode);
+        if begun.is_err() {
+            self.forget();
+        }
+        begun
+    }
+
+    /// Gives the request that was begun last its data, and flags, in the place of what was set before. `head` is the first bytes of a
+    /// frame, if [`SendQueue::wants_head`](super::SendQueue::wants_head).
+    ///
+    /// # Errors
+    /// [`Refused::TooLarge`]; [`Refused::NotBegun`]. All is to be taken back then ([`SendQueue::rewind`](super::SendQueue::rewind)).
+    #[inline(always)]
+    pub fn set_data<'b, P, B>(
+        &mut self,
+        flags: SendFlags,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        if !self.fits(data) {
+            return Err(Refused::TooLarge);
+        }
+        if let Some(counting) = &mut self.counting {
+            counting.set_bytes(data.len());
+        }
+        self.lower.set_data(flags, head, data)
+    }
+
+    /// Gives that datagram its address: the driver's number of the handle, queue pair and queue key there.
+    ///
+    /// # Errors
+    /// [`Refused::NotBegun`]; [`Refused::Lacks`].
+    #[inline(always)]
+    pub fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        self.lower.set_address(ah, qp_num, qkey)
+    }
+
+    #[inline(always)]
+    fn fits<'b, P, B>(&self, data: &Data<P, B>) -> bool
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        match data {
+            Data::Pieces(list) => list.len() <= self.pieces as usize,
+            Data::Inline(_) => data.len() <= u64::from(self.inline),
+        }
+    }
+
+    /// The request that was to be posted is not.
+    #[inline(always)]
+    fn forget(&mut self) {
+        if let Some(counting) = &mut self.counting {
+            *counting.begun = None;
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The request that was begun last, until all its parts have come.
+//!
+//! An operation is only noted: it is written, whole, by the call that sets its data. What is more than that is done later, by functions
+//! of their own: data that is set again, an address that comes behind it, an operation without data.
+
+use std::borrow::Borrow;
+
+use uverbs::abi::types::SendFlags;
+use uverbs::raw::{Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, SendQueue, Sge};
+
+use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
+use crate::post::Sending;
+use crate::qp::Qp;
+
+pub(super) type NoPieces = std::iter::Empty<Sge>;
+pub(super) type NoBytes = std::iter::Empty<&'static [u8]>;
+
+/// How far the request is that was begun last.
+#[repr(u8)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd)]
+pub(super) enum Stage {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// It is in its slot, and has all its parts.
+    Written,
+    // Those below have something to be done before the next operation.
+    /// A send, which is written when its data comes.
+    Send,
+    /// Another operation of which the same is true: [`Begun::opcode`].
+    Other,
+    /// The same, a datagram whose address has not come.
+    Datagram,
+    /// It is in its slot, but the address has not come.
+    Unaddressed,
+    /// A large send is in its slot, but its data has not come; and one that has all its parts.
+    Large,
+    LargeWritten,
+    /// Something went wrong: of the batch there will be nothing.
+    Failed,
+}
+
+/// What is to be known between `wr_start` and `wr_complete`. Requests that are complete are in their slots.
+pub(crate) struct Begun {
+    /// The request that was begun last, as long as it is not written.
+    pub(super) wr_id: u64,
+    pub(super) flags: SendFlags,
+    pub(super) opcode: Opcode<'static>,
+    pub(super) stage: Stage,
+    /// Its header and how much stands behind it in each frame, if it is a large send.
+    pub(super) large: (usize, u16),
+    /// The first thing that went wrong.
+    pub(super) error: Code,
+}
+
+impl Default for Begun {
+    fn default() -> Self {
+        let (flags, opcode) = (SendFlags::empty(), Opcode::Send);
+        Self { wr_id: 0, flags, opcode, stage: Stage::Nothing, large: (0, 0), error: EINVAL }
+    }
+}
+
+impl Begun {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fail(&mut self, code: Code) {
+        if self.stage != Stage::Failed {
+            (self.stage, self.error) = (Stage::Failed, code);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn note(&mut self, answer: Answer) {
+        if let Err(code) = answer {
+            self.fail(code);
+        }
+    }
+
+    /// A request begins. Whether it has inline data is said by the call that sets it.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, qp: &Qp, stage: Stage) {
+        self.wr_id = qp.c.wr_id.get();
+        self.flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
+        self.stage = stage;
+    }
+}
+
+/// What an operation with too many parts is answered; libmlx5 says ENOMEM.
+pub(super) fn too_many(qp: &Qp) -> Code {
+    if qp.is_raw_packet() { ENOMEM } else { EINVAL }
+}
+
+/// The shortest way to a send queue.
+pub(super) trait Way {
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
+}
+
+pub(super) struct Slots;
+pub(super) struct Blocks;
+
+impl Way for Slots {
+    #[inline(always)]
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_slots::<LOOKS>(here)
+    }
+}
+
+impl Way for Blocks {
+    #[inline(always)]
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_blocks::<LOOKS>(here)
+    }
+}
+
+/// A send begins; false, and nothing done, if there is something to be done before.
+#[inline(always)]
+pub(super) fn begin_send(qp: &Qp) -> bool {
+    let begin = |sending: &mut Sending, _| {
+        let is_done = sending.begun.stage <= Stage::Written;
+        if is_done {
+            sending.begun.begin(qp, Stage::Send);
+        }
+        is_done
+    };
+    qp.sends.held(begin).unwrap_or(false)
+}
+
+/// An operation begins.
+#[inline(always)]
+fn begin(qp: &Qp, stage: Stage, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
+    let begin = |sending: &mut Sending, _| {
+        if sending.begun.stage > Stage::Written && !finish(qp, sending) {
+            return;
+        }
+        let begun = &mut sending.begun;
+        begun.begin(qp, stage);
+        match opcode() {
+            Ok(opcode) => begun.opcode = opcode,
+            Err(code) => begun.fail(code),
+        }
+    };
+    qp.sends.held(begin);
+}
+
+/// An operation that queue pairs for raw packets have not: everything would be sent as a frame.
+#[inline(always)]
+pub(super) fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
+    begin(qp, Stage::Other, || if qp.is_raw_packet() { Err(EOPNOTSUPP) } else { opcode() });
+}
+
+/// A datagram, whose address comes later.
+pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
+    begin(qp, Stage::Datagram, || Ok(Opcode::Datagram { ah: 0, qp_num: 0, qkey: 0, immediate }));
+}
+
+/// The request that was begun last gets no more parts. False if something has gone wrong.
+#[cold]
+#[inline(never)]
+pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
+    let answer = match sending.begun.stage {
+        Stage::Nothing | Stage::Written | Stage::LargeWritten => Ok(()),
+        Stage::Failed => return false,
+        // It has no data; the first bytes of a frame are zeros.
+        Stage::Send | Stage::Other => {
+            let data = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
+            set(qp, sending, false, data, || Ok(FrameHead::default()))
+        }
+        Stage::Datagram | Stage::Unaddressed | Stage::Large => Err(EINVAL),
+    };
+    sending.begun.stage = Stage::Nothing;
+    sending.begun.note(answer);
+    answer.is_ok()
+}
+
+/// The data of a request that is not written yet: it is written. False, and nothing done, when that is not so simple.
+#[inline(always)]
+pub(super) fn put<'b, W: Way, const LOOKS: bool, P, B>(qp: &Qp, data: &Data<P, B>) -> bool
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    let put = |sending: &mut Sending, here| {
+        let Sending { queue, begun, .. } = sending;
+        let opcode = match begun.stage {
+            Stage::Send => Opcode::Send,
+            Stage::Other if LOOKS => begun.opcode,
+            _ => return false,
+        };
+        let Some(mut step) = queue.get_mut().ok().and_then(|queue| W::step::<LOOKS>(queue, here)) else {
+            return false;
+        };
+        let flags =
+            if matches!(data, Data::Inline(_)) { begun.flags | SendFlags::INLINE } else { begun.flags };
+        // Before the data is copied, behind which nothing is left to be done.
+        let stage = std::mem::replace(&mut begun.stage, Stage::Written);
+        let is_put = step.put(begun.wr_id, flags, &opcode, None, data).is_ok();
+        if !is_put {
+            begun.stage = stage;
+        }
+        is_put
+    };
+    qp.sends.held(put).unwrap_or(false)
+}
+
+/// Data in every other case; in the place of what was set before, if there is some.
+struct Set<P, B> {
+    wr_id: u64,
+    flags: SendFlags,
+    /// The operation; none if it is written.
+    opcode: Option<Opcode<'static>>,
+    head: Option<FrameHead>,
+    data: Data<P, B>,
+}
+
+impl<'b, P, B> FillSends for Set<P, B>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        match &self.opcode {
+            Some(opcode) => batch.put(self.wr_id, self.flags, opcode, self.head, &self.data),
+            None => batch.set_data(self.flags, self.head, &self.data),
+        }
+    }
+}
+
+fn set<'b, P, B>(
+    qp: &Qp,
+    sending: &mut Sending,
+    is_inline: bool,
+    data: Data<P, B>,
+    head: impl FnOnce() -> Answer<FrameHead>,
+) -> Answer
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    let Sending { queue, begun, .. } = sending;
+    let queue = queue.get_mut()?;
+    let (opcode, wants_head, next) = match begun.stage {
+        Stage::Nothing | Stage::Failed => return Err(EINVAL),
+        Stage::Send => (Some(Opcode::Send), queue.wants_head(), Stage::Written),
+        Stage::Other => (Some(begun.opcode), queue.wants_head(), Stage::Written),
+        Stage::Datagram => (Some(begun.opcode), false, Stage::Unaddressed),
+        Stage::Written => (None, queue.wants_head(), Stage::Written),
+        Stage::Unaddressed => (None, false, Stage::Unaddressed),
+        Stage::Large | Stage::LargeWritten => {
+            check_large(qp, queue, begun.large, is_inline, &data)?;
+            (None, false, Stage::LargeWritten)
+        }
+    };
+    begun.stage = next;
+    let (wr_id, head) = (begun.wr_id, if wants_head { Some(head()?) } else { None });
+    let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
+    queue.step(Set { wr_id, flags, opcode, head, data })?.map_err(|refused| match refused {
+        Refused::TooLarge => too_many(qp),
+        refused => refused.into(),
+    })
+}
+
+#[inline(always)]
+pub(super) fn set_data<'b, P, B>(
+    qp: &Qp,
+    is_inline: bool,
+    data: Data<P, B>,
+    head: impl FnOnce() -> Answer<FrameHead>,
+) where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    qp.sends.held(|sending, _| {
+        let answer = set(qp, sending, is_inline, data, head);
+        sending.begun.note(answer);
+    });
+}
+
+/// Refuses a large send that the device or the queue pair cannot take. Its data is never in the request.
+#[cold]
+#[inline(never)]
+fn check_large<'b, P, B>(
+    qp: &Qp,
+    queue: &SendQueue,
+    (header, mss): (usize, u16),
+    is_inline: bool,
+    data: &Data<P, B>,
+) -> Answer
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    if is_inline {
+        return Err(EINVAL);
+    }
+    Ok(qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len())?)
+}
