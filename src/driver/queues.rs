@@ -344,7 +344,7 @@ impl Sends {
                 if state == qp_state::RESET {
                     sends.reset();
                 }
-                sends.is_ready = state >= qp_state::RTS;
+                sends.set_ready(state >= qp_state::RTS);
             }
         }
     }

@@ -54,8 +54,8 @@ pub(crate) struct Sends {
     /// Whether the device must find the head of a frame in the request.
     wants_head: bool,
     /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
-    /// carries it out later.
-    pub(crate) is_ready: bool,
+    /// carries it out later. As long as it is not, no place is known to be free.
+    is_ready: bool,
     registers: Registers,
     track: Arc<Track>,
     queues: Arc<Queues>,
@@ -106,7 +106,7 @@ impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        if !self.0.is_ready {
+        if LOOKS && !self.0.is_ready {
             return Err(Refused::NotReady);
         }
         let head = if self.0.wants_head { head } else { None };
@@ -446,6 +446,13 @@ impl Sends {
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
         self.head = head;
         self.track.sends.post(begin, head, wr_id);
+    }
+
+    /// Whether the device takes requests now.
+    pub(crate) fn set_ready(&mut self, is_ready: bool) {
+        self.is_ready = is_ready;
+        // Whoever does not look finds no room, and whoever does asks whether it is ready.
+        self.limit = self.head;
     }
 
     /// Goes back to what the device was told: requests filled since are forgotten.

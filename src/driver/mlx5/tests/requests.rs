@@ -151,7 +151,7 @@ fn one_slice_without_bytes_is_no_data_and_one_that_is_too_long_is_none() {
 #[test]
 fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     let mut bench = Bench::new(1, &cap(2, 1, 1, 0));
-    bench.sends.is_ready = true;
+    bench.sends.set_ready(true);
     let unseen = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
         bench.sends.writing::<false>().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data)
@@ -165,6 +165,17 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     assert_eq!(unseen(&mut bench), Err(Refused::Full), "nobody has looked since");
     assert!(bench.send(2, &[PIECE]));
     assert_eq!(unseen(&mut bench), Ok(()));
+    bench.sends.rewind();
+    assert!(bench.send(3, &[PIECE]));
+    // Nor one that was known before the queue pair left its state.
+    bench.sends.set_ready(false);
+    let looking = |bench: &mut Bench| {
+        let data = pieces(&[PIECE]);
+        bench.sends.writing::<true>().put(4, SendFlags::SIGNALED, &Opcode::Send, None, &data)
+    };
+    assert_eq!([unseen(&mut bench), looking(&mut bench)], [Err(Refused::Full), Err(Refused::NotReady)]);
+    bench.sends.set_ready(true);
+    assert_eq!([unseen(&mut bench), looking(&mut bench)], [Err(Refused::Full), Ok(())]);
 }
 
 #[test]
