@@ -220,9 +220,37 @@ impl CompletionQueue {
     #[doc(alias = "ibv_start_poll")]
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]
+    #[inline]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        let origin = self.origin;
+        match completions {
+            [place] => self.poll_one(place),
+            _ => self.poll_many(completions),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_one(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
         // Asked only when there is something to take: an empty queue is polled most often.
+        match self.ring.short_one(place, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(std::slice::from_mut(place)),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.short_poll(completions, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(completions),
+        }
+    }
+
+    /// As [`CompletionQueue::poll`], with everything that may have to be done.
+    #[inline(never)]
+    fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
+        let origin = self.origin;
         let count = self.ring.poll(completions, || origin.is_here());
         self.tally.count(&self.registry, &completions[..count]);
         count

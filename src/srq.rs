@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::work::{Kept, ReceiveQueue, ReceiveRequest, Receiving};
+use crate::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;
@@ -187,13 +187,11 @@ impl SharedReceiveQueue {
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
     #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "srq.post_receive";
         if self.lost {
-            return Err(Error::malformed(
-                op,
-                "the ring was lost in a resize; resize again, or destroy the queue",
-            ));
+            return Err(lost(op));
         }
         self.receives.post(op, requests)
     }
@@ -315,8 +313,14 @@ impl SharedReceiveQueue {
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         // Queue pairs may go on taking what is posted.
-        self.shared.kept.keep(self.receives.take_held());
+        self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn lost(op: &'static str) -> Error {
+    Error::malformed(op, "the ring was lost in a resize; resize again, or destroy the queue")
 }
 
 /// The error of posting a receive to a queue pair that has no receive queue of its own.

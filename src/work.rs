@@ -1,15 +1,16 @@
 //! Work queues: what posted requests need, and the receive queue that a queue pair has or shares.
 
+mod held;
+
 use std::borrow::Borrow;
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
-use crate::ah::AddressHandle;
+pub(crate) use self::held::{Held, Kept, Slots};
 use crate::driver::queues::{LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::error::{Error, Result};
-use crate::mr::{MemoryRegion, Segment};
+use crate::mr::Segment;
 use crate::process::{Origin, elsewhere};
 
 /// Room for a message or frame to be received: it fills `segments`, one behind the other.
@@ -24,106 +25,6 @@ impl<'a> ReceiveRequest<'a> {
     /// Room in `segments`; `wr_id` comes back in the completion.
     pub fn new(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
         Self { wr_id, segments }
-    }
-}
-
-/// What the request in a slot of a queue needs until it is completed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
-    region: Option<MemoryRegion>,
-    /// Those of further segments.
-    more: Vec<MemoryRegion>,
-    address: Option<AddressHandle>,
-}
-
-impl Held {
-    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
-    #[inline]
-    pub(crate) fn hold(
-        slots: &mut Vec<Self>,
-        slot: u32,
-        segments: &[Segment<'_>],
-        address: Option<&AddressHandle>,
-    ) {
-        match slots.get_mut(slot as usize) {
-            // Most often the request before needed the same, or nothing,
-            Some(held) if held.is_enough(segments, address) => {}
-            // or both need one region at most.
-            Some(held) if segments.len() <= 1 && held.has_one_at_most() && address.is_none() => {
-                held.region = segments.first().map(|segment| segment.region().clone());
-            }
-            _ => Self::hold_others(slots, slot, segments, address),
-        }
-    }
-
-    #[inline]
-    fn has_one_at_most(&self) -> bool {
-        self.more.is_empty() && self.address.is_none()
-    }
-
-    #[inline]
-    fn is_enough(&self, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> bool {
-        let same = match (segments, &self.region) {
-            ([], None) => true,
-            ([segment], Some(region)) => region.is_same(segment.region()),
-            _ => false,
-        };
-        same && self.has_one_at_most() && address.is_none()
-    }
-
-    #[inline(never)]
-    fn hold_others(
-        slots: &mut Vec<Self>,
-        slot: u32,
-        segments: &[Segment<'_>],
-        address: Option<&AddressHandle>,
-    ) {
-        let mut regions = segments.iter().map(|segment| segment.region().clone());
-        let (region, more) = (regions.next(), regions.collect());
-        Self::put(slots, slot, Self { region, more, address: address.cloned() });
-    }
-
-    /// Lets go of what the requests in the slots from `first` to `last`, if there is one, need, round the end of the ring: they were
-    /// not posted.
-    #[cold]
-    pub(crate) fn let_go(slots: &mut [Self], first: u32, last: Option<u32>) {
-        let Some(last) = last else { return };
-        let (first, last) = (first as usize, last as usize);
-        for (slot, held) in slots.iter_mut().enumerate() {
-            let is_between =
-                if first <= last { (first..=last).contains(&slot) } else { slot >= first || slot <= last };
-            if is_between {
-                *held = Self::default();
-            }
-        }
-    }
-
-    /// Lets go of what the slot's last request needed, and puts this in its place. `slots` is as long as the highest
-    /// slot that was ever used.
-    pub(crate) fn put(slots: &mut Vec<Self>, slot: u32, held: Self) {
-        let slot = slot as usize;
-        if slot >= slots.len() {
-            slots.resize_with(slot + 1, Self::default);
-        }
-        slots[slot] = held;
-    }
-}
-
-impl FromIterator<MemoryRegion> for Held {
-    fn from_iter<I: IntoIterator<Item = MemoryRegion>>(regions: I) -> Self {
-        Self { more: regions.into_iter().collect(), ..Self::default() }
-    }
-}
-
-/// What the requests of a queue need when its handle is gone, but its kernel object is not. It stands behind
-/// that object, so that it is let go after it.
-#[derive(Debug, Default)]
-pub(crate) struct Kept(OnceLock<Vec<Held>>);
-
-impl Kept {
-    pub(crate) fn keep(&self, held: Vec<Held>) {
-        // A handle is dropped once.
-        let _ = self.0.set(held);
     }
 }
 
@@ -180,7 +81,7 @@ impl ReceiveQueue {
     /// As [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
     #[cfg(feature = "raw")]
     pub fn post_one(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), Refused> {
-        self.post(One { wr_id, pieces })?
+        self.step(Pieces { wr_id, pieces })?
     }
 
     /// Posts a batch, which `how` fills.
@@ -195,6 +96,22 @@ impl ReceiveQueue {
         let pieces = self.pieces;
         let halfway = Halfway(self);
         let answer = halfway.0.receives.post(Filling { pieces, how });
+        std::mem::forget(halfway);
+        Ok(answer)
+    }
+
+    /// The same of one request.
+    ///
+    /// # Errors
+    /// As [`ReceiveQueue::post`].
+    #[inline(always)]
+    pub fn step<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let pieces = self.pieces;
+        let halfway = Halfway(self);
+        let answer = halfway.0.receives.step(Filling { pieces, how });
         std::mem::forget(halfway);
         Ok(answer)
     }
@@ -277,13 +194,13 @@ impl<F: FillReceives> WithReceives for Filling<F> {
 
 /// A batch of one receive.
 #[cfg(feature = "raw")]
-struct One<'a> {
+struct Pieces<'a> {
     wr_id: u64,
     pieces: &'a [Sge],
 }
 
 #[cfg(feature = "raw")]
-impl FillReceives for One<'_> {
+impl FillReceives for Pieces<'_> {
     type Answer = Result<(), Refused>;
 
     fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
@@ -295,27 +212,49 @@ impl FillReceives for One<'_> {
     }
 }
 
-/// Receives with what each of them needs.
-struct Holding<'a> {
-    requests: &'a [ReceiveRequest<'a>],
-    held: &'a mut Vec<Held>,
+/// A receive with what it needs.
+struct One<'a> {
+    request: &'a ReceiveRequest<'a>,
+    held: Slots<'a>,
 }
 
-impl FillReceives for Holding<'_> {
+impl FillReceives for One<'_> {
     type Answer = Result<(), Refused>;
 
     #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        let (first, mut last) = (batch.next_slot(), None);
-        for ReceiveRequest { wr_id, segments } in self.requests {
+    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let (slot, ReceiveRequest { wr_id, segments }) = (batch.next_slot(), self.request);
+        batch.put(*wr_id, segments.iter().map(Segment::sge))?;
+        self.held.hold(slot, segments, None);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// Receives with what each of them needs.
+struct All<'a> {
+    requests: &'a [ReceiveRequest<'a>],
+    held: Slots<'a>,
+}
+
+impl FillReceives for All<'_> {
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let first = batch.next_slot();
+        for request in self.requests {
             let slot = batch.next_slot();
-            if let Err(why) = batch.put(*wr_id, segments.iter().map(Segment::sge)) {
-                Held::let_go(self.held, first, last);
+            if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
+                self.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
                 return Err(why);
             }
             // Not before: of a full ring the next slot is that of a request which is not completed.
-            Held::hold(self.held, slot, segments, None);
-            last = Some(slot);
+            self.held.hold(slot, request.segments, None);
         }
         Ok(())
     }
@@ -331,21 +270,40 @@ impl FillReceives for Holding<'_> {
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) queue: ReceiveQueue,
-    held: Vec<Held>,
+    held: Held,
 }
 
 impl Receiving {
     pub(crate) fn new(op: &'static str, queue: ReceiveQueue) -> Result<Self> {
-        let held = Error::room(op, queue.receives.slots())?;
+        let held = Held::new(op, queue.receives.slots())?;
         Ok(Self { queue, held })
     }
 
     /// Posts all requests or none.
-    #[inline]
+    // An error is made here, where it is the caller's: to hand one on from function to function costs more than a number.
+    #[inline(always)]
     pub(crate) fn post(&mut self, op: &'static str, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        let posted = match requests {
+            [request] => self.put_one(request),
+            _ => self.put_all(requests),
+        };
+        match posted {
+            Ok(()) => Ok(()),
+            Err(why) => Err(refused(op, why)),
+        }
+    }
+
+    #[inline(never)]
+    fn put_all(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
         let Self { queue, held } = self;
-        let posted = queue.post(Holding { requests, held }).and_then(|posted| posted);
-        posted.map_err(|why| refused(op, why))
+        queue.post(All { requests, held: held.slots() })?
+    }
+
+    /// The same of one request, by a way without a loop.
+    #[inline(never)]
+    fn put_one(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
+        let Self { queue, held } = self;
+        queue.step(One { request, held: held.slots() })?
     }
 
     /// Posts room for nothing; false when there is no slot for it.
@@ -360,21 +318,8 @@ impl Receiving {
     pub(crate) fn move_to(&mut self, op: &'static str, receives: Receives) -> Result<()> {
         let mut new = Self::new(op, ReceiveQueue { receives, ..self.queue })?;
         let moved = new.queue.receives.next_slot() as usize;
-        // From the oldest request to the newest; the newest ones have moved.
-        self.held.resize_with(self.queue.receives.slots(), Held::default);
-        new.held.resize_with(new.queue.receives.slots(), Held::default);
-        let next = (self.queue.receives.next_slot() as usize).min(self.held.len());
-        self.held.rotate_left(next);
-        let stayed = self.held.len().saturating_sub(moved);
-        let rest = new.held.len().saturating_sub(moved).max(1);
-        for (i, held) in std::mem::take(&mut self.held).into_iter().enumerate() {
-            // A request that was taken may still be filled: its memory stays for as long as there are slots.
-            let slot = if i < stayed { moved + i % rest } else { i - stayed };
-            if let Some(place) = new.held.get_mut(slot) {
-                place.more.extend(held.region.into_iter().chain(held.more));
-            }
-        }
-        *self = new;
+        self.held.move_to(new.held, self.queue.receives.next_slot() as usize, moved);
+        self.queue = new.queue;
         Ok(())
     }
 
@@ -385,11 +330,11 @@ impl Receiving {
 
     /// Everything that was posted is known to have ended.
     pub(crate) fn let_go(&mut self) {
-        self.held.fill(Held::default());
+        self.held.let_all_go();
     }
 
     /// What the posted requests need, taken out.
-    pub(crate) fn take_held(&mut self) -> Vec<Held> {
+    pub(crate) fn take_held(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }
 }

@@ -356,7 +356,7 @@ const LOCKS: &[&str] = &[
     "src/soft/mod.rs",
     "src/transport/raw.rs",
     "src/transport/trace.rs",
-    "src/work.rs",
+    "src/work/held.rs",
     "uverbs-c/src/abi/objects.rs",
     "uverbs-c/src/channel.rs",
 ];

@@ -57,7 +57,6 @@ impl Registry {
     }
 
     /// Whether nothing was ever bound. To be asked when a completion is known to be there: its queue pair was bound before.
-    #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.changes.load(Ordering::Acquire) == 0

@@ -42,6 +42,9 @@ pub struct Completion {
     #[doc(alias = "ibv_wc_flags")]
     #[doc(alias = "ibv_wc_read_wc_flags")]
     pub flags: WcFlags,
+    /// See [`Completion::pkey_index`] and [`Completion::source_lid`].
+    #[doc(hidden)]
+    pub path: u32,
     /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
     #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan: u16,
@@ -51,7 +54,7 @@ pub struct Completion {
 }
 
 /// A completion where it lies: a driver reads what is asked for.
-pub trait Raised {
+pub trait Raised: Copy {
     /// All of it that the kernel's layout has a place for; of a raw packet, `ex` is the flow tag.
     fn wc(&self) -> Wc;
 
@@ -107,6 +110,13 @@ impl Raised for Extended {
 pub trait Place {
     /// Takes it over.
     fn put(&mut self, raised: &impl Raised);
+
+    /// The same without a call of a function. False, and nothing is done, for one that takes one.
+    #[inline(always)]
+    fn put_plain(&mut self, raised: &impl Raised) -> bool {
+        self.put(raised);
+        true
+    }
 }
 
 impl Place for Extended {
@@ -119,7 +129,20 @@ impl Place for Extended {
 impl Place for Completion {
     #[inline(always)]
     fn put(&mut self, raised: &impl Raised) {
-        *self = Self::from(&raised.extended());
+        if !self.put_plain(raised) {
+            self.put_unknown(*raised);
+        }
+    }
+
+    #[inline(always)]
+    fn put_plain(&mut self, raised: &impl Raised) -> bool {
+        let extended = raised.extended();
+        // The number of a status that has a name is that name, so that all of it is copied.
+        let is_known = extended.wc.status < Status::Unknown as u32;
+        if is_known {
+            *self = Self::from(&extended);
+        }
+        is_known
     }
 }
 
@@ -140,9 +163,27 @@ impl Completion {
         [Self::default(); N]
     }
 
+    #[cold]
+    #[inline(never)]
+    fn put_unknown(&mut self, raised: impl Raised) {
+        *self = Self::from(&raised.extended());
+    }
+
     /// Whether it is a receive that was completed, not a send.
     pub fn is_receive(&self) -> bool {
         self.opcode & wc_opcode::RECV != 0
+    }
+
+    /// Index of the partition key that a datagram came with, on InfiniBand.
+    #[doc(alias = "ibv_wc")]
+    pub fn pkey_index(&self) -> u16 {
+        self.path as u16
+    }
+
+    /// Local identifier of a datagram's sender, on InfiniBand.
+    #[doc(alias = "ibv_wc_read_slid")]
+    pub fn source_lid(&self) -> u16 {
+        (self.path >> 16) as u16
     }
 
     /// The completion if it succeeded, else the error.
@@ -167,6 +208,7 @@ impl From<&Extended> for Completion {
             qp_num: wc.qp_num,
             source_qp: wc.src_qp,
             flags: WcFlags::from_bits_retain(wc.wc_flags),
+            path: u32::from(wc.pkey_index) | u32::from(wc.slid) << 16,
             vlan: *vlan,
             timestamp: *timestamp,
         }
@@ -228,4 +270,43 @@ status! {
     Fatal = FATAL_ERR, "fatal error";
     ResponseTimeout = RESP_TIMEOUT_ERR, "response timeout";
     General = GENERAL_ERR, "general error";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_says_what_was_raised_whether_its_status_has_a_name_or_not() {
+        for status in (0..30).chain([u32::MAX]) {
+            let wc = Wc {
+                wr_id: 1,
+                status,
+                opcode: 2,
+                vendor_err: 3,
+                byte_len: 4,
+                ex: 5,
+                qp_num: 6,
+                src_qp: 7,
+                wc_flags: 8,
+                pkey_index: 9,
+                slid: 10,
+                ..Wc::default()
+            };
+            let raised = Extended { wc, vlan: 11, timestamp: 12 };
+            let mut completion = Completion::default();
+            let is_plain = completion.put_plain(&raised);
+            completion.put(&raised);
+            let is_known = status < 22;
+            assert_eq!((is_plain, completion.status != Status::Unknown), (is_known, is_known), "{status}");
+            assert_eq!(completion, Completion::from(&raised));
+            assert_eq!(completion.status, Status::from(status));
+            let Completion { wr_id, opcode, vendor_error, len, immediate, qp_num, source_qp, flags, .. } =
+                completion;
+            assert_eq!((wr_id, [opcode, vendor_error, len, immediate]), (1, [2, 3, 4, 5]));
+            assert_eq!([qp_num, source_qp, flags.bits()], [6, 7, 8]);
+            assert_eq!((completion.pkey_index(), completion.source_lid()), (9, 10));
+            assert_eq!((completion.vlan, completion.timestamp), (11, 12));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use super::completion::Place;
 #[cfg(feature = "raw")]
 use super::completion::{Extended, Raised};
-use super::request::{Data, FrameHead, Opcode, Refused, Sge};
+use super::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
 use super::ring::{Producer, Watcher};
 use super::{mlx5, rxe};
 use crate::error::{Error, Result};
@@ -52,7 +52,6 @@ impl Completions {
 
     /// As [`Completions::poll`], by the shortest way. None by a driver that has no such way, and if there are some that may not be
     /// taken.
-    #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_poll<T: Place>(
         &mut self,
@@ -62,11 +61,26 @@ impl Completions {
         match self {
             Self::Rings(ring) => {
                 let ring = ring.ring();
-                if ring.available() == 0 {
+                let available = ring.available();
+                if available == 0 {
                     return Some(0);
                 }
-                may_take().then(|| ring.take(places, || true, |place, slot| place.put(&slot)))
+                may_take().then(|| ring.take_of(available, places, |place, slot| place.put(&slot)))
             }
+            Self::Mlx5(_) => None,
+        }
+    }
+
+    /// Takes one completion at most by the shortest way, and says how many. None by a driver that has no such way, and if there is
+    /// one that may not be taken or is [rare](Place::put_plain).
+    #[inline(always)]
+    pub(crate) fn short_one<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
             Self::Mlx5(_) => None,
         }
     }
@@ -146,7 +160,7 @@ pub trait Lower {
         &mut self,
         wr_id: u64,
         flags: SendFlags,
-        opcode: &Opcode<'_>,
+        opcode: &impl Terms,
         head: Option<FrameHead>,
         data: &Data<P, B>,
     ) -> Result<(), Refused>
@@ -212,6 +226,28 @@ pub(crate) trait WithReceives {
 #[inline(always)]
 fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
     if is_kept { ring.publish() } else { ring.rewind() }
+}
+
+/// Posts to a ring, and tells who watches it.
+#[cold]
+#[inline(never)]
+fn watched<W: WithReceives>(receives: &mut rxe::Receives, watcher: &dyn Watcher, what: W) -> W::Answer {
+    let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
+    end(receives.ring(), W::is_kept(&answer));
+    watcher.look();
+    answer
+}
+
+/// Posts to a ring that the device reads by itself.
+#[inline(always)]
+fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
+    let answer = what.with(&mut *receives);
+    if W::is_kept(&answer) {
+        receives.publish();
+    } else {
+        receives.rewind();
+    }
+    answer
 }
 
 /// What became of the slots that were filled.
@@ -395,21 +431,22 @@ impl Receives {
                 end(receives.ring(), W::is_kept(&answer));
                 answer
             }
-            Self::Watched(receives, watcher) => {
-                let answer = what.with(rxe::Writing(receives.ring().batch()));
+            Self::Watched(receives, watcher) => watched(receives, &**watcher, what),
+            Self::Mlx5(receives) => told(receives, what),
+        }
+    }
+
+    /// The same of one request.
+    #[inline(always)]
+    pub(crate) fn step<W: WithReceives>(&mut self, what: W) -> W::Answer {
+        match self {
+            Self::Rings(receives) => {
+                let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
                 end(receives.ring(), W::is_kept(&answer));
-                watcher.look();
                 answer
             }
-            Self::Mlx5(receives) => {
-                let answer = what.with(&mut *receives);
-                if W::is_kept(&answer) {
-                    receives.publish()
-                } else {
-                    receives.rewind()
-                }
-                answer
-            }
+            Self::Watched(receives, watcher) => watched(receives, &**watcher, what),
+            Self::Mlx5(receives) => told(receives, what),
         }
     }
 

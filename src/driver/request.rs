@@ -115,6 +115,37 @@ pub enum Opcode<'a> {
     },
 }
 
+/// What can be said as an [`Opcode`]: one, or an operation of a type of its own.
+pub trait Terms {
+    /// What it is.
+    fn opcode(&self) -> Opcode<'_>;
+
+    /// Tells it. Where an operation is one of several, each has its own call, so that the choice is made once, and not again by
+    /// whoever is told.
+    fn tell<T: Told>(&self, whom: T) -> T::Answer;
+}
+
+/// Who is told an opcode.
+pub trait Told {
+    /// What comes of it.
+    type Answer;
+
+    /// This is the opcode.
+    fn told(self, opcode: &Opcode<'_>) -> Self::Answer;
+}
+
+impl Terms for Opcode<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        *self
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(self)
+    }
+}
+
 /// The data of a request: pieces of registered memory, or bytes that are copied into the queue; one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<P, B> {

@@ -167,16 +167,39 @@ impl<W> Ring<W> {
         ((index as usize) << self.geometry.log2_size) & self.bits
     }
 
-    #[inline(always)]
-    fn index(&self, place: usize) -> u32 {
-        (place >> self.geometry.log2_size) as u32
-    }
-
     /// The slot at a place.
     #[inline(always)]
     fn slot(&self, place: usize) -> NonNull<u8> {
         // SAFETY: places of slots are multiples of their size, below that of all of them, which is a power of two (first point).
         unsafe { self.slots.add(place & self.bits) }
+    }
+}
+
+/// Copies bytes into a slot. A few, as most inline messages are, without a call, around which a loop over requests would have to
+/// put everything into memory.
+///
+/// # Safety
+/// There is room for them at `to`, which is this side's to write, and not where they are.
+#[inline(always)]
+unsafe fn copy(to: NonNull<u8>, bytes: &[u8]) {
+    let (from, len) = (NonNull::from(bytes).cast::<u8>(), bytes.len());
+    // SAFETY: `N` bytes at `at` are below `len`, as each caller has seen.
+    let words =
+        |at: usize| unsafe { to.add(at).cast::<[u8; 16]>().write(from.add(at).cast::<[u8; 16]>().read()) };
+    match len {
+        // The last ones may be copied twice.
+        16..=32 => {
+            words(0);
+            words(len - 16);
+        }
+        33..=64 => {
+            words(0);
+            words(16);
+            words(len - 32);
+            words(len - 16);
+        }
+        // SAFETY: as the caller promises.
+        _ => unsafe { to.copy_from_nonoverlapping(from, len) },
     }
 }
 

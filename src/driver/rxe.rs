@@ -17,7 +17,7 @@ pub(super) use self::plans::map_receives;
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 use super::completion::Raised;
 use super::queues::{Lower, LowerReceive};
-use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge};
+use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
@@ -99,7 +99,7 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
         &mut self,
         wr_id: u64,
         flags: SendFlags,
-        opcode: &Opcode<'_>,
+        opcode: &impl Terms,
         _: Option<FrameHead>,
         data: &Data<P, B>,
     ) -> Result<(), Refused>
@@ -183,11 +183,36 @@ fn put_head(
     slot: &mut Slot<'_, SendWqe>,
     wr_id: u64,
     flags: u32,
-    opcode: &Opcode<'_>,
+    opcode: &impl Terms,
 ) -> Result<(), Refused> {
+    let (number, ex, iova) = opcode.tell(Part(slot))?;
+    slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
+    slot.put::<{ offset_of!(SendWr, reserved) }, _>([0, number]);
+    slot.put::<FLAGS, _>([flags, ex]);
+    // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
+    slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);
+    slot.put::<IOVA, _>(iova);
+    slot.put::<{ offset_of!(SendWqe, ssn) }, _>(0_u64);
+    Ok(())
+}
+
+/// Writes what an operation has alone; gives its number, what stands in the place of immediate data, and the address over there.
+struct Part<'a, 'b>(&'a mut Slot<'b, SendWqe>);
+
+impl Told for Part<'_, '_> {
+    type Answer = Result<(u32, u32, u64), Refused>;
+
+    #[inline(always)]
+    fn told(self, opcode: &Opcode<'_>) -> Self::Answer {
+        put_part(self.0, opcode)
+    }
+}
+
+#[inline(always)]
+fn put_part(slot: &mut Slot<'_, SendWqe>, opcode: &Opcode<'_>) -> Result<(u32, u32, u64), Refused> {
     use wr_opcode::*;
     let rdma = |remote: Remote| RdmaWr { remote_addr: remote.address, rkey: remote.rkey, reserved: 0 };
-    let (number, ex, iova) = match *opcode {
+    Ok(match *opcode {
         Opcode::Send => (SEND, 0, 0),
         Opcode::SendImmediate(number) => (SEND_WITH_IMM, number, 0),
         Opcode::SendInvalidate(key) => (SEND_WITH_INV, key, 0),
@@ -239,15 +264,7 @@ fn put_head(
         }
         Opcode::LocalInvalidate(key) => (LOCAL_INV, key, 0),
         Opcode::Large { .. } => return Err(Refused::Lacks),
-    };
-    slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
-    slot.put::<{ offset_of!(SendWr, reserved) }, _>([0, number]);
-    slot.put::<FLAGS, _>([flags, ex]);
-    // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
-    slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);
-    slot.put::<IOVA, _>(iova);
-    slot.put::<{ offset_of!(SendWqe, ssn) }, _>(0_u64);
-    Ok(())
+    })
 }
 
 #[inline(always)]
@@ -301,22 +318,19 @@ fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P) -> Option<(u32, u32)>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    let Some(first) = pieces.next() else { return Some((0, 0)) };
-    let first = first.borrow();
-    if !slot.put_item(0, first) {
-        return None;
-    }
     // Most often there is one.
-    if pieces.len() == 0 { Some((first.length, 1)) } else { put_more(slot, first.length, pieces) }
+    if pieces.len() != 1 {
+        return put_others(slot.lend(), pieces);
+    }
+    let first = pieces.next()?;
+    let first = first.borrow();
+    slot.put_item(0, first).then_some((first.length, 1))
 }
 
+#[cold]
 #[inline(never)]
-fn put_more<W>(
-    slot: &mut Slot<'_, W>,
-    mut length: u32,
-    pieces: impl Iterator<Item: Borrow<Sge>>,
-) -> Option<(u32, u32)> {
-    let mut count = 1;
+fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl Iterator<Item: Borrow<Sge>>) -> Option<(u32, u32)> {
+    let (mut length, mut count) = (0_u32, 0);
     for piece in pieces {
         let piece = piece.borrow();
         length = length.checked_add(piece.length)?;

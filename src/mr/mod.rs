@@ -147,7 +147,8 @@ impl MemoryRegion {
         let len = range.end.checked_sub(range.start).ok_or_else(|| outside(op))?;
         self.inside(op, range.start, len)?;
         let length = u32::try_from(len).map_err(|_| outside(op))?;
-        Ok(Segment { region: self, offset: range.start as u64, length })
+        let addr = self.address().wrapping_add(range.start as u64);
+        Ok(Segment { region: self, sge: Sge { addr, length, lkey: self.lkey() } })
     }
 
     /// Whether both are clones of one region.
@@ -207,8 +208,8 @@ fn outside(op: &'static str) -> Error {
 #[doc(alias = "ibv_sge")]
 pub struct Segment<'a> {
     region: &'a MemoryRegion,
-    offset: u64,
-    length: u32,
+    /// As a request names it. The region does not change as long as it is borrowed.
+    sge: Sge,
 }
 
 impl Segment<'_> {
@@ -219,13 +220,13 @@ impl Segment<'_> {
 
     /// Copies the segment's first bytes, as many as there are and fit, and gives back the rest of `bytes`.
     pub(crate) fn read_into<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8]> {
-        let (now, rest) = bytes.split_at_mut(bytes.len().min(self.length as usize));
-        self.region.read(self.offset as usize, now)?;
+        let (now, rest) = bytes.split_at_mut(bytes.len().min(self.sge.length as usize));
+        self.region.read(self.sge.addr.wrapping_sub(self.region.address()) as usize, now)?;
         Ok(rest)
     }
 
     #[inline]
-    pub(crate) fn sge(&self) -> Sge {
-        Sge { addr: self.region.address() + self.offset, length: self.length, lkey: self.region.lkey() }
+    pub(crate) fn sge(&self) -> &Sge {
+        &self.sge
     }
 }

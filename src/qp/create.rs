@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
-use crate::work::{Kept, ReceiveQueue, Receiving};
+use crate::work::{Held, Kept, ReceiveQueue, Receiving};
 use crate::wq;
 
 /// What the queues of a queue pair can hold.
@@ -166,7 +166,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
     pub fn create(self) -> Result<QueuePair<T>> {
         let op = "qp.create";
         let Made { sends, receives, capacity, shared } = self.make(T::NUMBER)?;
-        let held = Error::room(op, sends.slots())?;
+        let held = Held::new(op, sends.slots())?;
         let receives = receives.map(|queue| Receiving::new(op, queue)).transpose()?;
         let (shared, markers) = (Arc::new(shared), Markers::default());
         let (peer, is_peer_settled, kind) = ([0; 16], false, PhantomData);

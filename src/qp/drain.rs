@@ -10,7 +10,6 @@ use super::{QpType, QueuePair};
 use crate::cq::CompletionQueue;
 use crate::driver::completion::Completion;
 use crate::error::{Error, Result};
-use crate::work::Held;
 
 /// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it.
 ///
@@ -115,7 +114,7 @@ impl<T: QpType> QueuePair<T> {
                 found += self.take_from(queue, &mut take);
             }
             if !(sends || receives || self.markers.are_out()) {
-                self.held.fill(Held::default());
+                self.held.let_all_go();
                 if let Some(receives) = &mut self.receives {
                     receives.let_go();
                 }
@@ -146,7 +145,7 @@ impl<T: QpType> QueuePair<T> {
     /// Posts the last send; false when there is no room yet.
     fn mark_sends(&mut self) -> Result<bool> {
         let Some(slot) = self.sends.post_marker("qp.drain", self.markers.id())? else { return Ok(false) };
-        Held::hold(&mut self.held, slot, &[], None);
+        self.held.slots().hold(slot, &[], None);
         self.markers.sends += 1;
         Ok(true)
     }

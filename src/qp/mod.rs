@@ -50,7 +50,7 @@ pub struct QueuePair<T: QpType> {
     receives: Option<Receiving>,
     /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
     /// after its completion.
-    held: Vec<Held>,
+    held: Held,
     markers: Markers,
     capacity: Capacity,
     /// The GID of the other side, once it was told: keys of its windows are noted with that.
@@ -98,6 +98,13 @@ impl Shared {
         self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
     }
 
+    /// The error of posting a receive to a queue pair that has no receive queue of its own.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn without_receives(&self, op: &'static str) -> Error {
+        self.object.context().check_origin(op).err().unwrap_or_else(|| srq::not_here(op))
+    }
+
     pub(crate) fn can_receive(&self) -> bool {
         self.receives
     }
@@ -136,8 +143,7 @@ impl<T: QpType> QueuePair<T> {
 impl<T: QpType> Drop for QueuePair<T> {
     fn drop(&mut self) {
         // A flow or a membership may keep the kernel object, and that the memory of what is posted.
-        let mut held = std::mem::take(&mut self.held);
-        held.extend(self.receives.as_mut().map(Receiving::take_held).unwrap_or_default());
-        self.shared.kept.keep(held);
+        let received = self.receives.as_mut().map(Receiving::take_held).unwrap_or_default();
+        self.shared.kept.keep([std::mem::take(&mut self.held), received]);
     }
 }

@@ -1,14 +1,11 @@
 //! What a queue pair can be asked to do, by its type.
 
-use std::borrow::Borrow;
 use std::fmt::Debug;
 
-use uverbs_abi::types::{SendFlags, qp_type};
+use uverbs_abi::types::qp_type;
 
-use super::send::Batch;
 use crate::ah::AddressHandle;
-use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Remote, Sge};
+use crate::driver::request::{Opcode, Remote, Terms, Told};
 
 /// A kind of queue pair; sealed.
 #[doc(alias = "ibv_qp_type")]
@@ -20,38 +17,15 @@ pub trait QpType: sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use std::borrow::Borrow;
-
-    use uverbs_abi::types::SendFlags;
-
     use crate::ah::AddressHandle;
-    use crate::driver::queues::Lower;
-    use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge};
-    use crate::qp::send::Batch;
+    use crate::driver::request::{Opcode, Terms};
 
     pub trait Sealed {}
 
     /// An operation in verbs' terms.
-    pub trait Encode {
-        /// What it does.
-        fn opcode(&self) -> Opcode<'_>;
-
-        /// Writes a request into the next slot. The choice of the operation is made here, once, and not again where it is written.
-        ///
-        /// # Errors
-        /// As [`Batch::put`].
-        fn put<'b, L, P, B>(
-            &self,
-            batch: &mut Batch<'_, L>,
-            wr_id: u64,
-            flags: SendFlags,
-            head: Option<FrameHead>,
-            data: &Data<P, B>,
-        ) -> Result<(), Refused>
-        where
-            L: Lower,
-            P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-            B: Iterator<Item = &'b [u8]> + Clone;
+    pub trait Encode: Terms {
+        /// Whether requests are frames: with checksums that the device fills in, or a head that it must find apart.
+        const IS_FRAME: bool;
 
         /// Whether it is one of those that are looked at before they are posted.
         #[inline(always)]
@@ -193,10 +167,16 @@ pub struct Datagram<'a> {
     pub immediate: Option<u32>,
 }
 
-/// What an operation is in verbs' terms, and the same choice again where each is written.
+/// What an operation is in verbs' terms.
 macro_rules! encode {
-    ($type:ty { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
+    ($type:ty, $is_frame:literal { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
         impl Encode for $type {
+            const IS_FRAME: bool = $is_frame;
+
+            $($address)?
+        }
+
+        impl Terms for $type {
             #[inline(always)]
             fn opcode(&self) -> Opcode<'_> {
                 match *self {
@@ -205,36 +185,22 @@ macro_rules! encode {
             }
 
             #[inline(always)]
-            fn put<'b, L, P, B>(
-                &self,
-                batch: &mut Batch<'_, L>,
-                wr_id: u64,
-                flags: SendFlags,
-                head: Option<FrameHead>,
-                data: &Data<P, B>,
-            ) -> Result<(), Refused>
-            where
-                L: Lower,
-                P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-                B: Iterator<Item = &'b [u8]> + Clone,
-            {
+            fn tell<T: Told>(&self, whom: T) -> T::Answer {
                 match *self {
-                    $($operation => batch.put(wr_id, flags, &$opcode, head, data),)*
+                    $($operation => whom.told(&$opcode),)*
                 }
             }
-
-            $($address)?
         }
     };
 }
 
-encode! { Frame<'_> {
+encode! { Frame<'_>, true {
     Self::Whole => Opcode::Send,
     Self::Large { header, mss } => Opcode::Large { header, mss },
 } }
 
 // Numbers travel in network order.
-encode! { Operation {
+encode! { Operation, false {
     Self::Send => Opcode::Send,
     Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
     Self::SendInvalidate(key) => Opcode::SendInvalidate(key),
@@ -245,7 +211,7 @@ encode! { Operation {
     Self::FetchAdd { remote, add } => Opcode::FetchAdd { remote, add },
 } }
 
-encode! { UcOperation {
+encode! { UcOperation, false {
     Self::Send => Opcode::Send,
     Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
     Self::Write(remote) => Opcode::Write(remote),
@@ -253,7 +219,7 @@ encode! { UcOperation {
 } }
 
 encode! {
-    Datagram<'_> {
+    Datagram<'_>, false {
         Self { to, qp_num, qkey, immediate } => {
             Opcode::Datagram { ah: to.number(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
         },

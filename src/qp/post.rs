@@ -4,15 +4,14 @@ use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
 use super::operation::sealed::Encode;
-use super::send::{Batch, FillSends, SEND};
+use super::send::{Batch, FillSends, SEND, SendQueue};
 use super::{Capacity, Frame, QpType, QueuePair};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused};
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mr::{MemoryRegion, Segment};
 use crate::object::Object;
-use crate::srq::not_here;
-use crate::work::{Held, ReceiveRequest, refused};
+use crate::work::{ReceiveRequest, Slots, refused};
 
 /// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
 ///
@@ -168,10 +167,13 @@ impl<T: QpType> QueuePair<T> {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for, or when it
     /// receives from a shared receive queue.
     #[doc(alias = "ibv_post_recv")]
+    #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "qp.post_receive";
-        self.shared.object().context().check_origin(op)?;
-        self.receives.as_mut().ok_or_else(|| not_here(op))?.post(op, requests)
+        match &mut self.receives {
+            Some(receives) => receives.post(op, requests),
+            None => Err(self.shared.without_receives(op)),
+        }
     }
 
     /// Posts requests to the send queue, all of them or none, with one doorbell.
@@ -193,29 +195,71 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_wr_abort")]
     #[inline]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
-        match self.put_all(requests, false) {
-            Ok(()) => self.sends.publish(),
-            Err(Stopped::TakesKeys) => self.post_invalidating(requests),
-            Err(Stopped::Refused(error)) => Err(error),
+        let posted = match requests {
+            [request] => self.post_one(request),
+            _ => self.post_all(requests, false),
+        };
+        match posted {
+            Ok(()) => Ok(()),
+            Err(stopped) => self.post_otherwise(requests, stopped),
         }
     }
 
-    /// Fills slots with all requests or none. Those that take keys from the other side only if the keys are noted.
-    #[inline]
-    fn put_all(
+    /// Posts all requests or none. Those that take keys from the other side only if the keys are noted.
+    #[inline(never)]
+    fn post_all(
         &mut self,
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
         let Self { sends, held, shared, capacity, .. } = self;
-        let (capacity, wants_head) = (*capacity, sends.wants_head());
-        let how = Posting { requests, held, object: shared.object(), capacity, wants_head, are_noted };
-        let put = sends.batch(how).unwrap_or_else(|why| Err(Stopped::from(why)));
-        put.inspect_err(|_| sends.rewind())
+        let wants_head = sends.wants_head();
+        let posting =
+            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted };
+        let put = sends.batch(All { requests, posting });
+        Self::publish(sends, put)
+    }
+
+    /// The same of one request, by a way without a loop.
+    #[inline(never)]
+    fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        let Self { sends, held, shared, capacity, .. } = self;
+        let wants_head = sends.wants_head();
+        let posting =
+            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted: false };
+        let put = sends.step(One { request, posting });
+        Self::publish(sends, put)
+    }
+
+    /// Shows the device what was put; or forgets it.
+    #[inline(always)]
+    fn publish(sends: &mut SendQueue, put: Result<Result<(), Stopped>, Refused>) -> Result<(), Stopped> {
+        match put {
+            Ok(Ok(())) => sends.publish().map_err(Stopped::unseen),
+            Ok(Err(stopped)) => {
+                sends.rewind();
+                Err(stopped)
+            }
+            Err(why) => Err(Stopped::Refused(why)),
+        }
+    }
+
+    /// What becomes of requests of which none was posted at first.
+    #[cold]
+    #[inline(never)]
+    fn post_otherwise(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        stopped: Stopped,
+    ) -> Result<()> {
+        match stopped {
+            Stopped::TakesKeys => self.post_invalidating(requests),
+            Stopped::Refused(why) => Err(refused(SEND, why)),
+            Stopped::Looked(error) | Stopped::Unseen(error) => Err(*error),
+        }
     }
 
     /// Posts requests of which some take keys from the other side.
-    #[cold]
     fn post_invalidating(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let key = |request: &SendRequest<'_, T::Operation<'_>>| match request.operation.opcode() {
             Opcode::SendInvalidate(key) => Some(key),
@@ -233,21 +277,20 @@ impl<T: QpType> QueuePair<T> {
         }
         let known = context.window_keys();
         let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
-        let posted = match self.put_all(requests, true) {
-            Ok(()) => self.sends.publish(),
-            Err(Stopped::Refused(error)) => {
-                // Not one was posted.
-                known.take_back(self.peer, &noted);
-                return Err(error);
-            }
-            Err(Stopped::TakesKeys) => Ok(()),
-        };
-        posted.inspect_err(|error| {
+        let (error, is_none_posted) = match self.post_all(requests, true) {
+            Ok(()) | Err(Stopped::TakesKeys) => return Ok(()),
+            Err(Stopped::Refused(why)) => (refused(SEND, why), true),
+            Err(Stopped::Looked(error)) => (*error, true),
             // With any other error it is not known whether the device has them.
-            if error.kind() == ErrorKind::InvalidInput {
-                known.take_back(self.peer, &noted);
+            Err(Stopped::Unseen(error)) => {
+                let is_refused = error.kind() == ErrorKind::InvalidInput;
+                (*error, is_refused)
             }
-        })
+        };
+        if is_none_posted {
+            known.take_back(self.peer, &noted);
+        }
+        Err(error)
     }
 
     /// Posts one request that moves no data, and that needs these regions until it is completed.
@@ -260,56 +303,85 @@ impl<T: QpType> QueuePair<T> {
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
         let Self { sends, held, .. } = self;
-        sends.post_local(op, wr_id, flags, opcode, |slot| Held::put(held, slot, regions.collect()))
+        sends.post_local(op, wr_id, flags, opcode, |slot| held.slots().hold_regions(slot, regions.collect()))
     }
 }
 
 /// Why nothing of a batch was posted.
+// As small as it is, it is handed on in registers.
 #[derive(Debug)]
 enum Stopped {
     /// A key is to be noted first.
     TakesKeys,
-    Refused(Error),
+    Refused(Refused),
+    /// A look at a request found something.
+    Looked(Box<Error>),
+    /// The device was not shown what was put.
+    Unseen(Box<Error>),
 }
 
-impl From<Refused> for Stopped {
+impl Stopped {
     #[cold]
-    fn from(why: Refused) -> Self {
-        Self::Refused(refused(SEND, why))
+    #[inline(never)]
+    fn unseen(error: Error) -> Self {
+        Self::Unseen(Box::new(error))
+    }
+
+    fn looked(error: Error) -> Self {
+        Self::Looked(Box::new(error))
     }
 }
 
-/// Requests with what each of them needs until it is completed.
-struct Posting<'a, 'r, O> {
-    requests: &'a [SendRequest<'r, O>],
-    held: &'a mut Vec<Held>,
+/// What is to be known for putting a request, and what requests need until they are completed.
+struct Posting<'a> {
+    held: Slots<'a>,
     object: &'a Object,
-    capacity: Capacity,
+    capacity: &'a Capacity,
     wants_head: bool,
     are_noted: bool,
 }
 
-impl<O: Encode> FillSends for Posting<'_, '_, O> {
+/// Puts one request.
+struct One<'a, 'r, O> {
+    request: &'a SendRequest<'r, O>,
+    posting: Posting<'a>,
+}
+
+impl<O: Encode> FillSends for One<'_, '_, O> {
     type Answer = Result<(), Stopped>;
 
     #[inline(always)]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
-        let (first, mut last) = (batch.next_slot(), None);
+        self.posting.put(batch, batch.next_slot(), self.request)
+    }
+}
+
+/// Puts all of several.
+struct All<'a, 'r, O> {
+    requests: &'a [SendRequest<'r, O>],
+    posting: Posting<'a>,
+}
+
+impl<O: Encode> FillSends for All<'_, '_, O> {
+    type Answer = Result<(), Stopped>;
+
+    #[inline(always)]
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        let first = batch.next_slot();
         for request in self.requests {
             let slot = batch.next_slot();
-            if let Err(why) = self.put(batch, slot, request) {
-                Held::let_go(self.held, first, last);
+            if let Err(why) = self.posting.put(batch, slot, request) {
+                self.posting.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
                 return Err(why);
             }
-            last = Some(slot);
         }
         Ok(())
     }
 }
 
-impl<O: Encode> Posting<'_, '_, O> {
+impl Posting<'_> {
     #[inline(always)]
-    fn put<L: Lower>(
+    fn put<L: Lower, O: Encode>(
         &mut self,
         batch: &mut Batch<'_, L>,
         slot: u32,
@@ -317,22 +389,40 @@ impl<O: Encode> Posting<'_, '_, O> {
     ) -> Result<(), Stopped> {
         let SendRequest { wr_id, operation, data, flags } = request;
         let mut head = None;
-        if self.wants_head || operation.needs_a_look() || flags.contains(SendFlags::IP_CSUM) {
-            head = request.look(self.object, &self.capacity, self.wants_head, self.are_noted)?;
+        let is_special = O::IS_FRAME && (self.wants_head || flags.contains(SendFlags::IP_CSUM));
+        if is_special || operation.needs_a_look() {
+            head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
         match data {
-            Local::Segments(segments) => {
-                let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
-                operation.put(batch, *wr_id, *flags, head, &data)?;
-                // Not before: of a full ring the next slot is that of a request which is not completed.
-                Held::hold(self.held, slot, segments, operation.address());
+            // Most often there is one: then it is known here, and asked nowhere else.
+            Local::Segments([segment]) => {
+                let segment = std::slice::from_ref(segment);
+                self.put_segments(batch, slot, request, head, segment)?;
             }
+            Local::Segments(segments) => self.put_segments(batch, slot, request, head, segments)?,
             Local::Inline(bytes) => {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
-                operation.put(batch, *wr_id, *flags, head, &data)?;
-                Held::hold(self.held, slot, &[], operation.address());
+                batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+                self.held.hold(slot, &[], operation.address());
             }
         }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_segments<L: Lower, O: Encode>(
+        &mut self,
+        batch: &mut Batch<'_, L>,
+        slot: u32,
+        request: &SendRequest<'_, O>,
+        head: Option<FrameHead>,
+        segments: &[Segment<'_>],
+    ) -> Result<(), Stopped> {
+        let SendRequest { wr_id, operation, flags, .. } = request;
+        let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
+        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        // Not before: of a full ring the next slot is that of a request which is not completed.
+        self.held.hold(slot, segments, operation.address());
         Ok(())
     }
 }
@@ -351,16 +441,16 @@ impl<O: Encode> SendRequest<'_, O> {
         if self.flags.contains(SendFlags::IP_CSUM) {
             let hint = "the device does not fill in checksums of raw packets; nothing was posted";
             let checked = object.context().needs_raw_packet(SEND, RawPacketCaps::IP_CSUM, hint);
-            checked.map_err(Stopped::Refused)?;
+            checked.map_err(Stopped::looked)?;
         }
         match self.operation.opcode() {
             Opcode::SendInvalidate(_) if !are_noted => Err(Stopped::TakesKeys),
             Opcode::Large { header, mss } => {
                 let room = LargeRoom { object, wants_head, most: capacity.large_header };
-                room.check(SEND, header.len(), mss, self.data.len()).map_err(Stopped::Refused)?;
+                room.check(SEND, header.len(), mss, self.data.len()).map_err(Stopped::looked)?;
                 Ok(None)
             }
-            _ => wants_head.then(|| self.data.head(SEND)).transpose().map_err(Stopped::Refused),
+            _ => wants_head.then(|| self.data.head(SEND)).transpose().map_err(Stopped::looked),
         }
     }
 }

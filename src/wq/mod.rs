@@ -18,7 +18,7 @@ use crate::cq::{self, CompletionQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
 use crate::pd::ProtectionDomain;
-use crate::work::{Kept, ReceiveQueue, ReceiveRequest, Receiving};
+use crate::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
 
 /// A receive queue without a queue pair: an [`IndirectionTable`] spreads frames over some of them.
 ///
@@ -237,6 +237,7 @@ impl WorkQueue {
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
     #[doc(alias = "ibv_post_wq_recv")]
+    #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         self.receives.post("wq.post_receive", requests)
     }
@@ -283,6 +284,6 @@ impl WorkQueue {
 impl Drop for WorkQueue {
     fn drop(&mut self) {
         // A table may keep the kernel object, and that the memory of what is posted.
-        self.shared.kept.keep(self.receives.take_held());
+        self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
 }

@@ -25,7 +25,7 @@ use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
 use crate::driver::ring::units::{Units, Word};
 
 /// Units of a block.
@@ -98,7 +98,7 @@ impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
         &mut self,
         wr_id: u64,
         flags: SendFlags,
-        opcode: &Opcode<'_>,
+        opcode: &impl Terms,
         head: Option<FrameHead>,
         data: &Data<P, B>,
     ) -> Result<(), Refused>
@@ -110,7 +110,8 @@ impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
             return Err(Refused::NotReady);
         }
         let head = if self.0.wants_head { head } else { None };
-        self.0.put_as::<LOOKS, _, _>(&Request { wr_id, flags, opcode: *opcode, data: by_value(data), head })
+        let (opcode, data) = (opcode.opcode(), by_value(data));
+        self.0.put_as::<LOOKS, _, _>(&Request { wr_id, flags, opcode, data, head })
     }
 
     #[inline(always)]

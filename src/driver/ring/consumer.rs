@@ -22,6 +22,15 @@ pub(crate) struct Filled<'a, W> {
     of: PhantomData<(&'a (), W)>,
 }
 
+impl<W> Clone for Filled<'_, W> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Filled<'_, W> {}
+
 impl<W: FromBytes> Filled<'_, W> {
     /// Copies it to where it goes.
     #[inline(always)]
@@ -88,23 +97,51 @@ impl<W> Consumer<W> {
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
+        each: impl FnMut(&mut T, Filled<'_, W>),
+    ) -> usize {
+        let available = self.available();
+        if available == 0 || !may_take() { 0 } else { self.take_of(available, places, each) }
+    }
+
+    /// The same of so many that were [available](Consumer::available) just before: that many at most are.
+    #[inline(always)]
+    pub(crate) fn take_of<T>(
+        &mut self,
+        available: u32,
+        places: &mut [T],
         mut each: impl FnMut(&mut T, Filled<'_, W>),
     ) -> usize {
-        let available = self.available() as usize;
-        if available == 0 || !may_take() {
-            return 0;
-        }
+        let available = available as usize;
         let Ring { slots, size, bits, .. } = self.ring;
         let (mut at, count) = (self.ring.place(self.index), available.min(places.len()));
         // Should `each` panic, none is handed on twice.
         self.index = self.index.wrapping_add(count as u32) & self.ring.geometry.mask;
-        for place in places.iter_mut().take(count) {
+        for place in &mut places[..count] {
             // SAFETY: as in `Ring::slot`, from which all of these numbers are.
             each(place, Filled { at: unsafe { slots.add(at) }, of: PhantomData });
             at = (at + size) & bits;
         }
         self.release();
         count
+    }
+
+    /// Hands the next filled slot on and gives it back to the other side; says whether there was one. None if it may not be taken, or
+    /// is not put: nothing has happened then.
+    #[inline(always)]
+    pub(crate) fn take_one(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        put: impl FnOnce(Filled<'_, W>) -> bool,
+    ) -> Option<usize> {
+        if self.available() == 0 {
+            return Some(0);
+        }
+        if !may_take() || !put(self.at(self.index)) {
+            return None;
+        }
+        self.index = (self.index + 1) & self.ring.geometry.mask;
+        self.release();
+        Some(1)
     }
 
     /// The next filled slot if `may_take`, as [`Consumer::next`]; without it whether there is none.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{Geometry, Ring};
+use super::{Geometry, Ring, copy};
 use crate::mapping::Mapping;
 
 /// A slot that is being filled. It begins with a `W`.
@@ -24,6 +24,12 @@ pub(crate) struct Slot<'a, W> {
 }
 
 impl<W> Slot<'_, W> {
+    /// The same slot, to be handed on: what is handed on by value stays out of memory here.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> Slot<'_, W> {
+        Slot { at: self.at, room: self.room, of: PhantomData }
+    }
+
     /// Writes `value` over the field of `W` that begins at byte `AT`, and as many behind it as `value` is long.
     #[inline(always)]
     pub(crate) fn put<const AT: usize, T: IntoBytes + Immutable>(&mut self, value: T) {
@@ -64,21 +70,21 @@ impl<W> Slot<'_, W> {
         // SAFETY: inside the slot, which is ours (third point) and so is not where the bytes are.
         unsafe {
             let to = self.at.add(size_of::<W>() + at);
-            to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            copy(to, bytes);
         }
         true
     }
 }
 
-/// The side of a ring that fills slots. It knows slots by their places, counted in bytes from the first.
+/// The side of a ring that fills slots.
 #[derive(Debug)]
 pub(crate) struct Producer<W> {
     ring: Ring<W>,
-    /// The next slot, ahead of the shared index by what is not yet published.
-    next: usize,
+    /// Index of the next slot, ahead of the shared index by what is not yet published. Always masked, as the next two.
+    next: u32,
     /// What the shared index says, and what it said before that.
-    published: usize,
-    before: usize,
+    published: u32,
+    before: u32,
     /// Slots from `next` on that are known to be free.
     free: u32,
     /// Bytes of a slot behind its `W`.
@@ -89,7 +95,7 @@ impl<W> Producer<W> {
     /// Goes on where the ring stands; none if the ring makes no sense.
     pub(crate) fn open(map: Mapping) -> Option<Self> {
         let ring = Ring::new(map)?;
-        let next = ring.place(ring.producer().load(Ordering::Relaxed));
+        let next = ring.producer().load(Ordering::Relaxed) & ring.geometry.mask;
         let room = ring.size - size_of::<W>();
         Some(Self { ring, next, published: next, before: next, free: 0, room })
     }
@@ -101,7 +107,7 @@ impl<W> Producer<W> {
     /// Index of the slot that is filled next.
     #[inline(always)]
     pub(crate) fn next_slot(&self) -> u32 {
-        self.ring.index(self.next)
+        self.next
     }
 
     /// Slots that can be filled now.
@@ -111,17 +117,28 @@ impl<W> Producer<W> {
     }
 
     #[inline(always)]
-    fn free_from(&self, next: usize) -> u32 {
+    fn slot(&mut self, index: u32) -> Slot<'_, W> {
+        Slot { at: self.place(index), room: self.room, of: PhantomData }
+    }
+
+    #[inline(always)]
+    fn place(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: a masked index, below the number of slots, which have this size (first point of the page of `ring.rs`).
+        unsafe { self.ring.slots.add((index as usize) << self.ring.geometry.log2_size) }
+    }
+
+    #[inline(always)]
+    fn free_from(&self, next: u32) -> u32 {
         let consumer = self.ring.consumer().load(Ordering::Acquire);
         let mask = self.ring.geometry.mask;
-        mask - (self.ring.index(next).wrapping_sub(consumer) & mask)
+        mask - (next.wrapping_sub(consumer) & mask)
     }
 
     /// Begins a batch.
     #[inline(always)]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {
-        let Ring { slots, size, bits, .. } = self.ring;
-        Batch { slots, next: self.next, size, bits, free: self.free, of: self }
+        let Ring { slots, geometry: Geometry { mask, log2_size }, .. } = self.ring;
+        Batch { slots, mask, log2_size, next: self.next, free: self.free, room: self.room, of: self }
     }
 
     /// The way to one slot that keeps nothing at hand. Unless it `LOOKS` how far the other side is, only what is known to be free is.
@@ -155,7 +172,7 @@ impl<W> Producer<W> {
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         (self.before, self.published) = (self.published, self.next);
-        self.ring.producer().store(self.ring.index(self.next), Ordering::Release);
+        self.ring.producer().store(self.next, Ordering::Release);
     }
 }
 
@@ -200,8 +217,7 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
                 return None;
             }
         }
-        let at = ring.ring.slot(ring.next);
-        Some(Slot { at, room: ring.room, of: PhantomData })
+        Some(ring.slot(ring.next))
     }
 
     #[inline(always)]
@@ -209,14 +225,14 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
         let ring = &mut *self.0;
         if let Some(free) = ring.free.checked_sub(1) {
             ring.free = free;
-            ring.next = (ring.next + ring.ring.size) & ring.ring.bits;
+            ring.next = (ring.next + 1) & ring.ring.geometry.mask;
         }
     }
 
     #[inline(always)]
     fn filled_with(&mut self, bytes: &[u8]) -> bool {
         let ring = &*self.0;
-        let mut slot = Slot::<W> { at: ring.ring.slot(ring.next), room: ring.room, of: PhantomData };
+        let mut slot = Slot::<W> { at: ring.place(ring.next), room: ring.room, of: PhantomData };
         if ring.free == 0 || bytes.len() > slot.room {
             return false;
         }
@@ -228,8 +244,8 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
     #[inline(always)]
     fn last(&mut self) -> Option<Slot<'_, W>> {
         let ring = &mut *self.0;
-        let at = ring.ring.slot(ring.next.wrapping_sub(ring.ring.size));
-        ring.has_more().then_some(Slot { at, room: ring.room, of: PhantomData })
+        let last = ring.next.wrapping_sub(1) & ring.ring.geometry.mask;
+        ring.has_more().then(|| ring.slot(last))
     }
 }
 
@@ -238,26 +254,28 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
 #[derive(Debug)]
 pub(crate) struct Batch<'a, W> {
     slots: NonNull<u8>,
-    next: usize,
-    size: usize,
-    bits: usize,
+    mask: u32,
+    log2_size: u32,
+    /// Always masked.
+    next: u32,
     free: u32,
+    room: usize,
     of: &'a mut Producer<W>,
 }
 
 impl<W> Batch<'_, W> {
     #[inline(always)]
-    fn slot(&mut self, place: usize) -> Slot<'_, W> {
-        // SAFETY: as in `Ring::slot`, from which all of these numbers are.
-        let at = unsafe { self.slots.add(place & self.bits) };
-        Slot { at, room: self.of.room, of: PhantomData }
+    fn slot(&mut self, index: u32) -> Slot<'_, W> {
+        // SAFETY: as in `Producer::place`, from which all of these numbers are.
+        let at = unsafe { self.slots.add((index as usize) << self.log2_size) };
+        Slot { at, room: self.room, of: PhantomData }
     }
 }
 
 impl<W> Slots<W> for Batch<'_, W> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
-        self.of.ring.index(self.next)
+        self.next
     }
 
     #[inline(always)]
@@ -275,7 +293,7 @@ impl<W> Slots<W> for Batch<'_, W> {
     fn filled(&mut self) {
         if let Some(free) = self.free.checked_sub(1) {
             self.free = free;
-            self.next = (self.next + self.size) & self.bits;
+            self.next = (self.next + 1) & self.mask;
         }
     }
 
@@ -291,7 +309,7 @@ impl<W> Slots<W> for Batch<'_, W> {
     #[inline(always)]
     fn last(&mut self) -> Option<Slot<'_, W>> {
         let is_there = self.next != self.of.published;
-        is_there.then(|| self.slot(self.next.wrapping_sub(self.size)))
+        is_there.then(|| self.slot(self.next.wrapping_sub(1) & self.mask))
     }
 }
 

@@ -214,3 +214,35 @@ fn what_is_not_kept_leaves_from_among_what_waits() {
         assert_eq!(take(&mut consumer), [1, 3, 5, 6].map(|value| 10 * round + value));
     }
 }
+
+#[test]
+fn bytes_of_any_length_are_copied_and_no_more() {
+    let (_, map) = Geometry::create(1, 256).unwrap();
+    let mut producer = Producer::<u64>::open(map.clone()).unwrap();
+    for len in 0..=80_u8 {
+        let bytes: Vec<u8> = (1..=len).collect();
+        let mut batch = producer.batch();
+        let mut slot = batch.next().unwrap();
+        assert!(slot.put_bytes(0, &[0; 100]) && slot.put_bytes(3, &bytes));
+        let mut there = [0xff; 100];
+        assert!(map.read(SLOTS + 8, &mut there));
+        assert_eq!((&there[..3], &there[3..][..bytes.len()]), (&[0; 3][..], &bytes[..]), "{len} bytes");
+        assert!(there[3 + bytes.len()..].iter().all(|byte| *byte == 0), "{len} bytes");
+    }
+}
+
+#[test]
+fn one_is_taken_if_it_may_be_and_is_put() {
+    let (mut producer, mut consumer) = ring(3);
+    assert_eq!(consumer.take_one(|| unreachable!(), |_| unreachable!()), Some(0));
+    for value in 0..8 {
+        put(&mut producer, value);
+        assert_eq!(consumer.take_one(|| false, |_| unreachable!()), None);
+        assert_eq!(consumer.take_one(|| true, |_| false), None);
+        assert_eq!((consumer.available(), producer.free()), (1, 2), "nothing has happened");
+        let mut taken = None;
+        let count = consumer.take_one(|| true, |slot| taken.replace(slot.get()).is_none());
+        assert_eq!((count, taken), (Some(1), Some(value)));
+        assert_eq!((consumer.available(), producer.free()), (0, 3));
+    }
+}

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::copy;
 use crate::mapping::Mapping;
 
 /// What the memory begins at a multiple of, and the largest item.
@@ -79,7 +80,7 @@ impl Units {
         let at = at & self.mask;
         if bytes.len() <= self.mask + 1 - at {
             // SAFETY: inside, as was just asked; ours to write as in `put`, and so not where `bytes` are.
-            unsafe { self.base.add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
+            unsafe { copy(self.base.add(at), bytes) }
         } else {
             self.put_round(at, bytes);
         }

@@ -7,7 +7,7 @@ use uverbs_abi::types::SendFlags;
 use super::super::counting;
 use crate::completion_counter::{Bound, Posted};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge};
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
 
 /// How a batch of requests is made, for whichever driver.
 pub trait FillSends {
@@ -36,10 +36,16 @@ pub(super) struct Counting<'a> {
 }
 
 impl Counting<'_> {
+    /// The same, to be handed on: a batch whose address is not taken is kept in registers.
+    #[inline(always)]
+    fn lend(&mut self) -> Counting<'_> {
+        Counting { begun: self.begun, bound: self.bound }
+    }
+
     /// A request begins, so that the one before it is complete.
     #[cold]
     #[inline(never)]
-    fn begin(&mut self, next: Posted) -> Result<(), Refused> {
+    fn begin(self, next: Posted) -> Result<(), Refused> {
         self.begun.take().iter().for_each(|begun| self.bound.stage(begun));
         if self.bound.free() == 0 {
             return Err(Refused::Full);
@@ -50,7 +56,7 @@ impl Counting<'_> {
 
     #[cold]
     #[inline(never)]
-    fn set_bytes(&mut self, bytes: u64) {
+    fn set_bytes(self, bytes: u64) {
         // A sum of 4 GiB or more is not posted.
         self.begun.iter_mut().for_each(|begun| begun.bytes = bytes as u32);
     }
@@ -79,7 +85,7 @@ impl<L: Lower> Batch<'_, L> {
         &mut self,
         wr_id: u64,
         flags: SendFlags,
-        opcode: &Opcode<'_>,
+        opcode: &impl Terms,
         head: Option<FrameHead>,
         data: &Data<P, B>,
     ) -> Result<(), Refused>
@@ -91,7 +97,7 @@ impl<L: Lower> Batch<'_, L> {
             return Err(Refused::TooLarge);
         }
         if let Some(counting) = &mut self.counting {
-            counting.begin(counting::posted(opcode, wr_id, flags, data.len() as u32))?;
+            counting.lend().begin(counting::posted(&opcode.opcode(), wr_id, flags, data.len() as u32))?;
         }
         let put = self.lower.put(wr_id, flags, opcode, head, data);
         if put.is_err() {
@@ -107,7 +113,7 @@ impl<L: Lower> Batch<'_, L> {
     #[inline(always)]
     pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         if let Some(counting) = &mut self.counting {
-            counting.begin(counting::posted(opcode, wr_id, flags, 0))?;
+            counting.lend().begin(counting::posted(opcode, wr_id, flags, 0))?;
         }
         let begun = self.lower.begin(wr_id, flags, opcode);
         if begun.is_err() {
@@ -136,7 +142,7 @@ impl<L: Lower> Batch<'_, L> {
             return Err(Refused::TooLarge);
         }
         if let Some(counting) = &mut self.counting {
-            counting.set_bytes(data.len());
+            counting.lend().set_bytes(data.len());
         }
         self.lower.set_data(flags, head, data)
     }
