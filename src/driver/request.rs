@@ -166,7 +166,10 @@ where
     pub fn len(&self) -> u64 {
         match self {
             Self::Pieces(pieces) => pieces.clone().map(|piece| u64::from(piece.borrow().length)).sum(),
-            Self::Inline(bytes) => bytes.clone().map(|bytes| bytes.as_ref().len() as u64).sum(),
+            Self::Inline(bytes) => {
+                let lengths = bytes.clone().map(|bytes| bytes.as_ref().len() as u64);
+                lengths.fold(0, u64::saturating_add)
+            }
         }
     }
 }

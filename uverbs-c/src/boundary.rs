@@ -94,15 +94,15 @@ impl Pointer {
         (!self.0.is_null()).then(|| unsafe { std::slice::from_raw_parts(self.0.cast(), count as usize) })
     }
 
-    /// The items it points to, none if it is null, or if there is no memory for as many.
+    /// The items it points to. None if it is null and there is one at least, or if a process cannot have as many.
     #[inline]
-    pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> &'a [T] {
-        self.try_items(count).unwrap_or_default()
+    pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
+        if count == 0 { Some(&[]) } else { self.some_items(count) }
     }
 
-    /// The same, for whoever has another way in those two cases.
+    /// The same. None also if it is null and there are none.
     #[inline(always)]
-    pub(crate) fn try_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
+    pub(crate) fn some_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
         if self.0.is_null() || !fits::<T>(count) {
             return None;
         }

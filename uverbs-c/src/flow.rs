@@ -112,10 +112,10 @@ fn rule(place: Pointer) -> Answer<FlowRule> {
     let (mut specs, mut counters) = (Vec::new(), None::<(&LibraryCounters, usize)>);
     let mut at = size_of::<FlowAttr>();
     for _ in 0..attr.num_of_specs {
-        let head = place.items::<u8>(at + HEAD);
+        let head = place.items::<u8>(at + HEAD).ok_or(EINVAL)?;
         let type_ = u32::from_ne_bytes(word(head, at)?);
         let size = usize::from(u16::from_ne_bytes(word(head, at + 4)?));
-        let spec = place.items::<u8>(at + size).get(at..).ok_or(EINVAL)?;
+        let spec = place.items::<u8>(at + size).and_then(|bytes| bytes.get(at..)).ok_or(EINVAL)?;
         let place = specs.len();
         if let Some(counted) = translated(type_, spec, &mut specs)? {
             if counters.is_some() {

@@ -120,7 +120,10 @@ pub(crate) extern "C" fn advise_mr(
     list: Pointer,
     count: u32,
 ) -> c_int {
-    let advise = || Ok(pd.ok_or(EINVAL)?.pd.get()?.advise(advice, flags, list.items(count as usize))?);
+    let advise = || {
+        let list = list.array(count).ok_or(EINVAL)?;
+        Ok(pd.ok_or(EINVAL)?.pd.get()?.advise(advice, flags, list)?)
+    };
     returned(advise())
 }
 

@@ -34,13 +34,21 @@ pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [
 #[derive(Clone, Debug)]
 pub(crate) struct Bytes<'a>(std::slice::Iter<'a, Sge>);
 
+impl<'a> Bytes<'a> {
+    /// Of pieces that stand somewhere.
+    pub(crate) fn new(pieces: &'a [Sge]) -> Answer<Self> {
+        let is_nowhere = |piece: &Sge| piece.addr == 0 && piece.length > 0;
+        if pieces.iter().any(is_nowhere) { Err(EINVAL) } else { Ok(Self(pieces.iter())) }
+    }
+}
+
 impl<'a> Iterator for Bytes<'a> {
     type Item = &'a [u8];
 
     #[inline(always)]
     fn next(&mut self) -> Option<&'a [u8]> {
         let piece = self.0.next()?;
-        Some(Pointer::from_word(piece.addr).items(piece.length as usize))
+        Pointer::from_word(piece.addr).array(piece.length)
     }
 }
 
@@ -50,7 +58,7 @@ type NoPieces = std::iter::Empty<Sge>;
 #[cold]
 #[inline(never)]
 pub(crate) fn head(pieces: &[Sge]) -> Answer<FrameHead> {
-    head_of(Bytes(pieces.iter()).flatten())
+    head_of(Bytes::new(pieces)?.flatten())
 }
 
 /// The first bytes of a frame.
@@ -121,7 +129,8 @@ impl List<'_> {
             return Ok(true);
         }
         let [piece] = pieces else { return Ok(false) };
-        let bytes = Pointer::from_word(piece.addr).items(piece.length as usize);
+        let bytes = Pointer::from_word(piece.addr).some_items(piece.length as usize);
+        let Some(bytes) = bytes else { return Ok(false) };
         batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
         Ok(true)
     }
@@ -180,7 +189,7 @@ impl FillSends for Any<'_> {
         let flags = qp.flags(wr.send_flags);
         let first = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
         if flags.contains(SendFlags::INLINE) {
-            let data = Data::<NoPieces, _>::Inline(Bytes(pieces.iter()));
+            let data = Data::<NoPieces, _>::Inline(Bytes::new(pieces)?);
             return Ok(batch.put(wr.wr_id, flags, &opcode, first, &data)?);
         }
         Ok(batch.put(wr.wr_id, flags, &opcode, first, &Data::<_, Bytes<'_>>::Pieces(pieces.iter()))?)
@@ -208,11 +217,11 @@ impl Sending {
 }
 
 /// What is special about a large send: the header, and how many bytes stand behind it in each frame but the last.
-fn large(wr: &SendWr) -> (&[u8], u16) {
+fn large(wr: &SendWr) -> Answer<(&[u8], u16)> {
     let [header, sizes] = wr.bind_mw;
     let [a, b, c, d, ..] = sizes.to_ne_bytes();
     let (length, mss) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
-    (Pointer::from_word(header).items(length.into()), mss)
+    Ok((Pointer::from_word(header).array(length.into()).ok_or(EINVAL)?, mss))
 }
 
 /// Why a request of a list is not posted.
@@ -276,7 +285,7 @@ fn post_any(qp: &Qp, queue: &mut SendQueue, wr: &SendWr) -> Answer {
 #[cold]
 #[inline(never)]
 fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) -> Answer<Opcode<'a>> {
-    let (header, mss) = large(wr);
+    let (header, mss) = large(wr)?;
     let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
     qp.qp.lock()?.get()?.check_large(wants_head, header.len(), mss, bytes)?;
     Ok(Opcode::Large { header, mss })

@@ -82,7 +82,7 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let pd = init.pd.get::<Pd>().ok_or(EINVAL)?;
     let table = init.rwq_ind_tbl.get::<Table>().ok_or(EINVAL)?;
     let fields = HashFields::from_bits(hash.rx_hash_fields_mask).ok_or(EOPNOTSUPP)?;
-    let key = hash.rx_hash_key.items::<u8>(hash.rx_hash_key_len.into());
+    let key = hash.rx_hash_key.array::<u8>(hash.rx_hash_key_len.into()).ok_or(EINVAL)?;
     let key = <[u8; 40]>::try_from(key).map_err(|_| EINVAL)?;
     let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
     let mut qp = empty(pd, init);

@@ -15,7 +15,7 @@ use self::begun::{
     too_many,
 };
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
-use crate::answer::{Answer, EINVAL, EOPNOTSUPP};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
@@ -23,9 +23,14 @@ use crate::pd::{Ah, Pd};
 use crate::post::{Sending, address, bind, head, head_of, unseen};
 use crate::qp::Qp;
 
-/// The part that C knows. Every function is there, since the header calls them without a look.
+/// The part that C knows. Every function is there, since the header calls them without a look; those of operations that queue pairs
+/// of this type have not are one that says so.
 pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
     let is_datagram = init.qp_type == u32::from(qp_type::UD);
+    let supported = supported(init.qp_type);
+    let one_of = |operation: u64, function: Function| {
+        if supported & operation != 0 { function } else { wr_unsupported as Function }
+    };
     abi::QpEx {
         qp_base: abi::Qp {
             context: pd.c.context,
@@ -45,17 +50,20 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         comp_mask: 0,
         wr_id: Cell::new(0),
         wr_flags: Cell::new(0),
-        wr_atomic_cmp_swp: wr_atomic_cmp_swp as Function,
-        wr_atomic_fetch_add: wr_atomic_fetch_add as Function,
-        wr_bind_mw: wr_bind_mw as Function,
-        wr_local_inv: wr_local_inv as Function,
-        wr_rdma_read: wr_rdma_read as Function,
-        wr_rdma_write: wr_rdma_write as Function,
-        wr_rdma_write_imm: wr_rdma_write_imm as Function,
-        wr_send: if is_datagram { wr_send_datagram as Function } else { wr_send as Function },
-        wr_send_imm: wr_send_imm as Function,
-        wr_send_inv: wr_send_inv as Function,
-        wr_send_tso: wr_send_tso as Function,
+        wr_atomic_cmp_swp: one_of(ATOMIC, wr_atomic_cmp_swp as Function),
+        wr_atomic_fetch_add: one_of(ATOMIC, wr_atomic_fetch_add as Function),
+        wr_bind_mw: one_of(BIND, wr_bind_mw as Function),
+        wr_local_inv: one_of(LOCAL_INV, wr_local_inv as Function),
+        wr_rdma_read: one_of(READ, wr_rdma_read as Function),
+        wr_rdma_write: one_of(WRITE, wr_rdma_write as Function),
+        wr_rdma_write_imm: one_of(WRITE, wr_rdma_write_imm as Function),
+        wr_send: one_of(SEND, if is_datagram { wr_send_datagram as Function } else { wr_send as Function }),
+        wr_send_imm: one_of(
+            SEND_IMM,
+            if is_datagram { wr_send_datagram_imm as Function } else { wr_send_imm as Function },
+        ),
+        wr_send_inv: one_of(SEND_INV, wr_send_inv as Function),
+        wr_send_tso: one_of(LARGE, wr_send_tso as Function),
         wr_set_ud_addr: wr_set_ud_addr as Function,
         wr_set_xrc_srqn: wr_unsupported as Function,
         wr_set_inline_data: wr_set_inline_data::<Slots> as Function,
@@ -65,28 +73,33 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         wr_start: wr_start as Function,
         wr_complete: wr_complete as Function,
         wr_abort: wr_abort as Function,
-        wr_atomic_write: wr_atomic_write as Function,
-        wr_flush: wr_flush as Function,
+        wr_atomic_write: one_of(ATOMIC_WRITE, wr_atomic_write as Function),
+        wr_flush: one_of(FLUSH, wr_flush as Function),
     }
 }
 
-/// `enum ibv_qp_create_send_ops_flags`: the operations that queue pairs of a type have.
+// `enum ibv_qp_create_send_ops_flags`.
+const WRITE: u64 = 1 << 0 | 1 << 1;
+const SEND: u64 = 1 << 2;
+const SEND_IMM: u64 = 1 << 3;
+const READ: u64 = 1 << 4;
+const ATOMIC: u64 = 1 << 5 | 1 << 6;
+const LOCAL_INV: u64 = 1 << 7;
+const BIND: u64 = 1 << 8;
+const SEND_INV: u64 = 1 << 9;
+const LARGE: u64 = 1 << 10;
+const FLUSH: u64 = 1 << 11;
+const ATOMIC_WRITE: u64 = 1 << 12;
+
+/// The operations that queue pairs of a type have.
 pub(crate) fn supported(type_: u32) -> u64 {
-    const WRITE: u64 = 1 << 0 | 1 << 1;
-    const SEND: u64 = 1 << 2 | 1 << 3;
-    const READ: u64 = 1 << 4;
-    const ATOMIC: u64 = 1 << 5 | 1 << 6;
-    const LOCAL_INV: u64 = 1 << 7;
-    const BIND: u64 = 1 << 8;
-    const SEND_INV: u64 = 1 << 9;
-    const LARGE: u64 = 1 << 10;
-    const FLUSH: u64 = 1 << 11;
-    const ATOMIC_WRITE: u64 = 1 << 12;
+    const MESSAGES: u64 = SEND | SEND_IMM;
+    const ONE_SIDED: u64 = WRITE | MESSAGES | BIND | SEND_INV;
     match u8::try_from(type_) {
-        Ok(qp_type::RC) => WRITE | SEND | READ | ATOMIC | LOCAL_INV | BIND | SEND_INV | FLUSH | ATOMIC_WRITE,
-        Ok(qp_type::UC) => WRITE | SEND | BIND | SEND_INV,
-        Ok(qp_type::UD) => SEND,
-        Ok(qp_type::RAW_PACKET) => 1 << 2 | LARGE,
+        Ok(qp_type::RC) => ONE_SIDED | READ | ATOMIC | LOCAL_INV | FLUSH | ATOMIC_WRITE,
+        Ok(qp_type::UC) => ONE_SIDED,
+        Ok(qp_type::UD) => MESSAGES,
+        Ok(qp_type::RAW_PACKET) => SEND | LARGE,
         _ => 0,
     }
 }
@@ -171,6 +184,10 @@ extern "C" fn wr_send_datagram(qp: &Qp) {
     datagram(qp, None);
 }
 
+extern "C" fn wr_send_datagram_imm(qp: &Qp, immediate: u32) {
+    datagram(qp, Some(immediate));
+}
+
 /// The next operation, a large send.
 struct Large {
     wr_id: u64,
@@ -189,27 +206,21 @@ impl FillSends for Large {
 
 /// The header is copied at once.
 extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
-    if !qp.is_raw_packet() {
-        return wr_unsupported(qp);
-    }
     qp.sends.held(|sending, _| {
         if !finish(qp, sending) {
             return;
         }
+        let Some(header) = header.array(length.into()) else { return sending.begun.fail(EINVAL) };
         let Sending { queue, begun, .. } = sending;
         begun.begin(qp, Stage::Large);
-        begun.large = (length.into(), mss);
-        let large =
-            Large { wr_id: begun.wr_id, flags: begun.flags, header: header.items(length.into()), mss };
+        begun.large = (header.len(), mss);
+        let large = Large { wr_id: begun.wr_id, flags: begun.flags, header, mss };
         let answer = queue.get_mut().and_then(|queue| queue.step(large)?);
         begun.note(answer);
     });
 }
 
 extern "C" fn wr_send_imm(qp: &Qp, immediate: u32) {
-    if qp.is_datagram() {
-        return datagram(qp, Some(immediate));
-    }
     message(qp, || Ok(Opcode::SendImmediate(immediate)));
 }
 
@@ -250,9 +261,9 @@ extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, address: u64, add: u64) {
 /// Eight bytes, which are in the request.
 extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, address: u64, bytes: Pointer) {
     message(qp, || Ok(Opcode::AtomicWrite(Remote { address, rkey })));
-    let bytes = std::iter::once(bytes.items::<u8>(8));
+    let Some(bytes) = bytes.array::<u8>(8) else { return fail(qp, EINVAL) };
     // Without the flag: these bytes are the operation's own.
-    set_data(qp, false, Data::<NoPieces, _>::Inline(bytes), || Err(EINVAL));
+    set_data(qp, false, Data::<NoPieces, _>::Inline(std::iter::once(bytes)), || Err(EINVAL));
 }
 
 extern "C" fn wr_flush(qp: &Qp, rkey: u32, address: u64, length: usize, type_: u8, level: u8) {
@@ -342,16 +353,15 @@ extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
     let most = qp.sends.held(|sending, _| sending.queue.get().map_or(0, SendQueue::max_pieces));
     // The count of the list is the caller's: nothing of it is looked at before.
     if count > most.unwrap_or(0) as usize {
-        qp.sends.held(|sending, _| sending.begun.fail(too_many(qp)));
-        return;
+        return fail(qp, too_many(qp));
     }
-    let pieces = list.items::<Sge>(count);
+    let Some(pieces) = list.items::<Sge>(count) else { return fail(qp, EINVAL) };
     set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
 }
 
 /// The bytes are copied at once: the caller may change them before `wr_complete`.
 extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    let data = addr.try_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
+    let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
     if !data.is_some_and(|data| put::<W, false, _, _>(qp, &data)) {
         set_inline_of_other::<W>(qp, addr, length);
     }
@@ -359,8 +369,8 @@ extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) 
 
 #[inline(never)]
 fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    let data = Data::<NoPieces, _>::Inline(std::iter::once(addr.items(length)));
-    if !put::<W, true, _, _>(qp, &data) {
+    let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
+    if !data.is_some_and(|data| put::<W, true, _, _>(qp, &data)) {
         set_inline_data(qp, addr, length);
     }
 }
@@ -368,12 +378,27 @@ fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
 #[cold]
 #[inline(never)]
 fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
-    set_inline(qp, std::iter::once(addr.items(length)));
+    match bytes(qp, addr, length) {
+        Ok(bytes) => set_inline(qp, std::iter::once(bytes)),
+        Err(code) => fail(qp, code),
+    }
+}
+
+/// The bytes that stand there, if they can.
+fn bytes(qp: &Qp, addr: Pointer, length: usize) -> Answer<&'static [u8]> {
+    addr.items(length).ok_or_else(|| if addr.is_null() { EINVAL } else { too_many(qp) })
 }
 
 extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
-    let places = (0..count).filter_map(|i| list.item::<DataBuf>(i));
-    set_inline(qp, places.map(|place| place.addr.items(place.length)));
+    if list.is_null() && count > 0 {
+        return fail(qp, EINVAL);
+    }
+    let places = (0..count).map_while(|i| list.item::<DataBuf>(i));
+    let bytes = places.map(|place| bytes(qp, place.addr, place.length));
+    match bytes.clone().try_for_each(|bytes| bytes.map(drop)) {
+        Ok(()) => set_inline(qp, bytes.flatten()),
+        Err(code) => fail(qp, code),
+    }
 }
 
 #[inline(always)]
@@ -382,7 +407,14 @@ fn set_inline<'a>(qp: &Qp, bytes: impl Iterator<Item = &'a [u8]> + Clone) {
     set_data(qp, true, Data::<NoPieces, _>::Inline(bytes), || head_of(first.flatten()));
 }
 
-/// Operations that no queue pair was made for.
+/// Operations that queue pairs of its type have not.
 extern "C" fn wr_unsupported(qp: &Qp) {
-    qp.sends.held(|sending, _| sending.begun.fail(EOPNOTSUPP));
+    fail(qp, EOPNOTSUPP);
+}
+
+/// Of the batch there will be nothing.
+#[cold]
+#[inline(never)]
+fn fail(qp: &Qp, code: Code) {
+    qp.sends.held(|sending, _| sending.begun.fail(code));
 }

@@ -1,6 +1,6 @@
 /*
- * What calls do with null for each pointer, each in a process of its own: a crash is an answer, and libibverbs gives it
- * often.
+ * What calls do with null for each pointer, and with operations that a queue pair has not, each in a process of its own: a crash is
+ * an answer, and libibverbs gives it often.
  *
  * usage: nulls DEVICE
  */
@@ -12,7 +12,7 @@ static struct pair p;
 static struct {
 	const char *name;
 	void (*call)(const char *name);
-} calls[100];
+} calls[200];
 static int count_of_calls;
 
 #define LISTED(id) \
@@ -44,6 +44,72 @@ static int count_of_calls;
 		__VA_ARGS__; \
 		printf("%s: nothing\n", name); \
 	}
+
+/* A batch on a queue pair of a type, which is refused: the queue pair stays as it is. One that is connected sends afterwards. */
+#define BATCH(id, type, ...) \
+	LISTED(id) \
+	{ \
+		struct ibv_qp_ex *ex = extended(type); \
+		ibv_wr_start(ex); \
+		ex->wr_id = 66; \
+		__VA_ARGS__; \
+		told_refused(name, ex); \
+	}
+
+static struct ibv_qp_ex *extended(enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = type, .sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 2, .max_recv_sge = 1, .max_inline_data = 64 },
+	};
+	struct ibv_qp_attr attr;
+
+	open_pair(&p);
+	init.pd = p.pd, init.send_cq = init.recv_cq = p.one.cq;
+	if (type == IBV_QPT_RC)
+		init.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_ATOMIC_WRITE;
+	MUST((p.one.qp = ibv_create_qp_ex(p.context, &init)) && !to_init(p.one.qp));
+	attr = rtr_attr(p.context, p.one.qp->qp_num);
+	if (type == IBV_QPT_RC) {
+		MUST(!connect_qp(p.one.qp, p.one.qp->qp_num));
+	} else {
+		int mask = RTR_MASK & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+
+		MUST(!ibv_modify_qp(p.one.qp, &attr, type == IBV_QPT_UD ? IBV_QP_STATE : mask));
+		attr.qp_state = IBV_QPS_RTS;
+		MUST(!ibv_modify_qp(p.one.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	}
+	return ibv_qp_to_qp_ex(p.one.qp);
+}
+
+static void told_refused(const char *name, struct ibv_qp_ex *ex)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_wc wc;
+	int answer = ibv_wr_complete(ex);
+
+	usleep(10000);
+	MUST(!ibv_query_qp(p.one.qp, &attr, IBV_QP_STATE, &init));
+	printf("%s: %s, %d completions, state %d", name, error_name(answer), ibv_poll_cq(p.one.cq, 1, &wc), attr.qp_state);
+	if (p.one.qp->qp_type == IBV_QPT_RC && answer) {
+		MUST(!post_receive(&p.one, 1));
+		ibv_wr_start(ex);
+		ex->wr_id = 2, ex->wr_flags = IBV_SEND_INLINE;
+		ibv_wr_send(ex);
+		ibv_wr_set_inline_data(ex, p.two.memory, 9);
+		MUST(!ibv_wr_complete(ex));
+		for (int i = 0; i < 2; i++) {
+			wc = completion(p.one.cq);
+			MUST(!wc.status && (wc.wr_id == 1 || wc.wr_id == 2));
+			if (wc.wr_id == 1)
+				printf(", then %d bytes", (int)wc.byte_len);
+		}
+	}
+	printf("\n");
+}
 
 #define ATTR(type) (&(struct type){ 0 })
 
@@ -120,6 +186,34 @@ CALL(post_recv_no_pieces, ibv_post_recv(p.one.qp, &(struct ibv_recv_wr){ .num_sg
 CALL(poll_nowhere, ibv_poll_cq(p.one.cq, 4, NULL))
 MAKE(counters_of_nothing, ibv_create_counters(p.context, NULL))
 MAKE(create_flow_nowhere, ibv_create_flow(p.one.qp, NULL))
+CALL(post_send_inline_nowhere, ibv_post_send(p.one.qp, &(struct ibv_send_wr){ .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE, .num_sge = 1, .sg_list = &(struct ibv_sge){ 0, 8, 0 } }, &(struct ibv_send_wr *){ NULL }))
+CALL(post_send_imm_inline_nowhere, ibv_post_send(p.one.qp, &(struct ibv_send_wr){ .opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_INLINE, .num_sge = 1, .sg_list = &(struct ibv_sge){ 0, 8, 0 } }, &(struct ibv_send_wr *){ NULL }))
+CALL(post_send_inline_nothing, ibv_post_send(p.one.qp, &(struct ibv_send_wr){ .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE, .num_sge = 1, .sg_list = ATTR(ibv_sge) }, &(struct ibv_send_wr *){ NULL }))
+BATCH(inline_nowhere, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_inline_data(ex, NULL, 32))
+BATCH(inline_nowhere_of_write, IBV_QPT_RC, ibv_wr_rdma_write(ex, 0, 0); ibv_wr_set_inline_data(ex, NULL, 32))
+BATCH(inline_too_long, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_inline_data(ex, p.one.memory, SIZE_MAX))
+BATCH(inline_too_long_of_write, IBV_QPT_RC, ibv_wr_rdma_write(ex, 0, 0); ibv_wr_set_inline_data(ex, p.one.memory, SIZE_MAX / 2 + 1))
+BATCH(inline_list_nowhere, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_inline_data_list(ex, 1, NULL))
+BATCH(inline_endless_list_nowhere, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_inline_data_list(ex, SIZE_MAX, NULL))
+BATCH(inline_list_of_nowhere, IBV_QPT_RC, ibv_wr_send(ex); struct ibv_data_buf list[] = { { p.one.memory, 8 }, { NULL, 8 } }; ibv_wr_set_inline_data_list(ex, 2, list))
+BATCH(inline_list_around, IBV_QPT_RC, ibv_wr_send(ex); struct ibv_data_buf list[] = { { p.one.memory, SIZE_MAX / 2 }, { p.one.memory, SIZE_MAX / 2 }, { p.one.memory, 10 } }; ibv_wr_set_inline_data_list(ex, 3, list))
+BATCH(sge_list_nowhere, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_sge_list(ex, 1, NULL))
+BATCH(good_then_sge_list_nowhere, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_inline_data(ex, p.one.memory, 8); ibv_wr_send(ex); ibv_wr_set_sge_list(ex, 1, NULL))
+BATCH(atomic_write_nowhere, IBV_QPT_RC, ibv_wr_atomic_write(ex, 0, 0, NULL))
+BATCH(ud_write, IBV_QPT_UD, ibv_wr_rdma_write(ex, 0, 0); ibv_wr_set_inline_data(ex, p.one.memory, 8))
+BATCH(ud_write_imm, IBV_QPT_UD, ibv_wr_rdma_write_imm(ex, 0, 0, 0); ibv_wr_set_inline_data(ex, p.one.memory, 8))
+BATCH(ud_read, IBV_QPT_UD, ibv_wr_rdma_read(ex, 0, 0); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(ud_compare, IBV_QPT_UD, ibv_wr_atomic_cmp_swp(ex, 0, 0, 0, 0); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(ud_add, IBV_QPT_UD, ibv_wr_atomic_fetch_add(ex, 0, 0, 0); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(ud_invalidate, IBV_QPT_UD, ibv_wr_local_inv(ex, 0))
+BATCH(ud_send_inv, IBV_QPT_UD, ibv_wr_send_inv(ex, 0); ibv_wr_set_inline_data(ex, p.one.memory, 8))
+BATCH(ud_bind, IBV_QPT_UD, struct ibv_mw mw = { 0 }; ibv_wr_bind_mw(ex, &mw, 0, ATTR(ibv_mw_bind_info)))
+BATCH(ud_large, IBV_QPT_UD, ibv_wr_send_tso(ex, p.one.memory, 54, 40); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(uc_read, IBV_QPT_UC, ibv_wr_rdma_read(ex, 0, 0); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(uc_compare, IBV_QPT_UC, ibv_wr_atomic_cmp_swp(ex, 0, 0, 0, 0); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(uc_invalidate, IBV_QPT_UC, ibv_wr_local_inv(ex, 0))
+BATCH(rc_large, IBV_QPT_RC, ibv_wr_send_tso(ex, p.one.memory, 54, 40); ibv_wr_set_sge(ex, 0, 0, 0))
+BATCH(rc_xrc, IBV_QPT_RC, ibv_wr_send(ex); ibv_wr_set_xrc_srqn(ex, 1); ibv_wr_set_sge(ex, 0, 0, 0))
 MAKE(status_text, ibv_wc_status_str(-5))
 CALL(read_no_file, ibv_read_sysfs_file(NULL, NULL, p.one.memory, 8))
 

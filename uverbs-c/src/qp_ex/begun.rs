@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use uverbs::abi::types::SendFlags;
 use uverbs::raw::{Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, SendQueue, Sge};
 
-use crate::answer::{Answer, Code, EINVAL, ENOMEM, EOPNOTSUPP};
+use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::post::Sending;
 use crate::qp::Qp;
 
@@ -142,10 +142,10 @@ fn begin(qp: &Qp, stage: Stage, opcode: impl FnOnce() -> Answer<Opcode<'static>>
     qp.sends.held(begin);
 }
 
-/// An operation that queue pairs for raw packets have not: everything would be sent as a frame.
+/// Any operation but a send and a datagram.
 #[inline(always)]
 pub(super) fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
-    begin(qp, Stage::Other, || if qp.is_raw_packet() { Err(EOPNOTSUPP) } else { opcode() });
+    begin(qp, Stage::Other, opcode);
 }
 
 /// A datagram, whose address comes later.
