@@ -1,6 +1,8 @@
 //! Completion queues, and the channels that announce completions.
 
 #[cfg(feature = "raw")]
+pub(crate) mod object;
+#[cfg(feature = "raw")]
 mod places;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,10 +22,13 @@ use crate::completion_counter::{Registry, Tally};
 use crate::context::Context;
 use crate::driver::completion::Completion;
 use crate::driver::queues::Completions;
+use crate::driver::side::CqSide;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{self, EventFile};
-use crate::object::{self, Kind, Object};
+use crate::object::{self as objects, Kind, Object};
 use crate::process::Origin;
+#[cfg(feature = "raw")]
+use crate::process::Passage;
 
 /// A completion queue.
 ///
@@ -40,6 +45,9 @@ pub struct CompletionQueue {
     /// That of the shared part.
     registry: Arc<Registry>,
     tally: Tally,
+    /// That of the registry.
+    #[cfg(feature = "raw")]
+    passage: Passage,
     shared: Arc<Shared>,
 }
 
@@ -50,6 +58,8 @@ pub(crate) struct Shared {
     channel: Option<CompletionChannel>,
     /// The queue pairs here whose operations are counted.
     registry: Arc<Registry>,
+    /// What the driver's queue pairs know of it.
+    side: CqSide,
 }
 
 impl Shared {
@@ -72,6 +82,31 @@ impl Shared {
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    pub(crate) fn side(&self) -> &CqSide {
+        &self.side
+    }
+
+    /// Sends what the bits of `attr_mask` name.
+    fn change(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        let request = ExModifyCq { cq_handle: self.id(), attr_mask, attr, reserved: 0 };
+        let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
+        command.input(CORE_IN, &request);
+        self.context().invoke(&mut command)
+    }
+
+    /// Asks for an event.
+    fn notify(&self, solicited_only: bool) -> Result<()> {
+        let op = "cq.notify";
+        self.context().check_origin(op)?;
+        if self.side.arm(solicited_only) {
+            return Ok(());
+        }
+        let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
+        let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
+        command.input(CORE_IN, &request);
+        self.context().invoke(&mut command)
     }
 }
 
@@ -181,9 +216,18 @@ impl<'a> CompletionQueueBuilder<'a> {
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let ring = plan.open(op, context)?;
         let registry = Arc::<Registry>::default();
-        let shared = Shared { object, channel: channel.cloned(), registry: registry.clone() };
+        let shared =
+            Shared { object, channel: channel.cloned(), registry: registry.clone(), side: ring.side() };
         let origin = context.origin();
-        Ok(CompletionQueue { ring, origin, registry, tally: Tally::default(), shared: Arc::new(shared) })
+        Ok(CompletionQueue {
+            ring,
+            origin,
+            #[cfg(feature = "raw")]
+            passage: registry.passage(),
+            registry,
+            tally: Tally::default(),
+            shared: Arc::new(shared),
+        })
     }
 }
 
@@ -200,10 +244,6 @@ impl CompletionQueue {
     /// Where completions are announced.
     pub(crate) fn channel(&self) -> Option<&CompletionChannel> {
         self.shared.channel.as_ref()
-    }
-
-    pub(crate) fn ring(&self) -> &Completions {
-        &self.ring
     }
 
     /// How many completions the queue can hold.
@@ -267,15 +307,7 @@ impl CompletionQueue {
     /// Extended `MODIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux 6.1).
     #[doc(alias = "ibv_modify_cq")]
     pub fn moderate(&self, count: u16, period: u16) -> Result<()> {
-        self.change(MODERATION, CqModeration { cq_count: count, cq_period: period })
-    }
-
-    /// Sends what the bits of `attr_mask` name.
-    pub(crate) fn change(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
-        let request = ExModifyCq { cq_handle: self.shared.id(), attr_mask, attr, reserved: 0 };
-        let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
-        command.input(CORE_IN, &request);
-        self.shared.context().invoke(&mut command)
+        self.shared.change(MODERATION, CqModeration { cq_count: count, cq_period: period })
     }
 
     /// Gives the queue room for at least `entries` completions; those that wait in it stay.
@@ -325,16 +357,7 @@ impl CompletionQueue {
     /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 a doorbell.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
-        let op = "cq.notify";
-        let object = &self.shared.object;
-        self.check_origin(op)?;
-        if self.ring.arm(solicited_only) {
-            return Ok(());
-        }
-        let request = ReqNotifyCq { cq_handle: object.id(), solicited_only: solicited_only.into() };
-        let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
-        command.input(CORE_IN, &request);
-        object.context().invoke(&mut command)
+        self.shared.notify(solicited_only)
     }
 
     /// Destroys the queue and says how that went.
@@ -349,33 +372,8 @@ impl CompletionQueue {
     /// The kernel's object, if no queue has it.
     fn alone(&mut self) -> Result<&mut Object> {
         let hint = "a queue pair or a work queue still uses the completion queue";
-        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("cq.destroy", hint))?;
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| objects::shared("cq.destroy", hint))?;
         Ok(&mut shared.object)
-    }
-}
-
-#[cfg(feature = "raw")]
-impl CompletionQueue {
-    /// The kernel's handle of the queue.
-    pub fn handle(&self) -> u32 {
-        self.shared.id()
-    }
-
-    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::moderate`].
-    pub fn modify(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
-        self.change(attr_mask, attr)
-    }
-
-    /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for
-    /// the last user of one.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::destroy`].
-    pub fn destroy_reporting(mut self) -> Result<uverbs_abi::write::DestroyCqResp, (Self, Error)> {
-        self.alone().and_then(Object::release_reporting).map_err(|error| (self, error))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A kernel object: the handle and the one destroying `Drop`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -87,7 +87,7 @@ pub(crate) struct Object {
     kind: Kind,
     id: u32,
     /// False once the kernel has let go of the handle, or when it must never be told to.
-    live: bool,
+    live: AtomicBool,
     /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
     /// memory is leaked on purpose.
     memory: Mutex<Vec<Mapping>>,
@@ -108,7 +108,14 @@ impl Moment {
 impl Object {
     /// Takes charge of a handle that the kernel has just made.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
-        Self { context: context.clone(), kind, id, live: true, memory: Mutex::default(), made: Moment::now() }
+        Self {
+            context: context.clone(),
+            kind,
+            id,
+            live: AtomicBool::new(true),
+            memory: Mutex::default(),
+            made: Moment::now(),
+        }
     }
 
     /// The same, and keeps the memory that the device may write to as long as the object exists.
@@ -131,8 +138,8 @@ impl Object {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_held(&mut self) -> Vec<Mapping> {
-        std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner))
+    fn take_held(&self) -> Vec<Mapping> {
+        std::mem::take(&mut *self.held())
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -150,7 +157,7 @@ impl Object {
 
     /// Whether the kernel still has it.
     pub(crate) fn is_live(&self) -> bool {
-        self.live
+        self.live.load(Ordering::Acquire)
     }
 
     /// Destroys the object, or gives it back with the reason why not.
@@ -163,7 +170,7 @@ impl Object {
 
     /// Leaves the object to the kernel, which destroys it when the device file is closed.
     pub(crate) fn abandon(&mut self) {
-        self.live = false;
+        self.live.store(false, Ordering::Release);
     }
 
     /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
@@ -173,11 +180,11 @@ impl Object {
     }
 
     /// A device that has gone has taken the object along; any other error stays one.
-    fn gone(&mut self, error: Error) -> Result<()> {
+    fn gone(&self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::Disassociated {
             return Err(error);
         }
-        self.live = false;
+        self.live.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -190,13 +197,19 @@ impl Object {
     /// was asked, or a device that has gone has taken the object along.
     #[cfg(feature = "raw")]
     pub(crate) fn release_reporting<T: zerocopy::FromBytes>(&mut self) -> Result<T> {
+        self.release_before_drop()
+    }
+
+    /// The same of an object of which others have references, whose owners drop it next.
+    #[cfg(feature = "raw")]
+    pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
         self.release_into(&mut response).or_else(|error| self.gone(error))?;
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
     }
 
-    fn release_into(&mut self, response: &mut [u8; 8]) -> Result<()> {
-        if !self.live {
+    fn release_into(&self, response: &mut [u8; 8]) -> Result<()> {
+        if !self.is_live() {
             return Ok(());
         }
         let how = self.kind.destroy();
@@ -207,7 +220,7 @@ impl Object {
             command.output(RESPONSE, &mut response[..how.response]);
         }
         self.context.invoke(&mut command)?;
-        self.live = false;
+        self.live.store(false, Ordering::Release);
         self.take_held();
         Ok(())
     }

@@ -12,7 +12,8 @@
 //! # Safety
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
 //!   address gets out of this file only as a reference to its first word, an `AtomicU32`, for which it is aligned and of which
-//!   zero is a value; nobody touches it otherwise. The reference lives as long as the page does, for ever if that was leaked.
+//!   zero is a value; or, of a page of [`Words`], to any of its words. Nobody touches it otherwise. The reference lives as long as the page
+//!   does, for ever if that was leaked.
 //! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] and a [`Holder`] never null.
 //! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
 //!   stays allocated. Only what is `Send` gets into one, since all threads share it.
@@ -147,6 +148,80 @@ impl Holder {
 pub(crate) fn elsewhere(op: &'static str) -> Error {
     let hint = "it belongs to another process since a fork; open it again, or make it again, in this one";
     Error::refused(op, Errno::EIO, hint)
+}
+
+/// A word that is all ones as long as a short way is open: zero in another process, and once it was closed. So that who goes the
+/// short way asks both with one look.
+#[derive(Debug)]
+pub(crate) struct Gate(Passage);
+
+/// The word of a [`Gate`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passage(&'static AtomicU32);
+
+/// Words of this process, which nobody has.
+#[derive(Debug, Default)]
+struct Words(Vec<&'static AtomicU32>);
+
+static WORDS: Local<Words> = Local::new(|_| Words::default());
+
+impl Gate {
+    /// One that is open; closed when there is no memory for its word.
+    pub(crate) fn open() -> Self {
+        let mut words = WORDS.lock();
+        if words.0.is_empty()
+            && let Ok(page) = Page::wiped()
+        {
+            words.0.extend(page.leak_words());
+        }
+        let word = words.0.pop().unwrap_or(&NOWHERE);
+        if !std::ptr::eq(word, &NOWHERE) {
+            word.store(u32::MAX, Ordering::Relaxed);
+        }
+        Self(Passage(word))
+    }
+
+    /// Closes it. What was done before is seen by who finds it closed.
+    pub(crate) fn close(&self) {
+        self.0.0.store(0, Ordering::Release);
+    }
+
+    #[cfg(any(feature = "raw", test))]
+    pub(crate) fn passage(&self) -> Passage {
+        self.0
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // In a child the word is one of its own by now, like any of another page.
+        self.close();
+        if !std::ptr::eq(self.0.0, &NOWHERE) {
+            WORDS.lock().0.push(self.0.0);
+        }
+    }
+}
+
+#[cfg(any(feature = "raw", test))]
+impl Default for Passage {
+    /// One that is closed.
+    fn default() -> Self {
+        Self(&NOWHERE)
+    }
+}
+
+#[cfg(any(feature = "raw", test))]
+impl Passage {
+    /// All ones, or zero.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_open(self) -> bool {
+        self.word() != 0
+    }
 }
 
 /// Who has something that several processes could have, since they are a process and its children: nobody at first, and then the one
@@ -344,6 +419,15 @@ impl Page {
     }
 }
 
+impl Page {
+    /// Never unmaps it, and gives all its words.
+    fn leak_words(self) -> &'static [AtomicU32] {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the page, zeros at first, which is not unmapped any more; nobody else has looked at it.
+        unsafe { std::slice::from_raw_parts(this.0.as_ptr(), PAGE / size_of::<AtomicU32>()) }
+    }
+}
+
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: mapped in `map` with this length; no reference to it is left. It cannot fail.
@@ -366,6 +450,25 @@ mod tests {
         });
         assert!(one.origin().is_here() && one.origin().check("op").is_ok());
         assert!(!other.origin().is_here() && other.origin().check("op").is_err());
+    }
+
+    #[test]
+    fn a_gate_is_open_until_it_is_closed_and_its_word_is_used_again() {
+        let gates = [Gate::open(), Gate::open()];
+        let [one, other] = [0, 1].map(|at| gates[at].passage());
+        assert_eq!((one.word(), other.word(), Passage::default().word()), (u32::MAX, u32::MAX, 0));
+        gates[0].close();
+        assert!(!one.is_open() && other.is_open());
+        drop(gates);
+        assert!(!one.is_open() && !other.is_open());
+        let again: Vec<_> = (0..PAGE).map(|_| Gate::open()).collect();
+        assert!(again.iter().all(|gate| gate.passage().is_open()) && one.is_open());
+        let mut words: Vec<_> = again.iter().map(|gate| gate.passage().0.as_ptr().addr()).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), again.len(), "each has its own");
+        assert!(Gate(Passage::default()).passage().0.as_ptr() == NOWHERE.as_ptr());
+        assert_eq!(NOWHERE.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -23,7 +23,7 @@
 //! let capacity = Capacity { sends: 4, receives: 4, send_segments: 1, receive_segments: 1, inline: 64, ..Capacity::default() };
 //! let flags = QpCreateFlags::SQ_SIG_ALL;
 //! let init = raw::QueuePairInit {
-//!     type_: qp_type::UD, send_cq: &cq, receive_cq: &cq, srq: None, capacity, cookie: 0, flags,
+//!     type_: qp_type::UD, send_cq: &cq.object(), receive_cq: &cq.object(), srq: None, capacity, cookie: 0, flags,
 //! };
 //! let (_qp, mut sends, receives) = pd.create_parts(&init)?;
 //! let piece = Sge { addr: 0x1000, length: 64, lkey: 5 };
@@ -38,24 +38,32 @@
 //! # Safety
 //! A device reads and writes registered memory at any time until it is deregistered. Here nobody keeps the memory: who
 //! registers an address promises what [`register_at`](crate::ProtectionDomain::register_at) and [`Region::change`] ask for. Nothing in
-//! this file looks at the memory.
+//! this file looks at the memory. Who goes through completions where they lie promises that nobody else takes any meanwhile
+//! ([`in_place`](crate::CompletionQueue::in_place)).
 
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::mr::{self, advise};
-use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, cmd};
-use zerocopy::{FromZeros, IntoBytes};
+use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::command::Command;
+use crate::completion_counter::Registry;
+use crate::cq::CompletionQueue;
+pub use crate::cq::object::CompletionObject;
 pub use crate::driver::completion::{Extended, Place, Raised};
-pub use crate::driver::queues::{Lower, LowerReceive};
+pub use crate::driver::queues::{Lower, LowerReceive, Unread};
 pub use crate::driver::request::{Binding, Data, FrameHead, Opcode, Refused, Sge};
+use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, PacketCaps};
 use crate::error::{Error, Result};
 pub use crate::mw::window::Window;
 use crate::object::{Kind, Object};
 use crate::pd::ProtectionDomain;
+use crate::process::Passage;
 pub use crate::process::{Here, Holder, Local, Origin};
 pub use crate::qp::create::parts::{QueuePair, QueuePairInit};
 pub use crate::qp::send::{Batch, FillSends, SendQueue, Unseen};
@@ -197,5 +205,88 @@ impl Region {
     /// Those of the kernel, such as [`Busy`](crate::ErrorKind::Busy) while a memory window is bound to it.
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.object.release_for_sure().map_err(|error| (self, error))
+    }
+}
+
+/// The completions of a queue of rings, one by one, each read where it lies: what the extended interface of C stands on.
+///
+/// The short way is closed in a child of `fork`, and where completions are counted; then there is nothing there. Whoever is in the
+/// process that has the queue ([`CompletionQueue::is_here`]) goes on by the other way, whose methods end in `_all`, and has each
+/// completion counted.
+///
+/// [`CompletionQueue::is_here`]: crate::CompletionQueue::is_here
+#[derive(Debug, Default)]
+pub struct InPlace {
+    window: Shown<Wc>,
+    passage: Passage,
+    _registry: Arc<Registry>,
+}
+
+impl CompletionQueue {
+    /// Its completions one by one; none if they do not lie as the kernel has them. A queue that was resized has others.
+    ///
+    /// # Safety
+    /// From an [`InPlace::begin`] or [`InPlace::begin_all`] that was true to the [`InPlace::end`] or [`InPlace::end_all`] after it
+    /// that was, nobody takes completions of the queue in another way.
+    pub unsafe fn in_place(&self) -> Option<InPlace> {
+        let (opening, registry) = self.opening()?;
+        // SAFETY: as the caller has promised.
+        let window = unsafe { opening.open() };
+        Some(InPlace { window, passage: registry.passage(), _registry: registry })
+    }
+}
+
+impl InPlace {
+    /// Comes to the first completion, if there is one.
+    #[inline(always)]
+    pub fn begin(&mut self) -> bool {
+        // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
+        let passage = self.passage;
+        self.window.begin(|| passage.word())
+    }
+
+    /// Comes to the next one of those that were there at the last look.
+    #[inline(always)]
+    pub fn advance(&mut self) -> bool {
+        self.window.next(self.passage.word())
+    }
+
+    /// Gives all completions back that were shown; false if there were none.
+    #[inline(always)]
+    pub fn end(&mut self) -> bool {
+        self.window.end(self.passage.word())
+    }
+
+    /// Whether the short way is closed.
+    #[inline(always)]
+    pub fn is_closed(&self) -> bool {
+        !self.passage.is_open()
+    }
+
+    /// As [`InPlace::begin`].
+    pub fn begin_all(&mut self) -> bool {
+        self.window.begin(|| u32::MAX)
+    }
+
+    /// As [`InPlace::advance`], and looks for more.
+    pub fn advance_all(&mut self) -> bool {
+        self.window.look();
+        self.window.next(u32::MAX)
+    }
+
+    /// As [`InPlace::end`].
+    pub fn end_all(&mut self) -> bool {
+        self.window.end(u32::MAX)
+    }
+
+    /// The field of the completion at byte `AT`; zero if it is at none.
+    #[inline(always)]
+    pub fn field<const AT: usize, F: FromBytes>(&self) -> F {
+        self.window.field::<AT, F>()
+    }
+
+    /// All of the completion.
+    pub fn extended(&self) -> Extended {
+        Extended { wc: self.window.field::<0, Wc>(), ..Extended::default() }
     }
 }

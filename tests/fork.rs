@@ -16,6 +16,9 @@ mod inherited;
 mod locks;
 #[path = "fork/objects.rs"]
 mod objects;
+#[cfg(feature = "raw")]
+#[path = "fork/polls.rs"]
+mod polls;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -36,6 +39,8 @@ const TESTS: &[(&str, fn())] = &[
     ("a_child_waits_for_no_lock_of_counters", locks::counters),
     ("a_child_waits_for_no_lock_of_a_refresh", locks::refresh),
     ("a_child_waits_for_nothing_that_threads_were_at", locks::everything),
+    #[cfg(feature = "raw")]
+    ("a_child_gives_no_completions_back_that_its_parent_is_at", polls::in_the_middle),
     ("what_was_only_asked_is_the_first_users", inherited::first_user),
     ("a_domain_in_two_processes_is_destroyed_by_its_owner", inherited::domain),
     ("a_grandchild_has_what_is_its_own", inherited::grandchild),
@@ -71,6 +76,13 @@ fn split() -> Option<Pid> {
         ForkResult::Child => None,
         ForkResult::Parent { child } => Some(child),
     }
+}
+
+/// The completions of a queue, where they lie.
+#[cfg(feature = "raw")]
+fn in_place(cq: &uverbs::CompletionQueue) -> Option<uverbs::raw::InPlace> {
+    // SAFETY: in the middle of a poll no test takes completions in another way; what a child asks for is refused.
+    unsafe { cq.in_place() }
 }
 
 /// Seconds that a child has.

@@ -83,7 +83,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mw", &["command", "completion_counter", "driver", "error", "mr", "object", "pd", "qp"]),
     ("counters", &["clock", "command", "context", "driver", "error", "object", "process"]),
     // What bindings use of the rest, under names of their own.
-    ("raw", &["command", "driver", "error", "mw", "object", "pd", "process", "qp", "work"]),
+    (
+        "raw",
+        &[
+            "command",
+            "completion_counter",
+            "cq",
+            "driver",
+            "error",
+            "mw",
+            "object",
+            "pd",
+            "process",
+            "qp",
+            "work",
+        ],
+    ),
     ("flow", &["command", "context", "counters", "error", "object", "driver", "qp"]),
     (
         "mlx5",

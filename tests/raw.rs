@@ -11,8 +11,8 @@ use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type
 use uverbs::abi::write::{ModifyQp, QpDest};
 use uverbs::command::Command;
 use uverbs::raw::{
-    Batch, Data, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive, Opcode, Origin, Place,
-    QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
+    Batch, CompletionObject, Data, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive, Opcode,
+    Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
 };
 use uverbs::transport::Watcher;
 use uverbs::{
@@ -26,11 +26,11 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
     let context = SoftDevice::default().open().unwrap();
     let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
     let capacity = Capacity { sends: 1, receives: 4, receive_segments: 1, ..Capacity::default() };
-    let flags = QpCreateFlags::empty();
+    let (flags, object) = (QpCreateFlags::empty(), cq.object());
     let init = || QueuePairInit {
         type_: qp_type::UD,
-        send_cq: &cq,
-        receive_cq: &cq,
+        send_cq: &object,
+        receive_cq: &object,
         srq: None,
         capacity,
         cookie: 0,
@@ -115,11 +115,11 @@ fn a_message_that_was_posted_first_finds_its_receive() {
     let mut srq = pd.create_srq(4).unwrap();
     for shared in [false, true] {
         let capacity = Capacity { sends: 1, receives: 4, receive_segments: 1, ..Capacity::default() };
-        let flags = QpCreateFlags::empty();
+        let (flags, object) = (QpCreateFlags::empty(), cq.object());
         let init = || QueuePairInit {
             type_: qp_type::RC,
-            send_cq: &cq,
-            receive_cq: &cq,
+            send_cq: &object,
+            receive_cq: &object,
             srq: shared.then_some(&srq),
             capacity,
             cookie: 0,
@@ -190,7 +190,7 @@ const CAPACITY: Capacity =
     Capacity { sends: 7, receives: 7, send_segments: 2, receive_segments: 2, inline: 64, large_header: 0 };
 
 /// What a queue pair with one completion queue is made from.
-fn init(cq: &CompletionQueue) -> QueuePairInit<'_> {
+fn init(cq: &CompletionObject) -> QueuePairInit<'_> {
     QueuePairInit {
         type_: qp_type::RC,
         send_cq: cq,
@@ -278,7 +278,7 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
         let context = SoftDevice::default().open().unwrap();
         let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
         let sent = CompletionCounter::new(WaitObject::None).unwrap();
-        let (qp, mut sends, receives) = pd.create_parts(&init(&cq)).unwrap();
+        let (qp, mut sends, receives) = pd.create_parts(&init(&cq.object())).unwrap();
         let mut receives = receives.unwrap();
         if is_counted {
             qp.bind_counter(&mut sends, &sent, Counted::SEND).unwrap();
@@ -323,7 +323,7 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
 fn the_shortest_way_asks_whose_the_queue_is_and_has_no_room_that_is_not_known() {
     let context = SoftDevice::default().open().unwrap();
     let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
-    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq));
+    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq.object()));
     receives.unwrap().post_one(10, &[]).unwrap();
     let here = Origin::here().ask().unwrap();
     let mut known = sends.step_in_slots::<false>(here).unwrap();
@@ -366,7 +366,7 @@ impl Place for Once {
 fn no_completion_is_handed_on_twice() {
     let context = SoftDevice::default().open().unwrap();
     let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
-    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq));
+    let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq.object()));
     let mut receives = receives.unwrap();
     let mut send = |wr_id| {
         receives.post_one(wr_id, &[]).unwrap();
@@ -401,7 +401,7 @@ fn what_is_begun_counts_once_and_only_if_it_is_posted() {
     let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
     let counter = |events| CompletionCounter::builder().events(events).create().unwrap();
     let (number, bytes) = (counter(CounterEvents::Completions), counter(CounterEvents::Bytes));
-    let (qp, mut sends, receives) = pd.create_parts(&init(&cq)).unwrap();
+    let (qp, mut sends, receives) = pd.create_parts(&init(&cq.object())).unwrap();
     let mut receives = receives.unwrap();
     for counter in [&number, &bytes] {
         qp.bind_counter(&mut sends, counter, Counted::SEND).unwrap();
@@ -462,17 +462,17 @@ fn a_destroy_gives_back_what_is_in_use_and_ends_with_the_device() {
     let context = SoftDevice::default().device().open_with(Gone(has_gone.clone())).unwrap();
     let pd = context.alloc_pd().unwrap();
     let (cq, srq) = (context.create_cq(8).unwrap(), pd.create_srq(4).unwrap());
-    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq) }).unwrap();
-    let (cq, error) = cq.destroy_reporting().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Busy);
+    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq.object()) }).unwrap();
+    let object = cq.object();
+    assert_eq!(object.destroy_reporting().unwrap_err().kind(), ErrorKind::Busy);
     let (srq, error) = srq.destroy_reporting().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     qp.destroy().unwrap();
-    context.create_cq(8).unwrap().destroy_reporting().unwrap();
+    context.create_cq(8).unwrap().object().destroy_reporting().unwrap();
 
-    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq) }).unwrap();
+    let (qp, ..) = pd.create_parts(&QueuePairInit { srq: Some(&srq), ..init(&cq.object()) }).unwrap();
     has_gone.store(true, Ordering::Relaxed);
     assert_eq!(qp.destroy().unwrap(), 0);
     assert_eq!(srq.destroy_reporting().unwrap(), 0);
-    assert_eq!(cq.destroy_reporting().unwrap().comp_events_reported, 0);
+    assert_eq!(object.destroy_reporting().unwrap().comp_events_reported, 0);
 }

@@ -13,7 +13,9 @@ use super::watch::Watched;
 use crate::driver::completion::Completion;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Extended;
-use crate::process::Origin;
+#[cfg(feature = "raw")]
+use crate::process::Passage;
+use crate::process::{Gate, Origin};
 
 /// The queue pairs with counters that complete in a completion queue.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Registry {
     /// Those that have bound memory windows, by their numbers.
     watched: Mutex<Vec<Arc<Watched>>>,
     changes: AtomicU32,
+    /// Closed when something was bound.
+    gate: Gate,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +45,7 @@ impl Default for Registry {
             entries: Mutex::default(),
             watched: Mutex::default(),
             changes: AtomicU32::new(0),
+            gate: Gate::open(),
         }
     }
 }
@@ -62,11 +67,19 @@ impl Registry {
         self.changes.load(Ordering::Acquire) == 0
     }
 
+    /// Open as long as nothing was ever bound, in the process that has the queue. To be asked when a completion is known to be there:
+    /// its queue pair was bound before.
+    #[cfg(feature = "raw")]
+    pub(crate) fn passage(&self) -> Passage {
+        self.gate.passage()
+    }
+
     /// Tells whoever polls to look.
     fn changed(&self) {
         // Zero is for queues on which nothing was ever bound.
         let next = |changes: u32| Some(changes.wrapping_add(1).max(1));
         let _ = self.changes.fetch_update(Ordering::Release, Ordering::Relaxed, next);
+        self.gate.close();
     }
 
     fn watched(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {

@@ -1,37 +1,81 @@
 //! Taking completions straight into the places that want them, which bindings do.
 
+use std::sync::Arc;
+
+use uverbs_abi::write::Wc;
+
 use super::CompletionQueue;
+use crate::completion_counter::Registry;
 use crate::driver::completion::{Extended, Place};
+use crate::driver::queues::Unread;
+use crate::driver::ring::Opening;
 
 impl CompletionQueue {
-    /// The next completion by the shortest way, put into its place; false if there is none. The device gets its place back by
-    /// [`CompletionQueue::release`]. None where there is no such way: then [`CompletionQueue::next_extended`] tells.
+    /// The next completion, put into its place, which is given back; false if there is none. None if there is one that may not be
+    /// taken in this way: then [`CompletionQueue::poll_places`] tells.
     #[inline(always)]
-    pub fn short_next<T: Place>(&mut self, place: &mut T) -> Option<bool> {
-        let (origin, registry) = (self.origin, &self.registry);
-        // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
-        self.ring.short_next(place, || origin.is_here() && registry.is_idle())
+    pub fn short_one<T: Place>(&mut self, place: &mut T) -> Option<bool> {
+        let passage = self.passage;
+        self.ring.short_one_any(place, || passage.is_open())
     }
 
-    /// The next completion, if there is one. The device gets its place back by [`CompletionQueue::release`].
-    /// Completion counters of its queue pair count it now.
+    /// The same of a queue with [`InPlace`](crate::raw::InPlace); none where there is none.
     #[inline(always)]
-    pub fn next_extended(&mut self) -> Option<Extended> {
+    pub fn short_one_in_place<T: Place>(&mut self, place: &mut T) -> Option<bool> {
+        let passage = self.passage;
+        self.ring.short_one_in_place(place, || passage.is_open())
+    }
+
+    /// Takes the next completion of a queue without [`InPlace`](crate::raw::InPlace), and puts it into its place. The device gets its
+    /// own back by [`CompletionQueue::release`].
+    ///
+    /// # Errors
+    /// Without one, whether there is none: else there may be one that is not taken in this way, and
+    /// [`CompletionQueue::next_unread`] tells.
+    #[inline(always)]
+    pub fn short_unread(&mut self, place: &mut Unread) -> Result<(), bool> {
+        let passage = self.passage;
+        self.ring.short_unread(|| passage.is_open(), place)
+    }
+
+    /// The same by the long way: completion counters of its queue pair count it now. False if there is none, and in a child of `fork`.
+    pub fn next_unread(&mut self, place: &mut Unread) -> bool {
         let Self { ring, origin, registry, tally, .. } = self;
-        if !origin.is_here() {
-            return None;
+        let is_there = ring.next_unread(|| origin.is_here(), place);
+        if is_there {
+            tally.count_extended(registry, &place.extended());
         }
-        let extended = ring.next()?;
-        tally.count_extended(registry, &extended);
-        Some(extended)
+        is_there
     }
 
-    /// Gives the places of all completions that were taken back to the device.
+    /// Counts a completion that was taken by [`InPlace`](crate::raw::InPlace) where its short way is closed; false in a child of
+    /// `fork`.
+    pub fn count(&mut self, extended: &Extended) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
+            self.tally.count_extended(&self.registry, extended);
+        }
+        is_here
+    }
+
+    /// Whether this process has the queue, and not its parent.
+    pub fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    pub(crate) fn opening(&self) -> Option<(Opening<Wc>, Arc<Registry>)> {
+        Some((self.ring.window()?, self.registry.clone()))
+    }
+
+    /// Gives the places of all completions that were taken by [`CompletionQueue::short_unread`] back to the device; false in a
+    /// child of `fork`, which gives none back.
     #[inline(always)]
-    pub fn release(&mut self) {
-        if self.origin.is_here() {
+    pub fn release(&mut self) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
             self.ring.release();
         }
+        is_here
     }
 
     /// Whether the device has written no completion.
@@ -40,23 +84,29 @@ impl CompletionQueue {
         self.ring.is_empty()
     }
 
-    /// Takes completions by the shortest way. None, and none is taken, where there is no such way: then
+    /// Takes completions by the shortest way. None, and none is taken, where there are some that may not be: then
     /// [`CompletionQueue::poll_places`] tells.
     #[inline(always)]
     pub fn short_poll<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
-        let (origin, registry) = (self.origin, &self.registry);
-        // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
-        self.ring.short_poll(places, || origin.is_here() && registry.is_idle())
+        let passage = self.passage;
+        self.ring.short_poll_any(places, || passage.is_open())
+    }
+
+    /// The same of a queue with [`InPlace`](crate::raw::InPlace); none where there is none.
+    #[inline(always)]
+    pub fn short_poll_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
+        let passage = self.passage;
+        self.ring.short_poll_in_place(places, || passage.is_open())
     }
 
     /// Takes completions, as many as there are places. Says how many. Flags are the
     /// kernel's ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them now.
     #[inline(always)]
     pub fn poll_places<T: Place>(&mut self, places: &mut [T]) -> usize {
-        let (origin, registry) = (self.origin, &self.registry);
+        let passage = self.passage;
         // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
-        let taken = self.ring.poll(places, || origin.is_here() && registry.is_idle());
-        if taken > 0 || registry.is_idle() { taken } else { self.poll_counting(places) }
+        let taken = self.ring.poll(places, || passage.is_open());
+        if taken > 0 || self.registry.is_idle() { taken } else { self.poll_counting(places) }
     }
 
     /// The same where queue pairs may have counters.

@@ -117,6 +117,12 @@ pub trait Place {
         self.put(raised);
         true
     }
+
+    /// The same as one of many, in a loop: what is rare is better a function of its own there.
+    #[inline(always)]
+    fn put_among(&mut self, raised: &impl Raised) {
+        self.put(raised);
+    }
 }
 
 impl Place for Extended {

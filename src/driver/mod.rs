@@ -5,6 +5,8 @@
 //! "Lacks it" is an answer too: an error with a hint. Every match on [`Driver`] names all drivers, so that one that is added
 //! does not compile before it has answered.
 
+#[cfg(feature = "raw")]
+mod bound;
 pub(crate) mod completion;
 mod efa;
 mod flow;
@@ -15,6 +17,7 @@ pub(crate) mod queues;
 pub(crate) mod request;
 pub(crate) mod ring;
 pub(crate) mod rxe;
+pub(crate) mod side;
 mod siw;
 
 use nix::errno::Errno;
@@ -30,8 +33,8 @@ pub(crate) use self::plans::{
 pub(crate) use self::query::PacketCaps;
 #[cfg(feature = "raw")]
 pub use self::query::{CompletionFields, PacketCaps};
-use self::queues::Completions;
 use self::ring::Watcher;
+use self::side::CqSide;
 use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
@@ -210,7 +213,7 @@ impl Driver {
         &self,
         op: &'static str,
         shape: &QpShape,
-        queues: [&Completions; 2],
+        queues: [&CqSide; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         match self {
@@ -262,7 +265,7 @@ impl Driver {
         op: &'static str,
         depth: u32,
         segments: u32,
-        queue: &Completions,
+        queue: &CqSide,
         kernel: &dyn Kernel,
     ) -> Result<WqPlan> {
         match self {

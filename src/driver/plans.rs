@@ -67,17 +67,6 @@ impl Completions {
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
         }
     }
-
-    /// Asks the device for an event; false when the kernel must be asked by a command.
-    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
-        match self {
-            Self::Rings(_) => false,
-            Self::Mlx5(queue) => {
-                queue.arm(solicited_only);
-                true
-            }
-        }
-    }
 }
 
 /// What a queue pair shall be.

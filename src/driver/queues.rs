@@ -6,11 +6,12 @@ use uverbs_abi::types::{SendFlags, qp_state};
 
 use super::completion::Place;
 #[cfg(feature = "raw")]
-use super::completion::{Extended, Raised};
+pub use super::mlx5::Unread;
 use super::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
 use super::ring::{Producer, Watcher};
+use super::side::CqSide;
 use super::{mlx5, rxe};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A completion queue.
 // A tag of its own, which is quicker to look at than one among the fields.
@@ -35,7 +36,9 @@ impl Completions {
     #[inline(always)]
     pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         match self {
-            Self::Rings(ring) => ring.ring().take(places, may_take, |place, slot| place.put(&slot)),
+            Self::Rings(ring) => {
+                ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
+            }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
         }
     }
@@ -59,14 +62,7 @@ impl Completions {
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
         match self {
-            Self::Rings(ring) => {
-                let ring = ring.ring();
-                let available = ring.available();
-                if available == 0 {
-                    return Some(0);
-                }
-                may_take().then(|| ring.take_of(available, places, |place, slot| place.put(&slot)))
-            }
+            Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
             Self::Mlx5(_) => None,
         }
     }
@@ -85,46 +81,12 @@ impl Completions {
         }
     }
 
-    /// The next completion by the shortest way, put into its place; false if there is none. Its slot is given back by
-    /// [`Completions::release`]. None by a driver that has no such way, and if there is one that may not be taken.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn short_next<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<bool> {
-        match self {
-            Self::Rings(ring) => match ring.ring().next_if(may_take) {
-                Ok(slot) => {
-                    place.put(&slot);
-                    Some(true)
-                }
-                Err(is_empty) => is_empty.then_some(false),
-            },
-            Self::Mlx5(_) => None,
-        }
-    }
-
-    /// The next completion; its slot is given back by [`Completions::release`].
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Extended> {
-        match self {
-            Self::Rings(ring) => {
-                let slot = ring.ring().next()?;
-                Some(slot.extended())
-            }
-            Self::Mlx5(queue) => queue.poll_next(|| true),
-        }
-    }
-
-    /// Gives back the slots of all completions that were taken.
+    /// Gives back the slots of all that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         match self {
-            Self::Rings(ring) => ring.ring().release(),
+            Self::Rings(_) => {}
             Self::Mlx5(queue) => queue.release(),
         }
     }
@@ -138,11 +100,11 @@ impl Completions {
         }
     }
 
-    /// What the queue pairs of mlx5 must know of it.
-    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&std::sync::Arc<mlx5::CqShared>> {
+    /// What others know of it.
+    pub(crate) fn side(&self) -> CqSide {
         match self {
-            Self::Mlx5(queue) => Ok(queue.shared()),
-            Self::Rings(_) => Err(Error::malformed(op, "a completion queue of another driver")),
+            Self::Rings(_) => CqSide::Rings,
+            Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
         }
     }
 }

@@ -40,6 +40,8 @@ mod producer;
 pub(crate) mod units;
 
 pub(crate) use self::consumer::{Consumer, Filled};
+#[cfg(any(feature = "raw", test))]
+pub(crate) use self::consumer::{Opening, Window};
 pub(crate) use self::producer::{Producer, Slot, Slots};
 
 const LOG2_ELEM_SIZE: usize = 0;
@@ -117,7 +119,8 @@ pub(crate) trait Watcher: Debug + Send + Sync {
 #[derive(Debug)]
 struct Ring<W> {
     /// Keeps the memory.
-    _map: Mapping,
+    #[cfg_attr(not(any(feature = "raw", test)), expect(dead_code))]
+    map: Mapping,
     slots: NonNull<u8>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -145,7 +148,7 @@ impl<W> Ring<W> {
         let has_room = geometry.slot_size() >= size_of::<W>();
         let (size, bits) = (geometry.slot_size(), (geometry.mask as usize) << geometry.log2_size);
         let of = PhantomData;
-        let ring = Self { _map: map, slots, producer, consumer, geometry, size, bits, of };
+        let ring = Self { map, slots, producer, consumer, geometry, size, bits, of };
         (is_aligned && has_room).then_some(ring)
     }
 

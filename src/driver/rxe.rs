@@ -18,6 +18,8 @@ pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 use super::completion::Raised;
 use super::queues::{Lower, LowerReceive};
 use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
+#[cfg(feature = "raw")]
+use super::ring::Opening;
 use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
@@ -44,6 +46,11 @@ impl Completions {
 
     pub(crate) fn capacity(&self) -> u32 {
         self.0.geometry().capacity()
+    }
+
+    #[cfg(feature = "raw")]
+    pub(crate) fn window(&self) -> Opening<Wc> {
+        self.0.window()
     }
 
     #[cfg(feature = "raw")]

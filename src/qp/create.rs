@@ -17,7 +17,7 @@ use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
 use crate::command::Command;
 use crate::completion_counter::Watching;
 use crate::context::Context;
-use crate::cq::CompletionQueue;
+use crate::cq::{self, CompletionQueue};
 use crate::driver::{QpQueues, QpShape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{Kind, Object};
@@ -51,8 +51,8 @@ pub struct Capacity {
 #[doc(alias = "ibv_qp_init_attr_ex")]
 pub struct QueuePairBuilder<'a, T> {
     pd: &'a ProtectionDomain,
-    send_cq: &'a CompletionQueue,
-    receive_cq: &'a CompletionQueue,
+    send_cq: &'a Arc<cq::Shared>,
+    receive_cq: &'a Arc<cq::Shared>,
     srq: Option<&'a SharedReceiveQueue>,
     wanted: Capacity,
     cookie: u64,
@@ -105,6 +105,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             large_header: 0,
         };
         let flags = QpCreateFlags::empty();
+        let cq = cq.shared();
         Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, flags, kind: PhantomData }
     }
 
@@ -135,7 +136,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
 
     /// Another completion queue for receives.
     pub fn receive_cq(mut self, cq: &'a CompletionQueue) -> Self {
-        self.receive_cq = cq;
+        self.receive_cq = cq.shared();
         self
     }
 
@@ -179,7 +180,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let op = "qp.create";
         let context = self.pd.context();
         let srq = self.srq.map(|srq| srq.shared().clone());
-        let cqs = [self.send_cq, self.receive_cq].map(|cq| cq.shared().clone());
+        let cqs = [self.send_cq, self.receive_cq].map(Arc::clone);
         let foreign = |other: &Context| !other.is_same(context);
         if cqs.iter().any(|cq| foreign(cq.context()))
             || srq.as_ref().is_some_and(|srq| foreign(srq.context()))
@@ -202,7 +203,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         };
         let shape =
             QpShape { type_, cap: wanted, large_header: self.wanted.large_header, has_srq: srq.is_some() };
-        let queues = [self.send_cq.ring(), self.receive_cq.ring()];
+        let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
@@ -210,8 +211,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         command
             .new_handle(create::HANDLE)
             .handle(create::PD_HANDLE, self.pd.id())
-            .handle(create::SEND_CQ_HANDLE, self.send_cq.shared().id())
-            .handle(create::RECV_CQ_HANDLE, self.receive_cq.shared().id())
+            .handle(create::SEND_CQ_HANDLE, self.send_cq.id())
+            .handle(create::RECV_CQ_HANDLE, self.receive_cq.id())
             .input(create::USER_HANDLE, &self.cookie)
             .input(create::CAP, &wanted)
             .value(create::TYPE, type_.into())

@@ -14,6 +14,8 @@ use zerocopy::{FromZeros, IntoBytes};
 pub use self::table::IndirectionTable;
 pub(crate) use self::table::Shared as SharedTable;
 use crate::command::Command;
+#[cfg(feature = "raw")]
+use crate::cq::object::CompletionObject;
 use crate::cq::{self, CompletionQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::object::{self, Kind, Object};
@@ -76,7 +78,7 @@ pub enum WorkQueueState {
 #[doc(alias = "ibv_wq_init_attr")]
 pub struct WorkQueueBuilder<'a> {
     pd: &'a ProtectionDomain,
-    cq: &'a CompletionQueue,
+    cq: &'a Arc<cq::Shared>,
     depth: u32,
     segments: u32,
     cookie: u64,
@@ -86,14 +88,26 @@ pub struct WorkQueueBuilder<'a> {
 impl ProtectionDomain {
     /// Begins a receive work queue, whose completions go to `cq`.
     pub fn work_queue<'a>(&'a self, cq: &'a CompletionQueue) -> WorkQueueBuilder<'a> {
-        WorkQueueBuilder { pd: self, cq, depth: 64, segments: 1, cookie: 0, flags: WqFlags::empty() }
+        WorkQueueBuilder::new(self, cq.shared())
     }
 }
 
 /// The hint on devices that leave VLAN tags where they are.
 pub(crate) const KEEPS_VLAN: &str = "the device does not take VLAN tags off";
 
-impl WorkQueueBuilder<'_> {
+#[cfg(feature = "raw")]
+impl ProtectionDomain {
+    /// As [`ProtectionDomain::work_queue`].
+    pub fn work_queue_on<'a>(&'a self, cq: &'a CompletionObject) -> WorkQueueBuilder<'a> {
+        WorkQueueBuilder::new(self, cq.shared())
+    }
+}
+
+impl<'a> WorkQueueBuilder<'a> {
+    fn new(pd: &'a ProtectionDomain, cq: &'a Arc<cq::Shared>) -> Self {
+        Self { pd, cq, depth: 64, segments: 1, cookie: 0, flags: WqFlags::empty() }
+    }
+
     /// Room for at least `depth` requests; 64 if not given.
     pub fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
@@ -131,12 +145,12 @@ impl WorkQueueBuilder<'_> {
     pub fn create(self) -> Result<WorkQueue> {
         let op = "wq.create";
         let context = self.pd.context();
-        let cq = self.cq.shared();
+        let cq = self.cq;
         if !cq.context().is_same(context) {
             let hint = "the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, self.cq.ring(), context)?;
+        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, cq.side(), context)?;
         if self.flags.contains(WqFlags::CVLAN_STRIPPING) {
             context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, KEEPS_VLAN)?;
         }

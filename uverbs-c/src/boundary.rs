@@ -12,7 +12,8 @@
 //!   destroy of an object waits until every event of it that was read is acknowledged, and the kernel takes the unread
 //!   ones away;
 //! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called
-//!   `wr_start`, and by no other (ibv_wr_post(3)); see [`Lock::held`].
+//!   `wr_start`, and by no other (ibv_wr_post(3)); see [`Lock::held`]. The same holds of the functions that read completions, and of
+//!   a completion queue between a `start_poll` that answered zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
 //!
 //! What C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory to
 //! be registered is the caller's until it is deregistered: so says ibv_reg_mr(3).
@@ -24,10 +25,10 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use uverbs::raw::{Here, Holder, Origin, Range, Region};
-use uverbs::{ProtectionDomain, Result};
+use uverbs::raw::{Here, Holder, InPlace, Origin, Range, Region};
+use uverbs::{CompletionQueue, ProtectionDomain, Result};
 
 use crate::answer::{Answer, Code};
 
@@ -273,13 +274,19 @@ pub(crate) fn take_part<W>(part: Pointer, offset: usize) -> Option<Box<W>> {
 /// It turns instead of sleeping, as the locks of libibverbs' drivers do: most often it is free, and held for some
 /// hundred instructions.
 pub(crate) struct Lock<T> {
-    is_taken: AtomicBool,
+    /// [`FREE`], [`IN_CALL`] or [`KEPT`].
+    state: AtomicU8,
     /// The process whose threads may have it.
     origin: Origin,
     /// The process of the thread that has taken it for more than one call.
     holder: Holder,
     value: UnsafeCell<T>,
 }
+
+/// Nobody has it; it is held during one call of C's; for more than one.
+const FREE: u8 = 0;
+const IN_CALL: u8 = 1;
+const KEPT: u8 = 2;
 
 impl<T: Default> Default for Lock<T> {
     fn default() -> Self {
@@ -290,19 +297,42 @@ impl<T: Default> Default for Lock<T> {
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
         let (origin, holder) = (Origin::here(), Holder::new());
-        Self { is_taken: AtomicBool::new(false), origin, holder, value: UnsafeCell::new(value) }
+        Self { state: AtomicU8::new(FREE), origin, holder, value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Answer<Guard<'_, T>> {
-        let is_ours = !self.is_taken.swap(true, Ordering::Acquire) || self.wait();
-        if is_ours { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
+        if self.take(IN_CALL) { Ok(Guard(self)) } else { Err(Code(nix::libc::EIO)) }
+    }
+
+    #[inline(always)]
+    fn try_take(&self, state: u8) -> bool {
+        self.state.compare_exchange(FREE, state, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn take(&self, state: u8) -> bool {
+        self.try_take(state) || self.wait(state)
+    }
+
+    /// The same, but none if it is held for more than one call, which may be this thread's own. Others are given a moment to end.
+    pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
+        for _ in 0..1000 {
+            if self.try_take(IN_CALL) {
+                return Ok(Some(Guard(self)));
+            }
+            if self.state.load(Ordering::Relaxed) != KEPT {
+                return self.lock().map(Some);
+            }
+            std::thread::yield_now();
+        }
+        Ok(None)
     }
 
     /// Does something under the lock, if it is free; none if not, or if there is nothing to be done in this way.
     #[inline(always)]
     pub(crate) fn try_with<R>(&self, how: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        if self.is_taken.swap(true, Ordering::Acquire) {
+        if !self.try_take(IN_CALL) {
             return None;
         }
         how(&mut Guard(self))
@@ -311,31 +341,44 @@ impl<T> Lock<T> {
     /// Takes the lock for more than one call of C's; nothing is taken in a child that cannot have it.
     #[inline(always)]
     pub(crate) fn begin(&self) {
-        if self.is_taken.swap(true, Ordering::Acquire) {
-            self.begin_later();
-        } else {
+        if self.try_take(KEPT) {
             self.holder.hold(self.origin);
+        } else {
+            self.begin_later();
         }
     }
 
     #[cold]
     #[inline(never)]
     fn begin_later(&self) {
-        if self.wait() {
+        if self.wait(KEPT) {
             self.holder.hold(self.origin);
         }
+    }
+
+    /// Takes the lock for more than one call of C's, if it is free, for [`Lock::kept`].
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn try_keep(&self) -> bool {
+        self.try_take(KEPT)
+    }
+
+    /// The same when it is free; false, and nothing taken, in a child that cannot have it.
+    #[must_use]
+    pub(crate) fn keep(&self) -> bool {
+        self.take(KEPT)
     }
 
     /// For whoever holds it for long, which is during a system call.
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> bool {
+    fn wait(&self, state: u8) -> bool {
         loop {
             if !self.origin.is_here() {
                 return false;
             }
             std::thread::yield_now();
-            if !self.is_taken.swap(true, Ordering::Acquire) {
+            if self.try_take(state) {
                 return true;
             }
         }
@@ -355,14 +398,53 @@ impl<T> Lock<T> {
         Some(how(unsafe { &mut *self.value.get() }, here))
     }
 
-    /// The same for the last time: it gives the lock back. Nothing is given back in a child, where it may not have been taken.
+    /// Uses what [`Lock::keep`] took, in a child too: for what asks itself whose the value is.
+    #[inline(always)]
+    pub(crate) fn kept<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let is_kept = self.state.load(Ordering::Relaxed) == KEPT;
+        // SAFETY: by the contract of the calls that come between `keep` and `give_back`, this is the thread that took the lock, and
+        // it is in none of these calls (fourth form). A child asks whose the value is, which does not change, before all else.
+        is_kept.then(|| how(unsafe { &mut *self.value.get() }))
+    }
+
+    /// As [`Lock::held`] for the last time: it gives the lock back. Nothing is given back in a child, where it may not have been taken.
     #[inline(always)]
     pub(crate) fn end<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
         let answer = self.held(how)?;
         self.holder.release();
-        self.is_taken.store(false, Ordering::Release);
+        self.give_back();
         Some(answer)
     }
+
+    /// Gives back what [`Lock::keep`] took, of which the caller knows that it was in this process.
+    #[inline(always)]
+    pub(crate) fn give_back(&self) {
+        self.state.store(FREE, Ordering::Release);
+    }
+}
+
+/// What is used by whoever holds a [`Lock`] for more than one call of C's, and lies beside it.
+pub(crate) struct Beside<T>(UnsafeCell<T>);
+
+impl<T> Beside<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Uses it: by a function that has taken the lock, or one of those that are called until it is given back.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, how: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: by the contract of these functions (fourth form) this is the thread that took the lock, and it is in no other of
+        // them: `how` is code of this crate's, and does not come here again.
+        how(unsafe { &mut *self.0.get() })
+    }
+}
+
+/// The completions of a queue of rings, read where they lie.
+pub(crate) fn in_place(queue: &CompletionQueue) -> Option<InPlace> {
+    // SAFETY: the queue is in a lock, which is held from the start of a poll to its end, and whenever completions are taken
+    // otherwise.
+    unsafe { queue.in_place() }
 }
 
 /// Holds a [`Lock`].
@@ -389,6 +471,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.is_taken.store(false, Ordering::Release);
+        self.0.give_back();
     }
 }

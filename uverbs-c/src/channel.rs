@@ -119,6 +119,7 @@ pub(crate) extern "C" fn get_cq_event(
         let record: CompEventDesc = read_record(channel.channel.as_fd())?;
         *place = Pointer::from_word(record.cq_handle);
         let cq = place.get::<Cq>().ok_or(Code(libc::EIO))?;
+        cq.object.event_read();
         *cq_context.ok_or(EINVAL)? = cq.c.cq_context;
         Ok(())
     };

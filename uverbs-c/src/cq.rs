@@ -1,33 +1,35 @@
 //! Completion queues.
 
-use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::AtomicBool;
 
 use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{Extended, Place, Raised};
+use uverbs::raw::{CompletionObject, InPlace, Place, Raised, Unread};
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
-use crate::boundary::{Given, Lock, Places, Pointer, Room};
+use crate::boundary::{self, Beside, Given, Lock, Places, Pointer, Room};
 use crate::channel::{Acknowledged, Channel};
 use crate::context::Context;
 use crate::cq_ex;
-use crate::owned::{Owned, end_shared};
+use crate::owned::end_shared;
 
 #[repr(C)]
 pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
-    pub(crate) queue: Lock<Owned<CompletionQueue>>,
+    /// Held by who polls, also from the start of a poll of the extended interface to its end.
+    pub(crate) queue: Lock<CompletionQueue>,
+    /// What that poll is at.
+    pub(crate) in_place: Beside<InPlace>,
+    pub(crate) current: Beside<Unread>,
+    is_in_place: bool,
+    /// What needs no lock.
+    pub(crate) object: CompletionObject,
     /// Events on the channel, and asynchronous ones, that were acknowledged.
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
-    /// The completion that the extended interface is at, and whether somebody is at one.
-    pub(crate) current: Cell<Extended>,
-    pub(crate) polling: AtomicBool,
 }
 
 /// What a completion queue is made from.
@@ -40,15 +42,8 @@ pub(crate) struct Wanted {
 
 pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>> {
     let context = context.ok_or(EINVAL)?;
-    let mut cq = Box::new(Cq {
-        c: cq_ex::part(Pointer::to(context), wanted),
-        queue: Lock::default(),
-        completions: Acknowledged::default(),
-        events: Acknowledged::default(),
-        current: Cell::default(),
-        polling: AtomicBool::new(false),
-    });
-    let cookie = Pointer::cookie(&*cq);
+    let place = Box::<Cq>::new_uninit();
+    let cookie = Pointer::cookie(&*place);
     let channel = wanted.channel.get::<Channel>();
     let mut builder = context.context.cq(wanted.cqe).vector(wanted.comp_vector).cookie(cookie);
     if let Some(channel) = channel {
@@ -58,10 +53,24 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
     if let Some(channel) = channel {
         channel.keep();
     }
-    cq.c.handle = queue.handle();
-    cq.c.cqe.set(queue.capacity() as c_int);
-    cq.queue = Lock::new(Owned::new(queue));
-    Ok(cq)
+    let object = queue.object();
+    object.expect_events_read();
+    let in_place = boundary::in_place(&queue);
+    let is_in_place = in_place.is_some();
+    let mut c = cq_ex::part(Pointer::to(context), wanted, is_in_place);
+    c.handle = object.handle();
+    c.cqe.set(queue.capacity() as c_int);
+    let cq = Cq {
+        c,
+        queue: Lock::new(queue),
+        in_place: Beside::new(in_place.unwrap_or_default()),
+        current: Beside::new(Unread::default()),
+        is_in_place,
+        object,
+        completions: Acknowledged::default(),
+        events: Acknowledged::default(),
+    };
+    Ok(Box::write(place, cq))
 }
 
 pub(crate) extern "C" fn create_cq(
@@ -90,8 +99,12 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
     let resize = || {
         let cq = cq.ok_or(EINVAL)?;
         let mut queue = cq.queue.lock()?;
-        let queue = queue.get_mut()?;
-        queue.resize(cqe as u32)?;
+        let resized = queue.resize(cqe as u32);
+        // It may have another ring now, whatever the answer.
+        if let Some(in_place) = boundary::in_place(&queue) {
+            cq.in_place.with(|place| *place = in_place);
+        }
+        resized?;
         cq.c.cqe.set(queue.capacity() as c_int);
         Ok(())
     };
@@ -101,14 +114,15 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
 pub(crate) extern "C" fn modify_cq(cq: Option<&Cq>, attr: Option<&ModifyCqAttr>) -> c_int {
     let modify = || {
         let (cq, attr) = (cq.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
-        Ok(cq.queue.lock()?.get()?.modify(attr.attr_mask, attr.moderate)?)
+        Ok(cq.object.modify(attr.attr_mask, attr.moderate)?)
     };
     returned(modify())
 }
 
+/// It takes no lock: a poll that was begun and never ended keeps no queue from being destroyed.
 pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
     let destroyed = end_shared(cq, |cq| {
-        let read = cq.queue.lock()?.destroy(CompletionQueue::destroy_reporting)?;
+        let read = cq.object.destroy_reporting()?;
         if let Some(channel) = cq.c.channel.get::<Channel>() {
             channel.let_go();
         }
@@ -117,6 +131,17 @@ pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
         Ok(())
     });
     returned(destroyed)
+}
+
+impl Cq {
+    /// Forgets what is left of a queue pair that was reset; not in the middle of a poll of the extended interface, which may be
+    /// this thread's, as no library for rxe does it at all.
+    pub(crate) fn forget(&self, qp_num: u32) -> Answer {
+        if let Some(mut queue) = self.queue.lock_unless_kept()? {
+            queue.forget(qp_num);
+        }
+        Ok(())
+    }
 }
 
 /// Two flags of completions have other bits in libibverbs than in the kernel. Others are the kernel's own.
@@ -136,41 +161,64 @@ impl Place for Room<Wc> {
             self.0.write(Wc { wc_flags: flags(kernels), ..raised.wc() });
         }
     }
+
+    #[inline(always)]
+    fn put_among(&mut self, raised: &impl Raised) {
+        raised.copy_wc(&mut self.0);
+        if raised.flags() > 0b11 {
+            translate(self, raised);
+        }
+    }
+}
+
+#[cold]
+fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
+    let wc = raised.wc();
+    room.write(Wc { wc_flags: flags(wc.wc_flags), ..wc });
 }
 
 /// The number of completions, or -1.
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
+    if !cq.is_in_place {
+        return poll_taken(cq, count, places);
+    }
     let short = cq.queue.try_with(|queue| {
-        let queue = queue.get_mut().ok()?;
         if let (1, [place]) = (count, places.get(1)) {
-            let is_taken = queue.short_next(place)?;
-            if is_taken {
-                queue.release();
-            }
-            return Some(c_int::from(is_taken));
+            return queue.short_one_in_place(place).map(c_int::from);
         }
         // An empty queue is polled most often.
-        if queue.is_empty() { Some(0) } else { poll_short(queue, count, places) }
+        if queue.is_empty() { Some(0) } else { poll_in_place(queue, count, places) }
+    });
+    short.unwrap_or_else(|| poll_many(cq, count, places))
+}
+
+/// Of a queue whose completions do not lie as the kernel has them.
+#[inline(never)]
+fn poll_taken(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
+    let short = cq.queue.try_with(|queue| {
+        if let (1, [place]) = (count, places.get(1)) {
+            return queue.short_one(place).map(c_int::from);
+        }
+        queue.short_poll(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
     });
     short.unwrap_or_else(|| poll_many(cq, count, places))
 }
 
 #[inline(never)]
-fn poll_short(queue: &mut CompletionQueue, count: c_int, mut places: Places<Wc>) -> Option<c_int> {
-    queue.short_poll(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
+fn poll_in_place(queue: &mut CompletionQueue, count: c_int, mut places: Places<Wc>) -> Option<c_int> {
+    queue.short_poll_in_place(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
 }
 
 #[inline(never)]
 fn poll_many(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
     // In a child of `fork` there are none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
-    let Ok(queue) = queue.get_mut() else { return -1 };
     queue.poll_places(places.get(usize::try_from(count).unwrap_or(0))) as c_int
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
-    let notify = || Ok(cq.ok_or(EINVAL)?.queue.lock()?.get()?.notify(solicited_only != 0)?);
+    let notify = || Ok(cq.ok_or(EINVAL)?.object.notify(solicited_only != 0)?);
     returned(notify())
 }
 

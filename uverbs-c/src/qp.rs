@@ -128,18 +128,11 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     let all = if init.sq_sig_all != 0 { QpCreateFlags::SQ_SIG_ALL } else { QpCreateFlags::empty() };
     let cap = &init.cap;
     let (made, sends, receives) = {
-        // Always in the same order, so that two makers never wait for each other.
-        let mut both = [send, recv];
-        both.sort_by_key(|cq| std::ptr::from_ref::<Cq>(cq));
-        let first = both[0].queue.lock()?;
-        let second = (!std::ptr::eq(send, recv)).then(|| both[1].queue.lock()).transpose()?;
-        let second = second.as_deref().unwrap_or(&*first);
-        let is_first = |cq: &Cq| std::ptr::eq(cq, both[0]);
         let queue = srq.map(|srq| srq.queue.lock()).transpose()?;
         let init = QueuePairInit {
             type_,
-            send_cq: if is_first(send) { first.get()? } else { second.get()? },
-            receive_cq: if is_first(recv) { first.get()? } else { second.get()? },
+            send_cq: &send.object,
+            receive_cq: &recv.object,
             srq: queue.as_deref().map(Owned::get).transpose()?,
             capacity: Capacity {
                 sends: cap.max_send_wr,
@@ -280,7 +273,7 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                cq.get::<Cq>().ok_or(EINVAL)?.queue.lock()?.get_mut()?.forget(number);
+                cq.get::<Cq>().ok_or(EINVAL)?.forget(number)?;
             }
         }
     }

@@ -55,12 +55,9 @@ fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Bo
         events: Acknowledged::default(),
     });
     let cookie = Pointer::cookie(&*wq);
-    let queue = {
-        let cq = cq.queue.lock()?;
-        let builder = pd.pd.get()?.work_queue(cq.get()?).depth(attr.max_wr).segments(attr.max_sge);
-        let builder = if flags & STRIPS_VLAN != 0 { builder.strip_vlan() } else { builder };
-        builder.cookie(cookie).create()?
-    };
+    let builder = pd.pd.get()?.work_queue_on(&cq.object).depth(attr.max_wr).segments(attr.max_sge);
+    let builder = if flags & STRIPS_VLAN != 0 { builder.strip_vlan() } else { builder };
+    let queue = builder.cookie(cookie).create()?;
     (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
     (wq.c.handle, wq.c.wq_num) = (queue.handle(), queue.number());
     wq.queue = Lock::new(Owned::new(queue));

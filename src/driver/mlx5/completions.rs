@@ -6,24 +6,24 @@
 //!
 //! The device takes an ask for an event only with a sequence number that it has not answered yet, so the number goes
 //! up with each event. Events reach the program by way of a file that it may read when it likes; but that one
-//! was made is seen in the queue: an armed queue makes it at the first completion that it was armed for.
+//! was made is seen in the queue: an armed queue makes it at the first completion that it was armed for. Bindings, which read
+//! events themselves, tell of each instead.
 //!
 //! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{
-    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64, ErrCqe, OPCODE_TSO,
-};
+use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64};
 use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, ResizeCq};
-use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
-use uverbs_abi::write::Wc;
-use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::entry::Found;
+#[cfg(feature = "raw")]
+use super::entry::Unread;
 use super::ring::Ring;
 use super::track::{Lane, Track};
 use super::{CQ_DOORBELL, Limits, Registers};
@@ -41,12 +41,6 @@ const ARM: usize = 4;
 const COUNTER: u32 = 0xff_ffff;
 /// Bit of [`Cqe64::op_own`]: the message was solicited.
 const SOLICITED: u8 = 2;
-
-/// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
-const STRIPPED: u8 = 1;
-/// Bits of the same: the kind of header behind Ethernet's, and that of IPv4.
-const KIND: u8 = 3 << 2;
-const IPV4: u8 = 2 << 2;
 
 /// A completion queue about to be made: what the driver is told, and its memory.
 #[derive(Debug)]
@@ -105,13 +99,14 @@ impl CqPlan {
             origin: Origin::here(),
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
+            armed: AtomicU32::new(NOT_ARMED),
+            sequence: AtomicU32::new(0),
+            is_told: AtomicBool::new(false),
         };
         Completions {
             ring,
             position: 0,
             released: 0,
-            armed: AtomicU32::new(NOT_ARMED),
-            sequence: AtomicU32::new(0),
             last: 0,
             tracks: Vec::new(),
             changes: 0,
@@ -140,6 +135,11 @@ pub(crate) struct Shared {
     /// The queue pairs that complete here, and how often that has changed: the poller has a copy.
     tracks: Mutex<Vec<Arc<Track>>>,
     changes: AtomicU32,
+    /// What an event was asked for, and the sequence number of the next ask.
+    armed: AtomicU32,
+    sequence: AtomicU32,
+    /// Who reads events tells so: then the queue is not searched for the one that made it.
+    is_told: AtomicBool,
 }
 
 impl Shared {
@@ -169,6 +169,34 @@ impl Shared {
         self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
     }
 
+    /// Asks for an event at the next completion, or the next solicited one.
+    pub(crate) fn arm(&self, solicited_only: bool) {
+        let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
+        let sequence = self.sequence.load(Ordering::Relaxed) & 3;
+        let next = self.next.load(Ordering::Relaxed) as u32 & COUNTER;
+        if !self.is_told.load(Ordering::Relaxed) {
+            self.armed.store(armed, Ordering::Relaxed);
+        }
+        let word = sequence << 28 | command | next;
+        self.arm.tell(word);
+        let mut doorbell = [0; 8];
+        doorbell[..4].copy_from_slice(&word.to_be_bytes());
+        doorbell[4..].copy_from_slice(&self.number.to_be_bytes());
+        self.registers.ring(CQ_DOORBELL, doorbell);
+    }
+
+    /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.
+    #[cfg(feature = "raw")]
+    pub(crate) fn expect_told(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+    }
+
+    /// An event was read.
+    #[cfg(feature = "raw")]
+    pub(crate) fn tell(&self) {
+        self.sequence.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Does something at the position behind all that the device has written, while the queue is not resized.
     pub(super) fn at_end(&self, what: impl FnOnce(u64)) {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,9 +215,6 @@ pub(crate) struct Completions {
     /// Position of the next entry to be read, and of the first that was not given back.
     position: u64,
     released: u64,
-    armed: AtomicU32,
-    /// Of the next ask for an event.
-    sequence: AtomicU32,
     /// Which of `tracks` the last completion was of.
     last: usize,
     tracks: Vec<Arc<Track>>,
@@ -224,7 +249,7 @@ impl Completions {
     ) -> usize {
         let mut count = 0;
         for place in places {
-            let Some(completion) = self.poll_next(&may_take) else { break };
+            let Ok(completion) = self.next_if(&may_take, |found| found.extended()) else { break };
             fill(place, &completion);
             count += 1;
         }
@@ -232,30 +257,93 @@ impl Completions {
         count
     }
 
-    /// Takes the next completion, whose place stays this side's until [`Completions::release`]; `may_take` is asked before.
+    /// Takes the next completion, whose place stays this side's until [`Completions::release`]; `may_take` is asked before. Without
+    /// one, whether there is none.
     ///
     /// Each is behind all that was changed before its request was posted: the device may have written it long after the one before.
     /// So who completes here is looked up for each.
     #[inline(always)]
-    pub(crate) fn poll_next(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
+    pub(super) fn next_if<R>(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        mut raise: impl FnMut(&Found<'_>) -> R,
+    ) -> Result<R, bool> {
         loop {
             let position = self.position;
             let place = self.ring.place(position);
             if !self.ring.is_filled_at(place, position) {
-                return None;
+                return Err(true);
             }
             if !may_take() {
-                return None;
+                return Err(false);
             }
             self.look_for_changes();
             self.position = position + 1;
-            if self.armed.load(Ordering::Relaxed) != NOT_ARMED {
+            if self.shared.armed.load(Ordering::Relaxed) != NOT_ARMED {
                 self.event_made(place);
             }
             // Of one that is nobody's nothing is said.
-            if let Some(completion) = self.completion(place, position) {
-                return Some(completion);
+            if let Some(found) = self.find(place, position) {
+                return Ok(raise(&found));
             }
+        }
+    }
+
+    /// The next completion as the device wrote it; see [`Completions::next_if`].
+    #[cfg(feature = "raw")]
+    pub(crate) fn next_unread(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        place: &mut Unread,
+    ) -> Result<(), bool> {
+        self.next_if(may_take, |found| found.keep(place))
+    }
+
+    /// The same by the shortest way, where nothing is out of the ordinary: a request that succeeded, of the queue pair of the one before.
+    /// Nothing is done otherwise.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn short_unread(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        place: &mut Unread,
+    ) -> Result<(), bool> {
+        let position = self.position;
+        let at = self.ring.place(position);
+        if !self.ring.is_filled_at(at, position) {
+            return Err(true);
+        }
+        let shared = &*self.shared;
+        let is_changed = shared.changes.load(Ordering::Acquire) != self.changes;
+        if !may_take() || is_changed || shared.armed.load(Ordering::Relaxed) != NOT_ARMED {
+            return Err(false);
+        }
+        let cqe = self.ring.entry(at);
+        let Some(track) = self.tracks.get(self.last).filter(|track| track.index() == index_of(&cqe)) else {
+            return Err(false);
+        };
+        let Some(found) = Found::succeeded(cqe, track, position) else { return Err(false) };
+        found.keep_good(place);
+        self.position = position + 1;
+        Ok(())
+    }
+
+    /// Takes one, and gives its place back; none if there is one that may not be taken.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn short_one(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        fill: impl FnOnce(&Extended),
+    ) -> Option<bool> {
+        let taken = self.next_if(may_take, |found| found.extended());
+        self.release();
+        match taken {
+            Ok(completion) => {
+                fill(&completion);
+                Some(true)
+            }
+            Err(is_empty) => is_empty.then_some(false),
         }
     }
 
@@ -324,12 +412,12 @@ impl Completions {
         self.changes = changes;
     }
 
-    /// What the entry says, if its queue pair is still there.
+    /// The entry with what is known of its request, if its queue pair is still there.
     #[inline(always)]
-    fn completion(&mut self, place: usize, position: u64) -> Option<Extended> {
+    fn find(&mut self, place: usize, position: u64) -> Option<Found<'_>> {
         let Self { ring, tracks, last, .. } = self;
         let cqe = ring.entry(place);
-        let index = cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, U32>().get() & COUNTER;
+        let index = index_of(&cqe);
         // Most often it is the queue pair of the last completion.
         if tracks.get(*last).is_none_or(|track| track.index() != index) {
             *last = find(tracks, index)?;
@@ -337,39 +425,12 @@ impl Completions {
         let track = tracks.get(*last)?;
         let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
-        let wc = |wr_id| Wc { wr_id, qp_num: track.number(), ..Wc::default() };
-        let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
-        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
-        match kind {
-            CQE_REQ => {
-                let wc = wc(track.sends.complete(counter, position)?);
-                let is_large = number() >> 24 == u32::from(OPCODE_TSO);
-                let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
-                Some(Extended { wc: Wc { opcode, ..wc }, timestamp: timestamp(), vlan: 0 })
-            }
-            CQE_RESP_SEND => {
-                let wc = wc(track.receives.complete(counter, position)?);
-                let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
-                let mut flags = WcFlags::empty();
-                flags.set(WcFlags::IP_CSUM_OK, are_good(checks, headers));
-                flags.set(WcFlags::WITH_VLAN, headers & STRIPPED != 0);
-                let wc = Wc {
-                    opcode: wc_opcode::RECV,
-                    byte_len: cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get(),
-                    ex: number() & 0xff_ffff,
-                    wc_flags: flags.bits(),
-                    ..wc
-                };
-                let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
-                Some(Extended { wc, vlan, timestamp: timestamp() })
-            }
-            _ => {
-                let wc = wc(failed(track, kind, counter, position)?);
-                let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
-                let (status, vendor_err) = reason(&cqe);
-                Some(Extended { wc: Wc { status, opcode, vendor_err, ..wc }, ..Extended::default() })
-            }
-        }
+        let wr_id = match kind {
+            CQE_REQ => track.sends.complete(counter, position)?,
+            CQE_RESP_SEND => track.receives.complete(counter, position)?,
+            _ => failed(track, kind, counter, position)?,
+        };
+        Some(Found { cqe, kind, wr_id, qp_num: track.number() })
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.
@@ -377,27 +438,19 @@ impl Completions {
     fn event_made(&self, place: usize) {
         let op_own = self.ring.entry(place).read().op_own;
         let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
-        let armed = self.armed.load(Ordering::Relaxed);
+        let shared = &*self.shared;
+        let armed = shared.armed.load(Ordering::Relaxed);
         if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
-            self.armed.store(NOT_ARMED, Ordering::Relaxed);
-            self.sequence.fetch_add(1, Ordering::Relaxed);
+            shared.armed.store(NOT_ARMED, Ordering::Relaxed);
+            shared.sequence.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
 
-    /// Asks for an event at the next completion, or the next solicited one.
-    pub(crate) fn arm(&self, solicited_only: bool) {
-        let shared = &*self.shared;
-        let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
-        let sequence = self.sequence.load(Ordering::Relaxed) & 3;
-        let next = shared.next.load(Ordering::Relaxed) as u32 & COUNTER;
-        self.armed.store(armed, Ordering::Relaxed);
-        let word = sequence << 28 | command | next;
-        shared.arm.tell(word);
-        let mut doorbell = [0; 8];
-        doorbell[..4].copy_from_slice(&word.to_be_bytes());
-        doorbell[4..].copy_from_slice(&shared.number.to_be_bytes());
-        shared.registers.ring(CQ_DOORBELL, doorbell);
-    }
+/// The index of the queue pair that an entry is of.
+#[inline(always)]
+fn index_of(cqe: &Item<'_, Cqe64>) -> u32 {
+    cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, U32>().get() & COUNTER
 }
 
 /// Where the queue pair with this index is.
@@ -415,43 +468,4 @@ fn lane(track: &Track, kind: u8) -> &Lane {
 #[cold]
 fn failed(track: &Track, kind: u8, counter: u16, position: u64) -> Option<u64> {
     lane(track, kind).complete(counter, position)
-}
-
-/// Why a request failed, and the device's own number for it.
-#[cold]
-fn reason(cqe: &Item<'_, Cqe64>) -> (u32, u32) {
-    let error: ErrCqe = zerocopy::transmute!(cqe.read());
-    match error.op_own >> 4 {
-        CQE_REQ_ERR | CQE_RESP_ERR => (status(error.syndrome), error.vendor_err_synd.into()),
-        // An opcode that raw packet queue pairs do not have.
-        _ => (wc_status::GENERAL_ERR, 0),
-    }
-}
-
-/// Whether the frame that came in was IPv4, and its checksums are right.
-#[inline(always)]
-fn are_good(checks: u8, headers: u8) -> bool {
-    const GOOD: u8 = CQE_L3_OK | CQE_L4_OK;
-    u16::from_le_bytes([checks & GOOD, headers & KIND]) == u16::from_le_bytes([GOOD, IPV4])
-}
-
-/// `mlx5_handle_error_cqe`, cq.c, Linux 6.1.
-fn status(syndrome: u8) -> u32 {
-    use uverbs_abi::mlx5::wqe as abi;
-    match syndrome {
-        abi::SYNDROME_LOCAL_LENGTH_ERR => wc_status::LOC_LEN_ERR,
-        abi::SYNDROME_LOCAL_QP_OP_ERR => wc_status::LOC_QP_OP_ERR,
-        abi::SYNDROME_LOCAL_PROT_ERR => wc_status::LOC_PROT_ERR,
-        abi::SYNDROME_WR_FLUSH_ERR => wc_status::WR_FLUSH_ERR,
-        abi::SYNDROME_MW_BIND_ERR => wc_status::MW_BIND_ERR,
-        abi::SYNDROME_BAD_RESP_ERR => wc_status::BAD_RESP_ERR,
-        abi::SYNDROME_LOCAL_ACCESS_ERR => wc_status::LOC_ACCESS_ERR,
-        abi::SYNDROME_REMOTE_INVAL_REQ_ERR => wc_status::REM_INV_REQ_ERR,
-        abi::SYNDROME_REMOTE_ACCESS_ERR => wc_status::REM_ACCESS_ERR,
-        abi::SYNDROME_REMOTE_OP_ERR => wc_status::REM_OP_ERR,
-        abi::SYNDROME_TRANSPORT_RETRY_EXC_ERR => wc_status::RETRY_EXC_ERR,
-        abi::SYNDROME_RNR_RETRY_EXC_ERR => wc_status::RNR_RETRY_EXC_ERR,
-        abi::SYNDROME_REMOTE_ABORTED_ERR => wc_status::REM_ABORT_ERR,
-        _ => wc_status::GENERAL_ERR,
-    }
 }

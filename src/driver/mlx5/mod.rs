@@ -5,6 +5,7 @@
 //! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
 
 mod completions;
+mod entry;
 mod flow;
 mod hash;
 mod receives;
@@ -25,6 +26,8 @@ use uverbs_abi::mlx5::{
 use zerocopy::IntoBytes;
 
 pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
+#[cfg(feature = "raw")]
+pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
 pub(crate) use self::hash::HashPlan;

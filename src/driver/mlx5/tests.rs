@@ -442,20 +442,20 @@ fn a_queue_is_armed_with_a_new_number_after_each_event() {
         counter += 1;
     };
     let armed = |bench: &Bench| u32::from_be(bench.cq_memory.load(record + 4, Ordering::Relaxed));
-    bench.queue.arm(false);
+    bench.queue.shared().arm(false);
     assert_eq!(armed(&bench), 0);
     assert_eq!(bench.doorbell(0x20), [0; 8]);
-    bench.queue.arm(false);
+    bench.queue.shared().arm(false);
     assert_eq!(armed(&bench), 0, "no event yet");
     complete(&mut bench, false);
-    bench.queue.arm(true);
+    bench.queue.shared().arm(true);
     assert_eq!(armed(&bench), 1 << 28 | 1 << 24 | 1);
     assert_eq!(bench.doorbell(0x20), [0x11, 0, 0, 1, 0, 0, 0, 0]);
     complete(&mut bench, false);
-    bench.queue.arm(true);
+    bench.queue.shared().arm(true);
     assert_eq!(armed(&bench), 1 << 28 | 1 << 24 | 2, "not a solicited one");
     complete(&mut bench, true);
-    bench.queue.arm(false);
+    bench.queue.shared().arm(false);
     assert_eq!(armed(&bench), 2 << 28 | 3);
 }
 

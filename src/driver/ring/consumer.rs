@@ -8,6 +8,8 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+#[cfg(any(feature = "raw", test))]
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -47,82 +49,74 @@ impl<W: FromBytes> Filled<'_, W> {
     }
 }
 
-/// The side of a ring that empties slots.
+/// The side of a ring that empties slots. How far it is stands in the ring alone, in the index that only this side writes: so a
+/// [`Window`] may go on where this stopped, and this where the window did.
 #[derive(Debug)]
 pub(crate) struct Consumer<W> {
     ring: Ring<W>,
-    index: u32,
 }
 
 impl<W> Consumer<W> {
     /// Goes on where the ring stands; none if the ring makes no sense.
     pub(crate) fn open(map: Mapping) -> Option<Self> {
-        let ring = Ring::new(map)?;
-        let index = ring.consumer().load(Ordering::Relaxed) & ring.geometry.mask;
-        Some(Self { ring, index })
+        Ring::new(map).map(|ring| Self { ring })
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
         self.ring.geometry
     }
 
+    /// The index of the next slot to be emptied.
+    #[inline(always)]
+    fn index(&self) -> u32 {
+        self.ring.consumer().load(Ordering::Relaxed) & self.ring.geometry.mask
+    }
+
+    /// How many slots from that one on are filled.
+    #[inline(always)]
+    fn filled_from(&self, index: u32) -> u32 {
+        let producer = self.ring.producer().load(Ordering::Acquire);
+        producer.wrapping_sub(index) & self.ring.geometry.mask
+    }
+
     /// Filled slots that wait to be emptied.
     #[inline(always)]
     pub(crate) fn available(&self) -> u32 {
-        let producer = self.ring.producer().load(Ordering::Acquire);
-        producer.wrapping_sub(self.index) & self.ring.geometry.mask
+        self.filled_from(self.index())
     }
 
-    /// The next filled slot, to be emptied now; it stays this side's until [`Consumer::release`].
+    /// Gives every slot before that one back to the other side.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Filled<'_, W>> {
-        if self.available() == 0 {
-            return None;
-        }
-        let index = self.index;
-        self.index = (index + 1) & self.ring.geometry.mask;
-        Some(self.at(index))
-    }
-
-    /// Gives every emptied slot back to the other side.
-    #[inline(always)]
-    pub(crate) fn release(&mut self) {
-        self.ring.consumer().store(self.index, Ordering::Release);
+    fn release(&mut self, index: u32) {
+        self.ring.consumer().store(index & self.ring.geometry.mask, Ordering::Release);
     }
 
     /// Hands the next filled slots on, as many as there are `places`, and gives them back to the other side; says how many. Before
-    /// the first one is taken, `may_take` is asked: if not, nothing is.
+    /// the first one is taken, `may_take` is asked: if not, nothing is, and that is told.
     #[inline(always)]
-    pub(crate) fn take<T>(
+    pub(crate) fn take_if<T>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        each: impl FnMut(&mut T, Filled<'_, W>),
-    ) -> usize {
-        let available = self.available();
-        if available == 0 || !may_take() { 0 } else { self.take_of(available, places, each) }
-    }
-
-    /// The same of so many that were [available](Consumer::available) just before: that many at most are.
-    #[inline(always)]
-    pub(crate) fn take_of<T>(
-        &mut self,
-        available: u32,
-        places: &mut [T],
         mut each: impl FnMut(&mut T, Filled<'_, W>),
-    ) -> usize {
-        let available = available as usize;
+    ) -> Option<usize> {
+        let index = self.index();
+        let available = self.filled_from(index) as usize;
+        if available == 0 {
+            return Some(0);
+        }
+        if !may_take() {
+            return None;
+        }
         let Ring { slots, size, bits, .. } = self.ring;
-        let (mut at, count) = (self.ring.place(self.index), available.min(places.len()));
-        // Should `each` panic, none is handed on twice.
-        self.index = self.index.wrapping_add(count as u32) & self.ring.geometry.mask;
+        let (mut at, count) = (self.ring.place(index), available.min(places.len()));
+        let _done = Done { consumer: self, index: index.wrapping_add(count as u32) };
         for place in &mut places[..count] {
             // SAFETY: as in `Ring::slot`, from which all of these numbers are.
             each(place, Filled { at: unsafe { slots.add(at) }, of: PhantomData });
             at = (at + size) & bits;
         }
-        self.release();
-        count
+        Some(count)
     }
 
     /// Hands the next filled slot on and gives it back to the other side; says whether there was one. None if it may not be taken, or
@@ -133,34 +127,59 @@ impl<W> Consumer<W> {
         may_take: impl Fn() -> bool,
         put: impl FnOnce(Filled<'_, W>) -> bool,
     ) -> Option<usize> {
-        if self.available() == 0 {
+        let index = self.index();
+        if self.filled_from(index) == 0 {
             return Some(0);
         }
-        if !may_take() || !put(self.at(self.index)) {
+        if !may_take() || !put(self.at(index)) {
             return None;
         }
-        self.index = (self.index + 1) & self.ring.geometry.mask;
-        self.release();
+        self.release(index.wrapping_add(1));
         Some(1)
     }
 
-    /// The next filled slot if `may_take`, as [`Consumer::next`]; without it whether there is none.
+    /// The same for one place.
     #[inline(always)]
-    pub(crate) fn next_if(&mut self, may_take: impl Fn() -> bool) -> Result<Filled<'_, W>, bool> {
-        if self.available() == 0 {
-            return Err(true);
+    pub(crate) fn take_one_if(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        each: impl FnOnce(Filled<'_, W>),
+    ) -> Option<bool> {
+        let index = self.index();
+        if self.filled_from(index) == 0 {
+            return Some(false);
         }
         if !may_take() {
-            return Err(false);
+            return None;
         }
-        let index = self.index;
-        self.index = (index + 1) & self.ring.geometry.mask;
-        Ok(self.at(index))
+        let done = Done { consumer: self, index: index.wrapping_add(1) };
+        each(done.consumer.at(index));
+        Some(true)
     }
 
     #[inline(always)]
     fn at(&self, index: u32) -> Filled<'_, W> {
         Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }
+    }
+
+    /// What shows filled slots one after the other.
+    #[cfg(any(feature = "raw", test))]
+    pub(crate) fn window(&self) -> Opening<W> {
+        let Ring { map, slots, producer, consumer, geometry, size, bits, .. } = &self.ring;
+        // SAFETY: the last slot (first point of `ring.rs`).
+        let last = unsafe { slots.add(*bits) }.cast();
+        Opening(Window {
+            _map: Some(map.clone()),
+            slots: *slots,
+            last,
+            producer: *producer,
+            consumer: *consumer,
+            size: *size,
+            mask: geometry.mask,
+            next: 0,
+            left: 0,
+            at: nothing(),
+        })
     }
 
     /// Empties the filled slots that are not to be kept; the others stay in their order. They move towards the newest, since
@@ -169,7 +188,7 @@ impl<W> Consumer<W> {
     where
         W: FromBytes + IntoBytes,
     {
-        let first = self.index;
+        let first = self.index();
         let newest = first.wrapping_add(self.available());
         let mut kept = newest;
         for back in 1..=newest.wrapping_sub(first) {
@@ -180,7 +199,173 @@ impl<W> Consumer<W> {
                 unsafe { self.ring.slot(self.ring.place(kept)).cast::<W>().write(value) }
             }
         }
-        self.index = kept & self.ring.geometry.mask;
-        self.release();
+        self.release(kept);
+    }
+}
+
+/// Gives slots back, also when who is handed one panics: none is handed on twice.
+struct Done<'a, W> {
+    consumer: &'a mut Consumer<W>,
+    index: u32,
+}
+
+impl<W> Drop for Done<'_, W> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.consumer.release(self.index);
+    }
+}
+
+/// What a window is at when it is at no slot.
+#[cfg(any(feature = "raw", test))]
+#[derive(Debug)]
+#[repr(align(64))]
+struct Nothing(#[expect(dead_code)] [u8; 64]);
+
+#[cfg(any(feature = "raw", test))]
+static NOTHING: Nothing = Nothing([0; 64]);
+
+#[cfg(any(feature = "raw", test))]
+#[inline(always)]
+fn nothing<W>() -> NonNull<W> {
+    const { assert!(size_of::<W>() <= size_of::<Nothing>() && align_of::<W>() <= align_of::<Nothing>()) }
+    NonNull::from(&NOTHING).cast()
+}
+
+/// The index of a ring without slots.
+#[cfg(any(feature = "raw", test))]
+static EMPTY: AtomicU32 = AtomicU32::new(0);
+
+/// Goes through filled slots one by one, each of which is read where it lies, and gives all of them back at the end.
+///
+/// It is given a word each time, of which the slots that it shows are a part: where that is zero there is no slot.
+///
+/// # Safety
+/// - `at` is [`NOTHING`], or a slot that was filled when [`Window::begin`] or [`Window::next`] looked, and is not given back: by
+///   the promise of who called [`Opening::open`] nobody else does, and [`Window::end`] takes it away first.
+/// - `slots`, `last`, `mask` and `size` are a ring's and its mapping is kept; or there is one slot, of the size zero, which is
+///   [`NOTHING`].
+#[cfg(any(feature = "raw", test))]
+#[derive(Debug)]
+pub(crate) struct Window<W> {
+    /// Keeps the memory.
+    _map: Option<Mapping>,
+    slots: NonNull<u8>,
+    last: NonNull<W>,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    size: usize,
+    mask: u32,
+    /// The index behind the slot that it is at, not masked; and how many slots are known to be filled, with that: none if it is at
+    /// nothing.
+    next: u32,
+    left: u32,
+    at: NonNull<W>,
+}
+
+// SAFETY: as of `Ring`, and what it is at may be read from any thread.
+#[cfg(any(feature = "raw", test))]
+unsafe impl<W> Send for Window<W> {}
+
+/// One of a ring that is always empty.
+#[cfg(any(feature = "raw", test))]
+impl<W> Default for Window<W> {
+    fn default() -> Self {
+        let (slots, at) = (nothing::<W>().cast(), nothing());
+        let [producer, consumer] = [NonNull::from(&EMPTY); 2];
+        Self { _map: None, slots, last: at, producer, consumer, size: 0, mask: 0, next: 0, left: 0, at }
+    }
+}
+
+/// A window that nobody has promised anything for.
+#[cfg(any(feature = "raw", test))]
+#[derive(Debug)]
+pub(crate) struct Opening<W>(Window<W>);
+
+#[cfg(any(feature = "raw", test))]
+impl<W> Opening<W> {
+    /// Opens it.
+    ///
+    /// # Safety
+    /// From a [`Window::begin`] that was true to the [`Window::end`] after it, nobody else empties slots of the ring.
+    pub(crate) unsafe fn open(self) -> Window<W> {
+        self.0
+    }
+
+    /// The same for tests of rings that nobody else empties.
+    #[cfg(test)]
+    pub(super) fn opened(self) -> Window<W> {
+        self.0
+    }
+}
+
+#[cfg(any(feature = "raw", test))]
+impl<W: FromBytes> Window<W> {
+    /// Comes to the first filled slot, if there is one.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, word: impl Fn() -> u32) -> bool {
+        // SAFETY: in the mapping that is kept, or static; only ever atomics (`ring.rs`).
+        let (producer, consumer) = unsafe { (self.producer.as_ref(), self.consumer.as_ref()) };
+        let index = consumer.load(Ordering::Relaxed);
+        let filled = producer.load(Ordering::Acquire).wrapping_sub(index) & self.mask & word();
+        if filled == 0 {
+            return false;
+        }
+        (self.next, self.left) = (index.wrapping_add(1), filled);
+        let place = (index & self.mask) as usize * self.size;
+        // SAFETY: a slot of the ring (second point).
+        self.at = unsafe { self.slots.add(place) }.cast();
+        true
+    }
+
+    /// Comes to the next one of those that were filled when it was looked.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, word: u32) -> bool {
+        // Below the number of slots, so that it has a sign.
+        let left = (self.left & word) as i32 - 1;
+        if left <= 0 {
+            return false;
+        }
+        self.left = left as u32;
+        self.next = self.next.wrapping_add(1);
+        self.at = if self.at == self.last {
+            self.slots.cast()
+        } else {
+            // SAFETY: not the last slot, so that there is one behind it (both points: `left` was two at least, so it is at one).
+            unsafe { self.at.byte_add(self.size) }
+        };
+        true
+    }
+
+    /// Looks whether more are filled, if it is at one.
+    pub(crate) fn look(&mut self) {
+        if self.left > 0 {
+            // SAFETY: as in `begin`.
+            let producer = unsafe { self.producer.as_ref() }.load(Ordering::Acquire);
+            self.left = (producer.wrapping_sub(self.next) & self.mask) + 1;
+        }
+    }
+
+    /// Gives all slots back that it was at; false if it is at none.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, word: u32) -> bool {
+        if self.left & word == 0 {
+            return false;
+        }
+        self.at = nothing();
+        self.left = 0;
+        let index = self.next & self.mask;
+        // SAFETY: as in `begin`.
+        unsafe { self.consumer.as_ref() }.store(index, Ordering::Release);
+        true
+    }
+
+    /// The field at byte `AT` of what it is at; zeros if it is at nothing.
+    #[inline(always)]
+    pub(crate) fn field<const AT: usize, F: FromBytes>(&self) -> F {
+        const { assert!(AT + size_of::<F>() <= size_of::<W>() && AT.is_multiple_of(align_of::<F>())) }
+        const { assert!(align_of::<F>() <= align_of::<W>()) }
+        // SAFETY: inside a `W`, which may be read (first point).
+        unsafe { self.at.byte_add(AT).cast::<F>().read() }
     }
 }

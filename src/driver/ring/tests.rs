@@ -21,8 +21,75 @@ fn put(producer: &mut Producer<u64>, value: u64) {
 
 fn take(consumer: &mut Consumer<u64>) -> Vec<u64> {
     let mut values = [0; 16];
-    let count = consumer.take(&mut values, || true, |place, slot| *place = slot.get());
+    let count = consumer.take_if(&mut values, || true, |place, slot| *place = slot.get()).unwrap();
     values[..count].to_vec()
+}
+
+fn window(consumer: &Consumer<u64>) -> Window<u64> {
+    // SAFETY: no test empties slots of a ring in two ways at once.
+    consumer.window().opened()
+}
+
+fn value(window: &Window<u64>) -> u64 {
+    window.field::<0, u64>()
+}
+
+#[test]
+fn slots_are_shown_one_by_one_and_given_back_together() {
+    let (mut producer, mut consumer) = ring(7);
+    let mut window = window(&consumer);
+    for round in 0..20 {
+        assert!(!window.begin(|| u32::MAX), "there is nothing yet");
+        assert!((value(&window), window.next(u32::MAX), window.end(u32::MAX)) == (0, false, false));
+        (1..=5).for_each(|at| put(&mut producer, 10 * round + at));
+        assert!(!window.begin(|| 0), "the way is closed");
+        assert!(window.begin(|| u32::MAX) && value(&window) == 10 * round + 1);
+        assert!(window.next(u32::MAX) && value(&window) == 10 * round + 2);
+        // The way is closed in the middle: nothing moves, and what it is at stays readable.
+        assert!(!window.next(0) && !window.end(0));
+        assert_eq!((value(&window), producer.free()), (10 * round + 2, 2));
+        // What comes meanwhile is seen when it is looked.
+        put(&mut producer, 10 * round + 6);
+        assert!((3..=5).all(|at| window.next(u32::MAX) && value(&window) == 10 * round + at));
+        assert!(!window.next(u32::MAX), "more was not known of");
+        window.look();
+        assert!(window.next(u32::MAX) && value(&window) == 10 * round + 6);
+        window.look();
+        assert!(!window.next(u32::MAX));
+        assert_eq!((value(&window), producer.free()), (10 * round + 6, 1));
+        assert!(window.end(u32::MAX) && !window.end(u32::MAX) && !window.next(u32::MAX));
+        assert_eq!((value(&window), producer.free()), (0, 7));
+        // Those that were not shown stay, and the consumer goes on there.
+        (7..=9).for_each(|at| put(&mut producer, 10 * round + at));
+        assert!(window.begin(|| u32::MAX) && window.end(u32::MAX));
+        assert_eq!(take(&mut consumer), [8, 9].map(|at| 10 * round + at));
+    }
+}
+
+#[test]
+fn an_index_that_lies_shows_slots_of_the_ring_only() {
+    let (geometry, map) = Geometry::create(3, 8).unwrap();
+    let consumer = Consumer::<u64>::open(map.clone()).unwrap();
+    let mut window = window(&consumer);
+    for (producer, own) in [(u32::MAX, 0), (2, u32::MAX - 1), (1 << 31, 77), (6, 1)] {
+        map.store(PRODUCER_INDEX, producer, Ordering::Relaxed);
+        map.store(CONSUMER_INDEX, own, Ordering::Relaxed);
+        let mut shown = u32::from(window.begin(|| u32::MAX));
+        while window.next(u32::MAX) {
+            shown += 1;
+        }
+        assert!(shown <= geometry.capacity() && value(&window) == 0, "{producer} {own}: {shown}");
+        window.look();
+        let _ = (window.next(u32::MAX), window.end(u32::MAX));
+    }
+}
+
+#[test]
+fn a_window_without_a_ring_shows_nothing() {
+    let mut window = Window::<u64>::default();
+    assert!(!window.begin(|| u32::MAX) && !window.next(u32::MAX) && !window.end(u32::MAX));
+    window.look();
+    assert_eq!((window.next(u32::MAX), value(&window)), (false, 0));
 }
 
 #[test]
@@ -48,10 +115,8 @@ fn what_goes_in_comes_out_in_order_across_threads() {
         });
         let mut expected = 0;
         while expected < count {
-            if let Some(slot) = consumer.next() {
-                assert_eq!(slot.get(), expected);
+            if consumer.take_one_if(|| true, |slot| assert_eq!(slot.get(), expected)) == Some(true) {
                 expected += 1;
-                consumer.release();
             } else {
                 std::thread::yield_now();
             }
@@ -115,7 +180,10 @@ fn a_ring_for_nothing_is_full() {
     let (mut producer, mut consumer) = ring(0);
     assert_eq!((producer.geometry().capacity(), producer.free(), consumer.available()), (0, 0, 0));
     assert!(
-        producer.batch().next().is_none() && producer.batch().last().is_none() && consumer.next().is_none()
+        producer.batch().next().is_none()
+            && producer.batch().last().is_none()
+            && consumer.take_one_if(|| unreachable!(), |_| ()) == Some(false)
+            && !window(&consumer).begin(|| u32::MAX)
     );
 }
 

@@ -10,7 +10,7 @@ use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, Query
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::command::Command;
 use crate::completion_counter::{CompletionCounter, Counted};
-use crate::cq::CompletionQueue;
+use crate::cq::object::CompletionObject;
 use crate::error::{Error, Result};
 use crate::object;
 use crate::pd::ProtectionDomain;
@@ -26,9 +26,9 @@ pub struct QueuePairInit<'a> {
     /// One of [`uverbs_abi::types::qp_type`].
     pub type_: u8,
     /// Where sends complete.
-    pub send_cq: &'a CompletionQueue,
+    pub send_cq: &'a CompletionObject,
     /// Where receives complete.
-    pub receive_cq: &'a CompletionQueue,
+    pub receive_cq: &'a CompletionObject,
     /// Where receives come from, if not from a queue of its own.
     pub srq: Option<&'a SharedReceiveQueue>,
     /// What the queues shall hold at least.
@@ -59,6 +59,7 @@ impl ProtectionDomain {
         init: &QueuePairInit<'_>,
     ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
         let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
+        let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
         // Of no type in particular: the number says which.
         let kind = PhantomData::<RawPacket>;
         let builder =

@@ -1,0 +1,236 @@
+//! What an entry of a completion queue says.
+//!
+//! Source: `struct mlx5_cqe64` and `struct mlx5_err_cqe`, device.h; Linux 6.1.
+
+use std::mem::offset_of;
+
+use uverbs_abi::mlx5::wqe::{
+    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64, ErrCqe, OPCODE_TSO,
+};
+use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
+use uverbs_abi::write::Wc;
+#[cfg(feature = "raw")]
+use zerocopy::FromZeros;
+use zerocopy::big_endian::{U16, U32, U64};
+
+#[cfg(feature = "raw")]
+use super::track::Track;
+use crate::driver::completion::Extended;
+use crate::driver::ring::units::Item;
+
+/// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
+const STRIPPED: u8 = 1;
+/// Bits of the same: the kind of header behind Ethernet's, and that of IPv4.
+const KIND: u8 = 3 << 2;
+const IPV4: u8 = 2 << 2;
+
+/// An entry, and whose it is.
+pub(super) struct Found<'a> {
+    pub(super) cqe: Item<'a, Cqe64>,
+    pub(super) kind: u8,
+    pub(super) wr_id: u64,
+    pub(super) qp_num: u32,
+}
+
+#[cfg(feature = "raw")]
+impl<'a> Found<'a> {
+    /// The entry at `position` of this queue pair, if its request succeeded and is of this life.
+    #[inline(always)]
+    pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &Track, position: u64) -> Option<Self> {
+        let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
+        let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
+        let wr_id = match kind {
+            CQE_REQ => track.sends.complete(counter, position)?,
+            CQE_RESP_SEND => track.receives.complete(counter, position)?,
+            _ => return None,
+        };
+        Some(Found { cqe, kind, wr_id, qp_num: track.number() })
+    }
+}
+
+impl Found<'_> {
+    /// What it says.
+    #[inline(always)]
+    pub(super) fn extended(&self) -> Extended {
+        let Self { cqe, kind, wr_id, qp_num } = self;
+        let wc = Wc { wr_id: *wr_id, qp_num: *qp_num, ..Wc::default() };
+        let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
+        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
+        match *kind {
+            CQE_REQ => Extended { wc: Wc { opcode: sent(number()), ..wc }, timestamp: timestamp(), vlan: 0 },
+            CQE_RESP_SEND => {
+                let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
+                let wc = Wc {
+                    opcode: wc_opcode::RECV,
+                    byte_len: cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get(),
+                    ex: number() & 0xff_ffff,
+                    wc_flags: received(checks, headers).bits(),
+                    ..wc
+                };
+                let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
+                Extended { wc, vlan, timestamp: timestamp() }
+            }
+            kind => {
+                let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
+                let (status, vendor_err) = reason(cqe);
+                Extended { wc: Wc { status, opcode, vendor_err, ..wc }, ..Extended::default() }
+            }
+        }
+    }
+
+    /// The same, of which no more is read now than everybody looks at.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(super) fn keep(&self, place: &mut Unread) {
+        self.keep_good(place);
+        if !matches!(self.kind, CQE_REQ | CQE_RESP_SEND) {
+            place.status = reason(&self.cqe).0;
+        }
+    }
+
+    /// The same of a request that succeeded.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(super) fn keep_good(&self, place: &mut Unread) {
+        let Self { cqe, wr_id, qp_num, .. } = *self;
+        (place.cqe, place.wr_id, place.qp_num) = (cqe.read(), wr_id, qp_num);
+        place.status = wc_status::SUCCESS;
+    }
+}
+
+/// A completion as the device wrote it: each field is made out when it is asked for. What it does not have may be any number.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug)]
+pub struct Unread {
+    cqe: Cqe64,
+    /// The number given with the request.
+    pub wr_id: u64,
+    /// One of [`wc_status`].
+    pub status: u32,
+    /// Number of the own queue pair.
+    pub qp_num: u32,
+}
+
+#[cfg(feature = "raw")]
+impl Default for Unread {
+    fn default() -> Self {
+        Self { cqe: Cqe64::new_zeroed(), wr_id: 0, status: 0, qp_num: 0 }
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Unread {
+    fn kind(&self) -> u8 {
+        self.cqe.op_own >> 4
+    }
+
+    /// What was completed: one of [`wc_opcode`].
+    pub fn opcode(&self) -> u32 {
+        match self.kind() {
+            CQE_REQ => sent(self.cqe.sop_drop_qpn.get()),
+            CQE_REQ_ERR => wc_opcode::SEND,
+            _ => wc_opcode::RECV,
+        }
+    }
+
+    /// The device's own error number, of one that failed.
+    pub fn vendor_error(&self) -> u32 {
+        let error: ErrCqe = zerocopy::transmute!(self.cqe);
+        if matches!(self.kind(), CQE_REQ_ERR | CQE_RESP_ERR) { error.vendor_err_synd.into() } else { 0 }
+    }
+
+    /// Bytes received.
+    #[inline(always)]
+    pub fn byte_len(&self) -> u32 {
+        self.cqe.byte_cnt.get()
+    }
+
+    /// The flow tag of what was received.
+    pub fn flow_tag(&self) -> u32 {
+        self.cqe.sop_drop_qpn.get() & 0xff_ffff
+    }
+
+    /// As [`WcFlags`].
+    pub fn flags(&self) -> u32 {
+        let flags = received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc);
+        if self.kind() == CQE_RESP_SEND { flags.bits() } else { 0 }
+    }
+
+    /// The VLAN tag that was taken off what was received.
+    pub fn vlan(&self) -> u16 {
+        self.cqe.vlan_info.get()
+    }
+
+    /// When it completed, in ticks of the device's clock.
+    pub fn timestamp(&self) -> u64 {
+        self.cqe.timestamp.get()
+    }
+
+    /// What completion counters look at.
+    pub(crate) fn extended(&self) -> Extended {
+        let Self { wr_id, status, qp_num, .. } = *self;
+        Extended {
+            wc: Wc { wr_id, status, qp_num, opcode: self.opcode(), ..self.length() },
+            ..Extended::default()
+        }
+    }
+
+    fn length(&self) -> Wc {
+        let byte_len = if self.kind() == CQE_RESP_SEND { self.byte_len() } else { 0 };
+        Wc { byte_len, wc_flags: self.flags(), ..Wc::default() }
+    }
+}
+
+/// What was sent, by what the entry says of its request.
+#[inline(always)]
+fn sent(number: u32) -> u32 {
+    if number >> 24 == u32::from(OPCODE_TSO) { wc_opcode::TSO } else { wc_opcode::SEND }
+}
+
+/// What an entry says of a frame that came in.
+#[inline(always)]
+fn received(checks: u8, headers: u8) -> WcFlags {
+    let mut flags = WcFlags::empty();
+    flags.set(WcFlags::IP_CSUM_OK, are_good(checks, headers));
+    flags.set(WcFlags::WITH_VLAN, headers & STRIPPED != 0);
+    flags
+}
+
+/// Why a request failed, and the device's own number for it.
+#[cold]
+fn reason(cqe: &Item<'_, Cqe64>) -> (u32, u32) {
+    let error: ErrCqe = zerocopy::transmute!(cqe.read());
+    match error.op_own >> 4 {
+        CQE_REQ_ERR | CQE_RESP_ERR => (status(error.syndrome), error.vendor_err_synd.into()),
+        // An opcode that raw packet queue pairs do not have.
+        _ => (wc_status::GENERAL_ERR, 0),
+    }
+}
+
+/// Whether the frame that came in was IPv4, and its checksums are right.
+#[inline(always)]
+fn are_good(checks: u8, headers: u8) -> bool {
+    const GOOD: u8 = CQE_L3_OK | CQE_L4_OK;
+    u16::from_le_bytes([checks & GOOD, headers & KIND]) == u16::from_le_bytes([GOOD, IPV4])
+}
+
+/// `mlx5_handle_error_cqe`, cq.c, Linux 6.1.
+fn status(syndrome: u8) -> u32 {
+    use uverbs_abi::mlx5::wqe as abi;
+    match syndrome {
+        abi::SYNDROME_LOCAL_LENGTH_ERR => wc_status::LOC_LEN_ERR,
+        abi::SYNDROME_LOCAL_QP_OP_ERR => wc_status::LOC_QP_OP_ERR,
+        abi::SYNDROME_LOCAL_PROT_ERR => wc_status::LOC_PROT_ERR,
+        abi::SYNDROME_WR_FLUSH_ERR => wc_status::WR_FLUSH_ERR,
+        abi::SYNDROME_MW_BIND_ERR => wc_status::MW_BIND_ERR,
+        abi::SYNDROME_BAD_RESP_ERR => wc_status::BAD_RESP_ERR,
+        abi::SYNDROME_LOCAL_ACCESS_ERR => wc_status::LOC_ACCESS_ERR,
+        abi::SYNDROME_REMOTE_INVAL_REQ_ERR => wc_status::REM_INV_REQ_ERR,
+        abi::SYNDROME_REMOTE_ACCESS_ERR => wc_status::REM_ACCESS_ERR,
+        abi::SYNDROME_REMOTE_OP_ERR => wc_status::REM_OP_ERR,
+        abi::SYNDROME_TRANSPORT_RETRY_EXC_ERR => wc_status::RETRY_EXC_ERR,
+        abi::SYNDROME_RNR_RETRY_EXC_ERR => wc_status::RNR_RETRY_EXC_ERR,
+        abi::SYNDROME_REMOTE_ABORTED_ERR => wc_status::REM_ABORT_ERR,
+        _ => wc_status::GENERAL_ERR,
+    }
+}

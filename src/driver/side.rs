@@ -1,0 +1,52 @@
+//! What others than the poller know of a completion queue.
+
+use std::sync::Arc;
+
+use super::mlx5;
+use crate::error::{Error, Result};
+
+/// What queue pairs, and who asks for events, know of a completion queue: nothing that only the poller may touch.
+#[derive(Debug)]
+pub(crate) enum CqSide {
+    Rings,
+    Mlx5(Arc<mlx5::CqShared>),
+}
+
+impl CqSide {
+    /// What the queue pairs of mlx5 must know of it.
+    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CqShared>> {
+        match self {
+            Self::Mlx5(shared) => Ok(shared),
+            Self::Rings => Err(Error::malformed(op, "a completion queue of another driver")),
+        }
+    }
+
+    /// Who reads the queue's events tells of each by [`CqSide::tell`].
+    #[cfg(feature = "raw")]
+    pub(crate) fn expect_told(&self) {
+        match self {
+            Self::Rings => {}
+            Self::Mlx5(shared) => shared.expect_told(),
+        }
+    }
+
+    /// An event of the queue was read.
+    #[cfg(feature = "raw")]
+    pub(crate) fn tell(&self) {
+        match self {
+            Self::Rings => {}
+            Self::Mlx5(shared) => shared.tell(),
+        }
+    }
+
+    /// Asks the device for an event; false when the kernel must be asked by a command.
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        match self {
+            Self::Rings => false,
+            Self::Mlx5(shared) => {
+                shared.arm(solicited_only);
+                true
+            }
+        }
+    }
+}
