@@ -171,6 +171,36 @@ static void windows(void)
 	MUST(!ibv_dealloc_mw(mw));
 }
 
+static volatile int steps;
+
+static void *sends(void *ex)
+{
+	ibv_wr_start(ex);
+	steps++;
+	((struct ibv_qp_ex *)ex)->wr_id = 2;
+	ibv_wr_rdma_write(ex, p.two.mr->rkey, (uintptr_t)p.two.memory);
+	ibv_wr_set_sge(ex, p.one.mr->lkey, (uintptr_t)p.one.memory, 8);
+	NUMBER("wr_complete of another thread", ibv_wr_complete(ex));
+	return NULL;
+}
+
+/* Another thread's batch waits for the end of this one, which is none of it. */
+static void waits(struct ibv_qp_ex *ex)
+{
+	pthread_t thread;
+
+	ibv_wr_start(ex);
+	ex->wr_id = 77;
+	ibv_wr_rdma_write(ex, p.two.mr->rkey, (uintptr_t)p.two.memory);
+	ibv_wr_set_sge(ex, p.one.mr->lkey, (uintptr_t)p.one.memory, 8);
+	MUST(!pthread_create(&thread, NULL, sends, ex));
+	usleep(50000);
+	printf("before wr_abort: %d\n", steps);
+	ibv_wr_abort(ex);
+	MUST(!pthread_join(thread, NULL));
+	told_completions("wr_complete of another thread", p.one.cq, 1);
+}
+
 /* The extended interface. */
 static void extended(void)
 {
@@ -204,6 +234,13 @@ static void extended(void)
 	}
 	NUMBER("wr_rdma_write too many", ibv_wr_complete(ex));
 	printf("completions: %d\n", ibv_poll_cq(p.one.cq, 1, &(struct ibv_wc){ 0 }));
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ibv_wr_rdma_write(ex, p.two.mr->rkey, (uintptr_t)p.two.memory);
+	ibv_wr_set_sge(ex, p.one.mr->lkey, (uintptr_t)p.one.memory, 8);
+	NUMBER("wr_complete behind too many", ibv_wr_complete(ex));
+	told_completions("wr_complete behind too many", p.one.cq, 1);
+	waits(ex);
 	MUST(!ibv_destroy_qp(qp));
 }
 
