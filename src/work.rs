@@ -157,6 +157,12 @@ impl<L: LowerReceive> ReceiveBatch<L> {
         self.lower.next_slot()
     }
 
+    /// Most pieces of memory of a request.
+    #[inline(always)]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
     /// Fills the next slot.
     ///
     /// # Errors

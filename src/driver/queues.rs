@@ -203,7 +203,7 @@ fn watched<W: WithReceives>(receives: &mut rxe::Receives, watcher: &dyn Watcher,
 /// Posts to a ring that the device reads by itself.
 #[inline(always)]
 fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
-    let answer = what.with(&mut *receives);
+    let answer = what.with(receives.writing());
     if W::is_kept(&answer) {
         receives.publish();
     } else {

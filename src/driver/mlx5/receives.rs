@@ -7,15 +7,16 @@
 //! receive" on only. So until then the counter is held back.
 
 use std::borrow::Borrow;
+use std::mem::offset_of;
 use std::sync::Arc;
 
-use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY, WqeDataSeg};
+use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY};
 
 use super::shape::Queues;
-use super::track::Track;
+use super::track::{Entry, Track};
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
-use crate::driver::ring::units::{Units, Word};
+use crate::driver::ring::units::{self, Units, Word};
 
 /// The receive ring; see the module's page.
 #[derive(Debug)]
@@ -25,9 +26,7 @@ pub(crate) struct Receives {
     /// Number of places, a power of two, and how many segments each has.
     places: u32,
     segments: u32,
-    /// Counter of the next place, and of the first one behind it that is not known to be free.
-    head: u32,
-    limit: u32,
+    next: Next,
     /// Counter of the place behind the last that was published.
     published: u32,
     /// Whether the device may be told.
@@ -36,24 +35,114 @@ pub(crate) struct Receives {
     queues: Arc<Queues>,
 }
 
-/// A piece of memory, as the device reads it.
-#[inline(always)]
-pub(super) fn data_segment(addr: u64, length: u32, lkey: u32) -> WqeDataSeg {
-    WqeDataSeg { byte_count: length.into(), lkey: lkey.into(), addr: addr.into() }
+/// Counter of the next place, and how many from there on are known to be free, as far as the ring's end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Next {
+    head: u32,
+    room: u32,
 }
 
-impl LowerReceive for &mut Receives {
+/// A piece of memory as the device reads it: its length and its key in one word, and its address.
+#[inline(always)]
+pub(super) const fn data_segment(addr: u64, length: u32, lkey: u32) -> [u64; 2] {
+    [((length as u64) << 32 | lkey as u64).to_be(), addr.to_be()]
+}
+
+/// The same of a piece that makes a segment. That of no bytes does not: zero stands for 2 GiB, and no more bits than those are the length.
+// The length and the key are read as one word, since they are written as one.
+#[inline(always)]
+fn segment(piece: &Sge) -> Option<[u64; 2]> {
+    const { assert!(offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12) }
+    let &[addr, rest]: &[u64; 2] = zerocopy::transmute_ref!(piece);
+    let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
+    let (length, lkey) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+    let is_usual = length.wrapping_sub(1) < INLINE_SEG - 1;
+    is_usual.then(|| data_segment(addr, length, lkey))
+}
+
+/// What stands behind the last piece, if there is room for more.
+const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
+
+/// Fills a place whose first segment is `first`, of so many `segments`.
+#[cold]
+#[inline(never)]
+fn put_others(
+    mut units: units::Writing<'_>,
+    first: usize,
+    segments: u32,
+    pieces: impl Iterator<Item: Borrow<Sge>>,
+) -> Result<(), Refused> {
+    let mut count = 0;
+    for piece in pieces {
+        let piece = piece.borrow();
+        if piece.length == 0 {
+            continue;
+        }
+        let segment = segment(piece).filter(|_| count < segments).ok_or(Refused::TooLarge)?;
+        units.put(first.wrapping_add(count as usize), segment);
+        count += 1;
+    }
+    if count < segments {
+        units.put(first.wrapping_add(count as usize), END);
+    }
+    Ok(())
+}
+
+/// A receive ring while it is written, with what there is to know of it at hand.
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    units: units::Writing<'a>,
+    segments: u32,
+    places: u32,
+    head: u32,
+    /// The places from there on that are known to be free, as far as the ring's end.
+    run: &'a [Entry],
+    next: &'a mut Next,
+    track: &'a Arc<Track>,
+}
+
+impl LowerReceive for Writing<'_> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
-        Receives::next_slot(self)
+        self.head & self.places.wrapping_sub(1)
     }
 
     #[inline(always)]
-    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    fn put<P>(&mut self, wr_id: u64, mut pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
-        Receives::put(self, wr_id, pieces.map(|piece| *piece.borrow()))
+        let (head, segments) = (self.head, self.segments);
+        if self.run.is_empty() {
+            self.run = self.track.receives.free_run(head);
+        }
+        let [entry, rest @ ..] = self.run else { return Err(Refused::Full) };
+        let first = head.wrapping_mul(segments) as usize;
+        let end = head.wrapping_add(1);
+        // Most often there is one.
+        let one = if pieces.len() == 1 { pieces.next() } else { None };
+        match one {
+            Some(piece) => match segment(piece.borrow()) {
+                Some(segment) => {
+                    self.units.put(first, segment);
+                    if segments > 1 {
+                        self.units.put(first.wrapping_add(1), END);
+                    }
+                }
+                None => put_others(self.units.lend(), first, segments, std::iter::once(piece))?,
+            },
+            None => put_others(self.units.lend(), first, segments, pieces)?,
+        }
+        entry.set(end, wr_id);
+        (self.head, self.run) = (end, rest);
+        Ok(())
+    }
+}
+
+impl Drop for Writing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.next = Next { head: self.head, room: self.run.len() as u32 };
     }
 }
 
@@ -61,8 +150,8 @@ impl Receives {
     /// With so many places of so many segments in `units`.
     pub(super) fn new(units: Units, counter: Word, places: u32, segments: u32, queues: Arc<Queues>) -> Self {
         let track = queues.track().clone();
-        let (head, limit, published, ready) = (0, 0, 0, false);
-        Self { units, counter, places, segments, head, limit, published, ready, track, queues }
+        let (next, published, ready) = (Next::default(), 0, false);
+        Self { units, counter, places, segments, next, published, ready, track, queues }
     }
 
     /// Number of places.
@@ -71,67 +160,48 @@ impl Receives {
     }
 
     /// Requests that can be posted now.
+    #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
-        self.track.receives.free(self.head)
+        self.track.receives.free(self.next.head)
     }
 
     /// The place that is filled next.
     #[inline(always)]
     pub(crate) fn next_slot(&self) -> u32 {
-        self.head & self.places.wrapping_sub(1)
+        self.next.head & self.places.wrapping_sub(1)
     }
 
-    #[cold]
-    fn look_for_room(&mut self) -> Result<(), Refused> {
-        let free = self.free();
-        self.limit = self.head.wrapping_add(free);
-        if free == 0 { Err(Refused::Full) } else { Ok(()) }
+    /// Begins a batch.
+    #[inline(always)]
+    pub(crate) fn writing(&mut self) -> Writing<'_> {
+        let Self { units, track, next, segments, places, .. } = self;
+        let (lane, head) = (&track.receives, next.head);
+        let run = lane.run(head, next.room).unwrap_or_else(|| lane.free_run(head));
+        Writing { units: units.writing(), segments: *segments, places: *places, head, run, next, track }
     }
 
     /// Fills the next place.
-    #[inline(always)]
-    pub(crate) fn put(&mut self, wr_id: u64, pieces: impl Iterator<Item = Sge>) -> Result<(), Refused> {
-        if self.limit == self.head {
-            self.look_for_room()?;
-        }
-        let (head, segments) = (self.head, self.segments);
-        let first = head.wrapping_mul(segments) as usize;
-        let segment = |piece: Sge| data_segment(piece.addr, piece.length, piece.lkey);
-        let mut count = 0;
-        for piece in pieces {
-            // Zero stands for 2 GiB, and no more bits than those are the length.
-            if piece.length.wrapping_sub(1) >= INLINE_SEG - 1 {
-                if piece.length == 0 {
-                    continue;
-                }
-                return Err(Refused::TooLarge);
-            }
-            if count == segments {
-                return Err(Refused::TooLarge);
-            }
-            self.units.put(first.wrapping_add(count as usize), segment(piece));
-            count += 1;
-        }
-        if count < segments {
-            self.units.put(first.wrapping_add(count as usize), data_segment(0, 0, INVALID_LKEY));
-        }
-        self.head = head.wrapping_add(1);
-        self.track.receives.post(head, self.head, wr_id);
-        Ok(())
+    #[cfg(test)]
+    pub(crate) fn put(
+        &mut self,
+        wr_id: u64,
+        pieces: impl ExactSizeIterator<Item = Sge>,
+    ) -> Result<(), Refused> {
+        self.writing().put(wr_id, pieces)
     }
 
     /// Goes back to what was published: requests filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
         // Whether places are free is looked at again.
-        (self.head, self.limit) = (self.published, self.published);
+        self.next = Next { head: self.published, room: 0 };
     }
 
     /// Shows the device every place filled so far, as soon as it may see them.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
-        self.published = self.head;
+        self.published = self.next.head;
         if self.ready {
-            self.counter.tell(self.head & 0xffff);
+            self.counter.tell(self.published & 0xffff);
         }
     }
 
@@ -144,8 +214,162 @@ impl Receives {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         self.ready = false;
-        (self.head, self.limit, self.published) = (0, 0, 0);
+        (self.next, self.published) = (Next::default(), 0);
         self.queues.reset_receives();
         self.counter.tell(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND, Cqe64};
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::super::tests::{PIECE, limits, poll};
+    use super::super::work_queue::WqPlan;
+    use super::super::{Completions, CqPlan, Registers};
+    use super::*;
+    use crate::driver::completion::Completion;
+    use crate::mapping::Mapping;
+
+    /// A work queue for four requests of two pieces, and the queue where they complete.
+    struct Bench {
+        memory: Mapping,
+        cq_memory: Mapping,
+        queue: Completions,
+        receives: Receives,
+        completed: u8,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let limits = limits(1);
+            let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+            let plan = CqPlan::new("test", 7, &limits, page).unwrap();
+            let (cq_memory, queue) = (plan.memory().clone(), plan.open());
+            let plan = WqPlan::new("test", 4, 2, &limits, queue.shared(), || 5).unwrap();
+            let memory = plan.memory().clone();
+            Self { memory, cq_memory, queue, receives: plan.open(0x100), completed: 0 }
+        }
+
+        /// The device completes the request in this place; the numbers that come of it.
+        fn complete(&mut self, place: u16) -> Vec<u64> {
+            let op_own = CQE_RESP_SEND << 4 | u8::from(self.completed & 8 != 0);
+            let cqe = Cqe64 { srqn_uidx: 5.into(), wqe_counter: place.into(), op_own, ..Cqe64::new_zeroed() };
+            assert!(self.cq_memory.write(usize::from(self.completed % 8) * 64, cqe.as_bytes()));
+            self.completed += 1;
+            let mut batch = Completion::batch::<2>();
+            let count = poll(&mut self.queue, &mut batch);
+            batch[..count].iter().map(|completion| completion.wr_id).collect()
+        }
+
+        /// The segments in a place: length, key and address.
+        fn place(&self, place: usize) -> [(u32, u32, u64); 2] {
+            let mut bytes = [0; 32];
+            assert!(self.memory.read(place * 32, &mut bytes));
+            let word = |at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+            let segment =
+                |at| (word(at), word(at + 4), u64::from(word(at + 8)) << 32 | u64::from(word(at + 12)));
+            [segment(0), segment(16)]
+        }
+    }
+
+    const END_READ: (u32, u32, u64) = (0, INVALID_LKEY, 0);
+
+    fn read(piece: Sge) -> (u32, u32, u64) {
+        (piece.length, piece.lkey, piece.addr)
+    }
+
+    #[test]
+    fn a_batch_goes_round_the_end_and_stops_where_the_ring_is_full() {
+        let mut bench = Bench::new();
+        for wr_id in 0..3 {
+            bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
+        }
+        bench.receives.publish();
+        assert_eq!((bench.complete(0), bench.complete(1)), (vec![0], vec![1]));
+        let mut batch = bench.receives.writing();
+        for (wr_id, slot) in [(3, 3), (4, 0), (5, 1)] {
+            assert_eq!(batch.next_slot(), slot);
+            let piece = Sge { addr: wr_id, ..PIECE };
+            batch.put(wr_id, [piece].into_iter()).unwrap();
+        }
+        assert_eq!(batch.put(6, [PIECE].into_iter()), Err(Refused::Full), "the request in place 2 waits");
+        drop(batch);
+        bench.receives.publish();
+        assert_eq!(bench.receives.put(6, [PIECE].into_iter()), Err(Refused::Full));
+        for (place, wr_id) in [(3, 3), (0, 4), (1, 5)] {
+            assert_eq!(bench.place(place), [read(Sge { addr: wr_id, ..PIECE }), END_READ]);
+        }
+        assert_eq!(bench.place(2)[0], read(PIECE));
+        let completed: Vec<_> = [2, 3, 0, 1].into_iter().flat_map(|place| bench.complete(place)).collect();
+        assert_eq!((completed, bench.receives.free()), (vec![2, 3, 4, 5], 4));
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_its_places_to_the_next() {
+        let mut bench = Bench::new();
+        bench.receives.put(0, [PIECE].into_iter()).unwrap();
+        bench.receives.publish();
+        let mut batch = bench.receives.writing();
+        assert!((1..4).all(|wr_id| batch.put(wr_id, [PIECE].into_iter()).is_ok()));
+        drop(batch);
+        bench.receives.rewind();
+        assert_eq!((bench.receives.next_slot(), bench.receives.free()), (1, 3));
+        assert!((11..14).all(|wr_id| bench.receives.put(wr_id, [PIECE].into_iter()).is_ok()));
+        assert_eq!(bench.receives.put(14, [PIECE].into_iter()), Err(Refused::Full));
+        bench.receives.publish();
+        assert_eq!((bench.complete(0), bench.complete(1)), (vec![0], vec![11]));
+    }
+
+    #[test]
+    fn pieces_of_every_number_and_length() {
+        let most = INLINE_SEG - 1;
+        let sized = |length| Sge { length, ..PIECE };
+        let (one, long, none, too_long) = (sized(1), sized(most), sized(0), sized(most + 1));
+        let cases: [(&[Sge], _); 11] = [
+            (&[], Some([END_READ, (0, 0, 0)])),
+            (&[one], Some([read(one), END_READ])),
+            (&[long], Some([read(long), END_READ])),
+            (&[none], Some([END_READ, (0, 0, 0)])),
+            (&[too_long], None),
+            (&[sized(u32::MAX)], None),
+            (&[none, long], Some([read(long), END_READ])),
+            (&[one, long], Some([read(one), read(long)])),
+            (&[one, too_long], None),
+            (&[one, none, long, none], Some([read(one), read(long)])),
+            (&[one, one, one], None),
+        ];
+        for (pieces, wanted) in cases {
+            let mut bench = Bench::new();
+            let put = bench.receives.put(7, pieces.iter().copied());
+            let (put_wanted, slot) = if wanted.is_some() { (Ok(()), 1) } else { (Err(Refused::TooLarge), 0) };
+            assert_eq!((put, bench.receives.next_slot()), (put_wanted, slot), "{pieces:?}");
+            if let Some(wanted) = wanted {
+                assert_eq!(bench.place(0), wanted, "{pieces:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_completes_what_nobody_posted_frees_no_place_in_use() {
+        let mut bench = Bench::new();
+        for wr_id in 0..4 {
+            bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
+        }
+        bench.receives.publish();
+        // All are done, and then one again that was.
+        assert_eq!((bench.complete(3), bench.complete(1)), (vec![3], vec![1]));
+        assert_eq!(bench.receives.free(), 2);
+        // The queue pair begins again: what is known to be free is not believed any more.
+        bench.receives.reset();
+        assert!((4..8).all(|wr_id| bench.receives.put(wr_id, [PIECE].into_iter()).is_ok()));
+        assert_eq!(bench.receives.put(8, [PIECE].into_iter()), Err(Refused::Full));
+        // A place in which no request waits names a counter of another round.
+        bench.receives.reset();
+        bench.receives.put(9, [PIECE].into_iter()).unwrap();
+        bench.receives.publish();
+        assert_eq!(bench.complete(2), [6]);
+        assert_eq!(bench.receives.free(), 0);
     }
 }

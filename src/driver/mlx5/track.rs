@@ -64,10 +64,19 @@ pub(super) struct Lane {
 
 /// A place of the ring.
 #[derive(Debug, Default)]
-struct Entry {
+pub(super) struct Entry {
     wr_id: AtomicU64,
     /// The poster's counter behind the request.
     end: AtomicU32,
+}
+
+impl Entry {
+    /// The poster: the request here has this number, the next one begins at `end`.
+    #[inline(always)]
+    pub(super) fn set(&self, end: u32, wr_id: u64) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+    }
 }
 
 impl Lane {
@@ -84,18 +93,38 @@ impl Lane {
         self.entries.len() as u32
     }
 
+    /// Which place this counter names.
+    #[inline(always)]
+    fn place(&self, counter: u32) -> usize {
+        (counter & self.places().wrapping_sub(1)) as usize
+    }
+
     #[inline(always)]
     fn entry(&self, counter: u32) -> Option<&Entry> {
         // Of no places there is none.
-        self.entries.get(counter as usize & self.entries.len().wrapping_sub(1))
+        self.entries.get(self.place(counter))
+    }
+
+    /// The poster: so many places from `head` on; none if the ring ends before.
+    #[inline(always)]
+    pub(super) fn run(&self, head: u32, places: u32) -> Option<&[Entry]> {
+        let first = self.place(head);
+        self.entries.get(first..first + places as usize)
+    }
+
+    /// The poster: the places that are free from `head` on, as far as the ring's end.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_run(&self, head: u32) -> &[Entry] {
+        let rest = self.entries.get(self.place(head)..).unwrap_or_default();
+        rest.get(..self.free(head) as usize).unwrap_or(rest)
     }
 
     /// The poster: the request at `begin` has this number, the next one begins at `end`.
     #[inline(always)]
     pub(super) fn post(&self, begin: u32, end: u32, wr_id: u64) {
         if let Some(entry) = self.entry(begin) {
-            entry.wr_id.store(wr_id, Ordering::Relaxed);
-            entry.end.store(end, Ordering::Relaxed);
+            entry.set(end, wr_id);
         }
     }
 

@@ -33,9 +33,27 @@ const MOST: usize = 64;
 pub(crate) struct Units {
     /// Keeps the memory.
     map: Mapping,
+    place: Place,
+}
+
+/// Where it is. Those that [`Units`] lends out are as the first point says.
+#[derive(Clone, Copy, Debug)]
+struct Place {
     base: NonNull<u8>,
     /// Bytes, less one.
     mask: usize,
+}
+
+impl Place {
+    /// Where the item of this type is, if there is one behind the other from the begin on.
+    #[inline(always)]
+    fn item<T>(self, index: usize) -> NonNull<T> {
+        const { assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= MOST) }
+        const { assert!(align_of::<T>() <= size_of::<T>()) }
+        let at = index.wrapping_mul(size_of::<T>()) & self.mask;
+        // SAFETY: a multiple of its size, masked, so inside (first point).
+        unsafe { self.base.add(at).cast() }
+    }
 }
 
 // SAFETY: the pointer is into the mapping, which any thread may use.
@@ -49,7 +67,7 @@ impl Units {
     pub(crate) fn new(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
         let base = map.place(at, bytes)?;
         let is_right = bytes.is_power_of_two() && bytes >= MOST && base.addr().get().is_multiple_of(MOST);
-        is_right.then(|| Self { map: map.clone(), base, mask: bytes - 1 })
+        is_right.then(|| Self { map: map.clone(), place: Place { base, mask: bytes - 1 } })
     }
 
     /// The mapping that it is a part of.
@@ -57,30 +75,26 @@ impl Units {
         &self.map
     }
 
-    /// Where the item of this type is, if there is one behind the other from the begin on.
+    /// The memory while items are written, one behind the other.
     #[inline(always)]
-    fn item<T>(&self, index: usize) -> NonNull<T> {
-        const { assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= MOST) }
-        const { assert!(align_of::<T>() <= size_of::<T>()) }
-        let at = index.wrapping_mul(size_of::<T>()) & self.mask;
-        // SAFETY: a multiple of its size, masked, so inside (first point).
-        unsafe { self.base.add(at).cast() }
+    pub(crate) fn writing(&mut self) -> Writing<'_> {
+        Writing { place: self.place, of: PhantomData }
     }
 
     /// Writes an item.
     #[inline(always)]
     pub(crate) fn put<T: IntoBytes + Immutable>(&mut self, index: usize, value: T) {
-        // SAFETY: inside and aligned (first point), by the only one who may write (second), in a slot of this side (third).
-        unsafe { self.item::<T>(index).write(value) }
+        self.writing().put(index, value);
     }
 
     /// Writes bytes from byte `at` on, round the end; as many as there is memory.
     #[inline(always)]
     pub(crate) fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
-        let at = at & self.mask;
-        if bytes.len() <= self.mask + 1 - at {
-            // SAFETY: inside, as was just asked; ours to write as in `put`, and so not where `bytes` are.
-            unsafe { copy(self.base.add(at), bytes) }
+        let Place { base, mask } = self.place;
+        let at = at & mask;
+        if bytes.len() <= mask + 1 - at {
+            // SAFETY: inside, as was just asked; ours to write as in `Writing::put`, and so not where `bytes` are.
+            unsafe { copy(base.add(at), bytes) }
         } else {
             self.put_round(at, bytes);
         }
@@ -88,22 +102,46 @@ impl Units {
 
     #[cold]
     fn put_round(&mut self, at: usize, bytes: &[u8]) {
-        let (now, rest) = bytes.split_at((self.mask + 1 - at).min(bytes.len()));
+        let size = self.place.mask + 1;
+        let (now, rest) = bytes.split_at((size - at).min(bytes.len()));
         self.put_bytes(at, now);
-        self.put_bytes(0, &rest[..rest.len().min(self.mask + 1)]);
+        self.put_bytes(0, &rest[..rest.len().min(size)]);
     }
 
     /// An item, whose fields are read one by one.
     #[inline(always)]
     pub(crate) fn get<T>(&self, index: usize) -> Item<'_, T> {
-        Item { at: self.item(index), of: PhantomData }
+        Item { at: self.place.item(index), of: PhantomData }
     }
 
     /// Loads a word that says whose a slot is. What the device wrote to the slot before it is read after it.
     #[inline(always)]
     pub(crate) fn load(&self, index: usize) -> u32 {
         // SAFETY: inside and aligned (first point); the device may write it at any time, so it is loaded as an atomic (last point).
-        unsafe { AtomicU32::from_ptr(self.item::<u32>(index).as_ptr()) }.load(Ordering::Acquire)
+        unsafe { AtomicU32::from_ptr(self.place.item::<u32>(index).as_ptr()) }.load(Ordering::Acquire)
+    }
+}
+
+/// Memory of a queue while it is written. It is borrowed, and where it is is at hand: a compiler keeps that in registers, where it would
+/// have to look it up again after each item.
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    place: Place,
+    of: PhantomData<&'a mut Units>,
+}
+
+impl Writing<'_> {
+    /// The same, to be handed on: what is handed on by value stays out of memory here.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> Writing<'_> {
+        Writing { place: self.place, of: PhantomData }
+    }
+
+    /// Writes an item.
+    #[inline(always)]
+    pub(crate) fn put<T: IntoBytes + Immutable>(&mut self, index: usize, value: T) {
+        // SAFETY: inside and aligned (first point), by the only one who may write (second), in a slot of this side (third).
+        unsafe { self.place.item::<T>(index).write(value) }
     }
 }
 
