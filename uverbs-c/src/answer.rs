@@ -2,26 +2,27 @@
 
 use std::collections::TryReserveError;
 use std::ffi::c_int;
+use std::num::NonZero;
 
 use nix::errno::Errno;
 use nix::libc;
 use uverbs::Error;
 
-/// An errno, a positive number.
+/// An errno. It is not zero, so that an answer is one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(pub(crate) c_int);
+pub(crate) struct Code(NonZero<c_int>);
 
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
-pub(crate) const EINVAL: Code = Code(libc::EINVAL);
-pub(crate) const ENOMEM: Code = Code(libc::ENOMEM);
-pub(crate) const EBUSY: Code = Code(libc::EBUSY);
-pub(crate) const EOPNOTSUPP: Code = Code(libc::EOPNOTSUPP);
+pub(crate) const EINVAL: Code = Code::new(libc::EINVAL);
+pub(crate) const ENOMEM: Code = Code::new(libc::ENOMEM);
+pub(crate) const EBUSY: Code = Code::new(libc::EBUSY);
+pub(crate) const EOPNOTSUPP: Code = Code::new(libc::EOPNOTSUPP);
 
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         // An answer of the kernel that makes no sense.
-        Self(error.errno().unwrap_or(libc::EIO))
+        Self::new(error.errno().unwrap_or(libc::EIO))
     }
 }
 
@@ -40,14 +41,28 @@ impl From<TryReserveError> for Code {
 
 impl From<Errno> for Code {
     fn from(errno: Errno) -> Self {
-        Self(errno as c_int)
+        Self::new(errno as c_int)
     }
 }
 
 impl Code {
+    /// What has no number is an error all the same.
+    pub(crate) const fn new(errno: c_int) -> Self {
+        match NonZero::new(errno) {
+            Some(errno) => Self(errno),
+            None => Self::new(libc::EIO),
+        }
+    }
+
+    /// The number.
+    #[inline(always)]
+    pub(crate) fn get(self) -> c_int {
+        self.0.get()
+    }
+
     /// Sets `errno`.
     pub(crate) fn set(self) {
-        Errno::set_raw(self.0);
+        Errno::set_raw(self.get());
     }
 }
 
@@ -56,7 +71,7 @@ pub(crate) fn returned(answer: Answer) -> c_int {
     answer.map_or_else(
         |code| {
             code.set();
-            code.0
+            code.get()
         },
         |()| 0,
     )
@@ -76,4 +91,16 @@ pub(crate) fn minus_one(answer: Answer) -> c_int {
 /// What was made, or null and `errno`.
 pub(crate) fn or_null<T>(answer: Answer<T>) -> Option<T> {
     answer.inspect_err(|code| code.set()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_number_is_an_error() {
+        assert_eq!([0, libc::EINVAL, -1].map(|errno| Code::new(errno).get()), [libc::EIO, libc::EINVAL, -1]);
+        assert_eq!((returned(Ok(())), returned(Err(Code::new(0)))), (0, libc::EIO));
+        assert_eq!(size_of::<Answer>(), size_of::<c_int>(), "it goes in a register");
+    }
 }

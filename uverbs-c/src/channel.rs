@@ -66,7 +66,7 @@ pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Ans
     let wanted = bytes.len();
     let read = nix::unistd::read(file, bytes)?;
     // A record that is cut short, or the end of the file.
-    if read == wanted { Ok(record) } else { Err(Code(libc::EIO)) }
+    if read == wanted { Ok(record) } else { Err(Code::new(libc::EIO)) }
 }
 
 #[repr(C)]
@@ -118,7 +118,7 @@ pub(crate) extern "C" fn get_cq_event(
         channel.channel.check()?;
         let record: CompEventDesc = read_record(channel.channel.as_fd())?;
         *place = Pointer::from_word(record.cq_handle);
-        let cq = place.get::<Cq>().ok_or(Code(libc::EIO))?;
+        let cq = place.get::<Cq>().ok_or(Code::new(libc::EIO))?;
         cq.object.event_read();
         *cq_context.ok_or(EINVAL)? = cq.c.cq_context;
         Ok(())

@@ -107,7 +107,7 @@ fn way_back(context: &Context, port: u8, wc: &Wc, header: Option<&[u8; 40]>) -> 
     let header = header.ok_or(EINVAL)?;
     // Neither IPv6, whose header fills it, nor IPv4.
     if header[0] >> 4 != 6 && header[20] >> 4 != 4 {
-        return Err(Code(libc::EPROTONOSUPPORT));
+        return Err(Code::new(libc::EPROTONOSUPPORT));
     }
     let route = Route::back(port, &context.context.gid_table()?, header)?;
     // IPv4's header is in the second half.

@@ -17,7 +17,7 @@ use uverbs::raw::Local;
 
 use crate::abi;
 use crate::answer::{Answer, Code, or_null};
-use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
+use crate::boundary::{Counted, Pointer, give_list, take_list};
 
 /// A device of a list. Counted: each list has one count, each open context another, and one is kept while the device is there.
 #[repr(C)]
@@ -123,7 +123,7 @@ fn devices() -> Answer<Vec<Arc<Device>>> {
     let is_there =
         || ["infiniband", "infiniband_verbs"].iter().any(|name| Path::new("/sys/class").join(name).exists());
     if devices.is_empty() && !is_there() {
-        return Err(Code(libc::ENOSYS));
+        return Err(Code::new(libc::ENOSYS));
     }
     let found: Vec<_> =
         devices.into_iter().filter_map(|device| Some((Identity::of(&device)?, device))).collect();
@@ -152,10 +152,11 @@ pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
         *count = devices.as_ref().map_or(0, |devices| devices.len() as c_int);
     }
     let Some(devices) = devices else { return Pointer::NULL };
-    give_list(devices.into_iter().map(Counted::give).collect())
+    let given: Vec<_> = devices.into_iter().map(Counted::give).collect();
+    give_list(&given)
 }
 
-pub(crate) extern "C" fn free_device_list(list: Handed) {
+pub(crate) extern "C" fn free_device_list(list: Pointer) {
     for device in take_list(list) {
         drop(Counted::take::<Device>(device));
     }

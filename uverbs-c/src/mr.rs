@@ -160,7 +160,7 @@ pub(crate) extern "C" fn reg_mr_iova2(
     or_null(reg(pd, addr, length, iova, access).or_else(|code| {
         // A driver without them says so.
         let plain = access & !OPTIONAL;
-        if code == Code(nix::libc::EOPNOTSUPP) && plain != access {
+        if code == Code::new(nix::libc::EOPNOTSUPP) && plain != access {
             reg(pd, addr, length, iova, plain)
         } else {
             Err(code)

@@ -51,14 +51,14 @@ fn next_key(key: u32) -> u32 {
 
 /// Of type 1 only: says the header, which calls this.
 pub(crate) extern "C" fn bind_mw(qp: Option<&Qp>, mw: Option<&Mw>, bind: Option<&MwBind>) -> c_int {
-    let (Some(mw), Some(bind)) = (mw, bind) else { return EINVAL.0 };
+    let (Some(mw), Some(bind)) = (mw, bind) else { return EINVAL.get() };
     let info = bind.bind_info;
     let is_foreign = info.mr.get::<Mr>().is_some_and(|mr| mr.c.pd.get().word() != mw.c.pd.word());
     if is_foreign {
         return nix::libc::EPERM;
     }
     if info.mw_access_flags & AccessFlags::ZERO_BASED.bits() != 0 {
-        return EINVAL.0;
+        return EINVAL.get();
     }
     let key = next_key(mw.c.rkey.get());
     let wr = SendWr {

@@ -230,7 +230,7 @@ impl From<Refused> for Code {
         match refused {
             Refused::Full => ENOMEM,
             Refused::TooLarge | Refused::NotReady | Refused::NotBegun | Refused::Lacks => EINVAL,
-            Refused::Elsewhere => Code(nix::libc::EIO),
+            Refused::Elsewhere => Code::new(nix::libc::EIO),
         }
     }
 }
@@ -299,27 +299,37 @@ fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
 }
 
 /// A list of receives.
-struct ReceiveList<'a> {
-    /// The request that is looked at.
-    at: &'a mut Pointer,
-    most: u32,
+struct ReceiveList(Pointer);
+
+impl ReceiveList {
+    #[inline(always)]
+    fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
+        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+        Ok(batch.put(wr.wr_id, pieces.iter())?)
+    }
 }
 
-impl FillReceives for ReceiveList<'_> {
-    type Answer = Answer;
+impl FillReceives for ReceiveList {
+    /// With the first request that is not posted.
+    type Answer = (Answer, Pointer);
 
+    // Where it is goes from hand to hand by value, and so never into memory.
     #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Answer {
-        while let Some(wr) = self.at.get::<RecvWr>() {
-            batch.put(wr.wr_id, pieces(wr.sg_list, wr.num_sge, self.most)?.iter())?;
-            *self.at = wr.next;
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let mut at = self.0;
+        while let Some(wr) = at.get::<RecvWr>() {
+            let put = Self::put(batch, wr);
+            if put.is_err() {
+                return (put, at);
+            }
+            at = wr.next;
         }
-        Ok(())
+        (Ok(()), at)
     }
 
     /// Those before the first that cannot be are posted.
     #[inline(always)]
-    fn is_kept(_: &Answer) -> bool {
+    fn is_kept(_: &Self::Answer) -> bool {
         true
     }
 }
@@ -327,10 +337,11 @@ impl FillReceives for ReceiveList<'_> {
 /// Posts the receives of a list up to the first that cannot be, which is told.
 #[inline(always)]
 pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
-    let (mut at, most) = (list, queue.max_pieces());
-    let posted = queue.post(ReceiveList { at: &mut at, most });
-    let answer =
-        posted.unwrap_or_else(|why| Err(not_here(why, at.get::<RecvWr>().map(|wr| wr.num_sge), most)));
+    let most = queue.max_pieces();
+    let (answer, at) = queue.post(ReceiveList(list)).unwrap_or_else(|why| {
+        let count = list.get::<RecvWr>().map(|wr| wr.num_sge);
+        (Err(not_here(why, count, most)), list)
+    });
     if let (Some(bad), true) = (bad, answer.is_err()) {
         *bad = at;
     }
@@ -339,7 +350,7 @@ pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option
 
 /// The data path leaves `errno` alone.
 fn plain(answer: Answer) -> c_int {
-    answer.map_or_else(|Code(code)| code, |()| 0)
+    answer.map_or_else(Code::get, |()| 0)
 }
 
 pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

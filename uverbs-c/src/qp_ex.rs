@@ -127,10 +127,10 @@ extern "C" fn wr_complete(qp: &Qp) -> c_int {
         let Sending { queue, begun, .. } = sending;
         begun.stage = Stage::Nothing;
         // A queue pair on a table has no queue.
-        let Ok(queue) = queue.get_mut() else { return EINVAL.0 };
+        let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
         match queue.publish_here(here) {
             Ok(()) => 0,
-            Err(why) => unseen(queue, why).0,
+            Err(why) => unseen(queue, why).get(),
         }
     };
     qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
@@ -147,13 +147,13 @@ fn give_up(sending: &mut Sending) -> c_int {
             queue.rewind();
             begun.error
         })
-        .0
+        .get()
 }
 
 #[cold]
 #[inline(never)]
 fn nothing_held(qp: &Qp) -> c_int {
-    if qp.sends.is_here() { EINVAL.0 } else { nix::libc::EIO }
+    if qp.sends.is_here() { EINVAL.get() } else { nix::libc::EIO }
 }
 
 extern "C" fn wr_abort(qp: &Qp) {

@@ -104,7 +104,7 @@ pub(crate) extern "C" fn query_device(
 pub(crate) extern "C" fn query_device_ex(
     context: Option<&Context>,
     input: Option<&u32>,
-    mut attr: Places<'_, u8>,
+    mut attr: Places<u8>,
     size: usize,
 ) -> c_int {
     let mut query = || {
@@ -149,7 +149,7 @@ fn port_attr(answer: &QueryPortRespEx) -> PortAttr {
 pub(crate) extern "C" fn query_port_sized(
     context: Option<&Context>,
     port: u8,
-    mut attr: Places<'_, u8>,
+    mut attr: Places<u8>,
     size: usize,
 ) -> c_int {
     let mut query = || {
@@ -162,7 +162,7 @@ pub(crate) extern "C" fn query_port_sized(
 /// Bytes of `ibv_port_attr` when this call was the only one: programs made then have no more room.
 const FIRST_PORT_ATTR: usize = 48;
 
-pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<'_, u8>) -> c_int {
+pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<u8>) -> c_int {
     query_port_sized(context, port, attr, FIRST_PORT_ATTR)
 }
 
@@ -192,7 +192,7 @@ fn gid(context: Option<&Context>, port: u32, index: u32) -> Answer<GidEntry> {
 fn gid_or_zero(context: Option<&Context>, port: u8, index: c_int) -> Answer<GidEntry> {
     let index = u32::try_from(index).map_err(|_| EINVAL)?;
     match gid(context, port.into(), index) {
-        Err(Code(libc::ENODATA)) => Ok(GidEntry::new_zeroed()),
+        Err(code) if code == Code::new(libc::ENODATA) => Ok(GidEntry::new_zeroed()),
         answer => answer,
     }
 }
@@ -230,7 +230,7 @@ pub(crate) extern "C" fn query_gid_ex(
     context: Option<&Context>,
     port: u32,
     index: u32,
-    mut place: Places<'_, u8>,
+    mut place: Places<u8>,
     flags: u32,
     size: usize,
 ) -> c_int {
@@ -238,7 +238,7 @@ pub(crate) extern "C" fn query_gid_ex(
         if flags != 0 {
             return Err(EINVAL);
         }
-        place.write_prefix(&gid(context, port, index)?, size).ok_or(Code(libc::EFAULT))
+        place.write_prefix(&gid(context, port, index)?, size).ok_or(Code::new(libc::EFAULT))
     };
     returned(query())
 }
@@ -246,7 +246,7 @@ pub(crate) extern "C" fn query_gid_ex(
 /// The number of entries, or an errno below zero.
 pub(crate) extern "C" fn query_gid_table(
     context: Option<&Context>,
-    mut places: Places<'_, u8>,
+    mut places: Places<u8>,
     most: usize,
     flags: u32,
     size: usize,
@@ -262,7 +262,7 @@ pub(crate) extern "C" fn query_gid_table(
         let room = table.len().checked_mul(size).ok_or(EINVAL)?;
         let bytes = places.get(room);
         if bytes.len() < room {
-            return Err(Code(libc::EFAULT));
+            return Err(Code::new(libc::EFAULT));
         }
         for (gid, place) in table.iter().zip(bytes.chunks_exact_mut(size)) {
             let known = entry(gid);
@@ -275,12 +275,12 @@ pub(crate) extern "C" fn query_gid_table(
     };
     query().unwrap_or_else(|code: Code| {
         code.set();
-        -(code.0 as isize)
+        -(code.get() as isize)
     })
 }
 
 fn pkey(context: Option<&Context>, port: u8, index: c_int) -> Answer<u16> {
-    let index = u16::try_from(index).map_err(|_| Code(libc::ENOENT))?;
+    let index = u16::try_from(index).map_err(|_| Code::new(libc::ENOENT))?;
     Ok(context.ok_or(EINVAL)?.context.pkey(port, index)?.to_be())
 }
 

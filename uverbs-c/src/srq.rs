@@ -117,8 +117,8 @@ pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Op
         let mut queue = srq.ok_or(EINVAL)?.queue.lock()?;
         let queue = queue.get_mut()?;
         // Its ring may be lost.
-        post_receives(queue.queue_mut().ok_or(Code(nix::libc::EIO))?, list, bad)
+        post_receives(queue.queue_mut().ok_or(Code::new(nix::libc::EIO))?, list, bad)
     };
     // The data path leaves `errno` alone.
-    post().map_or_else(|code: Code| code.0, |()| 0)
+    post().map_or_else(Code::get, |()| 0)
 }

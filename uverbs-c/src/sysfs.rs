@@ -25,19 +25,19 @@ pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
     Pointer::from_word(PATH.load(Ordering::Acquire).expose_provenance() as u64)
 }
 
-fn read(directory: &Text, file: &Text, places: &mut Places<'_, u8>, size: usize) -> Answer<c_int> {
+fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> Answer<c_int> {
     let (directory, file) = (directory.get().ok_or(EINVAL)?, file.get().ok_or(EINVAL)?);
     let path = [directory.to_bytes(), b"/", file.to_bytes()].concat();
     let mut text = Vec::new();
     let opened = std::fs::File::open(OsStr::from_bytes(&path));
     let read = opened.and_then(|file| file.take(size as u64).read_to_end(&mut text));
-    read.map_err(|error| Code(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    read.map_err(|error| Code::new(error.raw_os_error().unwrap_or(libc::EIO)))?;
     // The line without its end; a zero comes behind it.
     if text.last() == Some(&b'\n') {
         text.pop();
     }
     if !text.is_empty() && text.len() >= size {
-        return Err(Code(libc::EIO));
+        return Err(Code::new(libc::EIO));
     }
     let with_end = text.iter().copied().chain([0]);
     for (place, byte) in places.get(size).iter_mut().zip(with_end) {
@@ -50,7 +50,7 @@ fn read(directory: &Text, file: &Text, places: &mut Places<'_, u8>, size: usize)
 pub(crate) extern "C" fn read_sysfs_file(
     directory: Text,
     file: Text,
-    mut places: Places<'_, u8>,
+    mut places: Places<u8>,
     size: usize,
 ) -> c_int {
     or_null(read(&directory, &file, &mut places, size)).unwrap_or(-1)

@@ -113,7 +113,7 @@ extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) ->
         let mut queue = wq.queue.lock()?;
         post_receives(queue.get_mut()?.queue_mut(), list, bad)
     };
-    post().map_or_else(|code: Code| code.0, |()| 0)
+    post().map_or_else(Code::get, |()| 0)
 }
 
 #[repr(C)]
