@@ -106,10 +106,10 @@ impl CompletionQueue {
         let passage = self.passage;
         // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
         let taken = self.ring.poll(places, || passage.is_open());
-        if taken > 0 || self.registry.is_idle() { taken } else { self.poll_counting(places) }
+        if taken > 0 || passage.is_open() { taken } else { self.poll_counting(places) }
     }
 
-    /// The same where queue pairs may have counters.
+    /// The same where the short way is closed: queue pairs may have counters, or there was no memory for its word.
     #[cold]
     #[inline(never)]
     fn poll_counting<T: Place>(&mut self, places: &mut [T]) -> usize {

@@ -61,6 +61,66 @@ static void extended_receives(void)
 	printf("pass extended receives\n");
 }
 
+/* What can be done in the middle of a poll, and polls that find nothing. */
+static void middle_of_poll(void)
+{
+	enum { ROOM = 15 };
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	CHECK(channel && !fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+	struct ibv_cq_init_attr_ex attr = { .cqe = ROOM, .wc_flags = IBV_WC_STANDARD_FLAGS, .channel = channel };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
+	CHECK(cq);
+	struct ibv_cq *plain = ibv_cq_ex_to_cq(cq), *of;
+	struct ibv_qp_init_attr_ex usual = { 0 };
+	struct ibv_poll_cq_attr none = { 0 };
+	struct queue q = make_memory(plain);
+	/* Of nobody's address. */
+	struct packet p = packet("020000000009 020000000002 88b5");
+	memcpy(q.memory, p.bytes, p.len);
+	struct ibv_sge sge = { (uintptr_t)q.memory, p.len, q.mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	/* The completions of queue pairs that are gone are nobody's, and fill no queue. */
+	for (int round = 0; round < ROOM + 5; round++) {
+		struct ibv_qp *gone = ready(plain, plain, 0, &usual);
+		CHECK(!ibv_post_send(gone, &wr, &bad));
+		usleep(20000);
+		CHECK(!ibv_destroy_qp(gone));
+		CHECK(ibv_start_poll(cq, &none) == ENOENT);
+	}
+	q.qp = ready(plain, plain, 0, &usual);
+	for (int i = 1; i <= 4; i++) {
+		wr.wr_id = i;
+		CHECK(!ibv_post_send(q.qp, &wr, &bad));
+	}
+	usleep(200000);
+	CHECK(!ibv_start_poll(cq, &none) && cq->wr_id == 1);
+	struct queue other = q;
+	other.qp = ready(plain, plain, 0, &usual);
+	tell("queue in use", ibv_destroy_cq(plain));
+	for (int i = 2; i <= 4; i++)
+		CHECK(!ibv_next_poll(cq) && (int)cq->wr_id == i && ibv_wc_read_qp_num(cq) == q.qp->qp_num);
+	/* Asked for behind all that the poll has shown. */
+	CHECK(!ibv_req_notify_cq(plain, 0));
+	usleep(200000);
+	void *name;
+	tell("event for what was shown", ibv_get_cq_event(channel, &of, &name) ? errno : 0);
+	wr.wr_id = 5;
+	CHECK(!ibv_post_send(other.qp, &wr, &bad));
+	CHECK(poll(&(struct pollfd) { .fd = channel->fd, .events = POLLIN }, 1, 20000) == 1);
+	CHECK(!ibv_get_cq_event(channel, &of, &name) && of == plain);
+	ibv_ack_cq_events(of, 1);
+	while (ibv_next_poll(cq))
+		;
+	CHECK(cq->wr_id == 5 && !cq->status && ibv_wc_read_qp_num(cq) == other.qp->qp_num);
+	printf("after the last %d %d\n", ibv_next_poll(cq), ibv_next_poll(cq));
+	ibv_end_poll(cq);
+	printf("start of nothing %d\n", ibv_start_poll(cq, &none));
+	CHECK(!ibv_destroy_qp(other.qp));
+	destroy_queue(&q);
+	CHECK(!ibv_destroy_comp_channel(channel));
+	printf("pass middle of a poll\n");
+}
+
 /* Requests, part by part. */
 
 static void extended_sends(struct queue *to)
@@ -302,6 +362,7 @@ int main(int argc, char **argv)
 	struct ibv_flow *flow = ibv_create_flow(to.qp, &r.attr);
 	CHECK(flow);
 	extended_sends(&to);
+	middle_of_poll();
 	large_sends(&to);
 	channels(&to);
 	CHECK(!ibv_destroy_flow(flow));

@@ -1,5 +1,6 @@
 /*
- * Threads that share queues of the virtual ConnectX: everything that is posted is completed once, and comes out once.
+ * Threads that share queues of the virtual ConnectX: everything that is posted is completed once, and comes out once. Part by
+ * part, completions are taken by both interfaces at the same time, while queue pairs come and go and events are asked for.
  *
  * usage: mlx5-threads DEVICE CONTROL
  */
@@ -12,7 +13,8 @@ enum { THREADS = 4, EACH = 200 };
 
 struct crew {
 	struct queue *q;
-	int extended, next;
+	struct ibv_cq_ex *cq;
+	int extended, next, takers;
 	/* How often each request was completed, and how many were. */
 	int times[THREADS * EACH], taken;
 	sem_t room;
@@ -51,20 +53,57 @@ static void *post_many(void *argument)
 	return NULL;
 }
 
+static void took(struct crew *crew, uint64_t wr_id, int status)
+{
+	CHECK(!status && wr_id < THREADS * EACH);
+	__atomic_fetch_add(&crew->times[wr_id], 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&crew->taken, 1, __ATOMIC_SEQ_CST);
+	CHECK(!sem_post(&crew->room));
+}
+
+static int all_taken(struct crew *crew) { return __atomic_load_n(&crew->taken, __ATOMIC_SEQ_CST) >= THREADS * EACH; }
+
+/* The same field by field, which some of the threads do. */
+static void take_by_parts(struct crew *crew)
+{
+	struct ibv_poll_cq_attr none = { 0 };
+	time_t end = time(NULL) + 60;
+	while (!all_taken(crew)) {
+		CHECK(time(NULL) < end);
+		if (!ibv_start_poll(crew->cq, &none)) {
+			do {
+				CHECK(ibv_wc_read_qp_num(crew->cq) == crew->q->qp->qp_num && ibv_wc_read_opcode(crew->cq) == IBV_WC_SEND);
+				took(crew, crew->cq->wr_id, crew->cq->status);
+			} while (!ibv_next_poll(crew->cq));
+			ibv_end_poll(crew->cq);
+		}
+		sched_yield();
+	}
+}
+
+static void change_pairs(struct crew *crew)
+{
+	while (!all_taken(crew)) {
+		struct ibv_qp *qp = ready(crew->q->cq, crew->q->cq, 4, &(struct ibv_qp_init_attr_ex) { 0 });
+		CHECK(!ibv_req_notify_cq(crew->q->cq, 0) && !ibv_destroy_qp(qp));
+	}
+}
+
 static void *take_many(void *argument)
 {
 	struct crew *crew = argument;
+	int place = crew->extended ? __atomic_fetch_add(&crew->takers, 1, __ATOMIC_SEQ_CST) : THREADS;
+	if (place < 2)
+		return take_by_parts(crew), NULL;
+	if (place == 2)
+		return change_pairs(crew), NULL;
 	struct ibv_wc wc[4];
 	time_t end = time(NULL) + 60;
-	while (__atomic_load_n(&crew->taken, __ATOMIC_SEQ_CST) < THREADS * EACH) {
+	while (!all_taken(crew)) {
 		int got = ibv_poll_cq(crew->q->cq, 4, wc);
 		CHECK(got >= 0 && time(NULL) < end);
-		for (int i = 0; i < got; i++) {
-			CHECK(!wc[i].status && wc[i].wr_id < THREADS * EACH);
-			__atomic_fetch_add(&crew->times[wc[i].wr_id], 1, __ATOMIC_SEQ_CST);
-			__atomic_fetch_add(&crew->taken, 1, __ATOMIC_SEQ_CST);
-			CHECK(!sem_post(&crew->room));
-		}
+		for (int i = 0; i < got; i++)
+			took(crew, wc[i].wr_id, wc[i].status);
 		sched_yield();
 	}
 	return NULL;
@@ -92,7 +131,10 @@ static void together(void *(*work)(void *), void *(*more)(void *), void *argumen
 static void threads(int extended)
 {
 	struct ibv_qp_init_attr_ex init = { .comp_mask = extended ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0, .send_ops_flags = IBV_QP_EX_WITH_SEND };
-	struct queue q = make_memory(ibv_create_cq(context, 256, NULL, NULL, 0));
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 256, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_attr);
+	CHECK(cq);
+	struct queue q = make_memory(ibv_cq_ex_to_cq(cq));
 	q.qp = ready(q.cq, q.cq, SLOTS, &init);
 	struct packet p = packet("020000000009 020000000002 88b5");
 	memcpy(q.memory, p.bytes, p.len);
@@ -104,7 +146,7 @@ static void threads(int extended)
 	struct ibv_flow *flow = ibv_create_flow(q.qp, &r.attr);
 	CHECK(flow);
 	struct crew *crew = calloc(1, sizeof(*crew));
-	crew->q = &q, crew->extended = extended;
+	crew->q = &q, crew->cq = cq, crew->extended = extended;
 	CHECK(!sem_init(&crew->room, 0, SENDS));
 	together(post_many, take_many, crew);
 	for (int id = 0; id < THREADS * EACH; id++)

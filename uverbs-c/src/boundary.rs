@@ -317,13 +317,16 @@ impl<T> Lock<T> {
 
     /// The same, but none if it is held for more than one call, which may be this thread's own. Others are given a moment to end.
     pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
-        for _ in 0..1000 {
+        let mut turns = 1000;
+        while turns > 0 {
             if self.try_take(IN_CALL) {
                 return Ok(Some(Guard(self)));
             }
-            if self.state.load(Ordering::Relaxed) != KEPT {
-                return self.lock().map(Some);
+            if !self.origin.is_here() {
+                return Err(Code::new(nix::libc::EIO));
             }
+            // A call ends; but whoever keeps it next may wait for this thread.
+            turns -= i32::from(self.state.load(Ordering::Relaxed) == KEPT);
             std::thread::yield_now();
         }
         Ok(None)

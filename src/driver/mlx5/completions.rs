@@ -130,7 +130,8 @@ pub(crate) struct Shared {
     arm: Word,
     registers: Registers,
     number: u32,
-    /// Position behind the last entry that was given back; only the poller changes it.
+    /// Position behind the last entry that was given back, or that was taken by [`Completions::next_unread`]: an ask for an event in
+    /// the middle of a poll is not for those. Only the poller changes it.
     next: AtomicU64,
     /// The queue pairs that complete here, and how often that has changed: the poller has a copy.
     tracks: Mutex<Vec<Arc<Track>>>,
@@ -289,14 +290,20 @@ impl Completions {
         }
     }
 
-    /// The next completion as the device wrote it; see [`Completions::next_if`].
+    /// The next completion as the device wrote it; see [`Completions::next_if`]. Without one, what was nobody's is given back: a poll
+    /// that finds nothing has no end, and the queue would fill up with it.
     #[cfg(feature = "raw")]
     pub(crate) fn next_unread(
         &mut self,
         may_take: impl Fn() -> bool,
         place: &mut Unread,
     ) -> Result<(), bool> {
-        self.next_if(may_take, |found| found.keep(place))
+        let taken = self.next_if(&may_take, |found| found.keep(place));
+        match taken {
+            Err(true) if may_take() => self.release(),
+            _ => self.shared.next.store(self.position, Ordering::Release),
+        }
+        taken
     }
 
     /// The same by the shortest way, where nothing is out of the ordinary: a request that succeeded, of the queue pair of the one before.
@@ -325,6 +332,7 @@ impl Completions {
         let Some(found) = Found::succeeded(cqe, track, position) else { return Err(false) };
         found.keep_good(place);
         self.position = position + 1;
+        shared.next.store(position + 1, Ordering::Release);
         Ok(())
     }
 

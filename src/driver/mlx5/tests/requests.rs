@@ -8,6 +8,8 @@ use super::{Bench, PIECE, cap, frame, inline, limits, pieces, poll};
 use crate::driver::completion::{Completion, Extended, Status};
 use crate::driver::mlx5::{Completions, QpPlan, Registers};
 use crate::driver::queues::Lower;
+#[cfg(feature = "raw")]
+use crate::driver::queues::Unread;
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
 
 /// Number, units and flags of the request in a block.
@@ -325,6 +327,49 @@ fn completions_are_taken_one_by_one_and_given_back_together() {
     assert_eq!((poll(&mut bench.queue, &mut Completion::batch::<4>()), read(&bench)), (1, 4));
     bench.queue.release();
     assert_eq!((read(&bench), poll(&mut other.queue, &mut [])), (4, 0));
+}
+
+/// A poll of the extended interface that finds nothing has no end, and what it found was given back to nobody.
+#[cfg(feature = "raw")]
+#[test]
+fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let record = (bench.cq_request.db_addr - bench.cq_request.buf_addr) as usize;
+    let read =
+        |bench: &Bench| bench.cq_memory.load(record, std::sync::atomic::Ordering::Relaxed).swap_bytes();
+    let mut place = Unread::default();
+    (0..3).for_each(|counter| bench.complete(CQE_REQ, counter, |cqe| cqe.srqn_uidx = 0x77.into()));
+    assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(false), 0));
+    assert_eq!((bench.queue.next_unread(|| true, &mut place), read(&bench)), (Err(true), 3));
+    // A child gives nothing back, also where there is nothing to ask for.
+    assert!(bench.send(1, &[PIECE]));
+    bench.complete(CQE_REQ, 0, |_| {});
+    assert_eq!((bench.queue.next_unread(|| true, &mut place), place.wr_id), (Ok(()), 1));
+    assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(true), 3));
+}
+
+/// As libmlx5 does (`mlx5_arm_cq`, cq.c, 44): the device would announce at once what the poll has shown.
+#[cfg(feature = "raw")]
+#[test]
+fn an_event_that_is_asked_for_in_the_middle_of_a_poll_is_for_what_comes_behind_it() {
+    let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
+    let record = (bench.cq_request.db_addr - bench.cq_request.buf_addr) as usize;
+    let read = |bench: &Bench, word: usize| {
+        bench.cq_memory.load(record + 4 * word, std::sync::atomic::Ordering::Relaxed).swap_bytes()
+    };
+    assert!((1..4).all(|wr_id| bench.send(wr_id, &[PIECE])));
+    (0..3).for_each(|counter| bench.complete(CQE_REQ, counter, |_| {}));
+    let mut place = Unread::default();
+    let shared = bench.queue.shared().clone();
+    shared.expect_told();
+    assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
+    shared.arm(false);
+    assert_eq!((read(&bench, 0), read(&bench, 1)), (0, 1));
+    assert_eq!(bench.queue.short_unread(|| true, &mut place), Ok(()));
+    shared.arm(false);
+    assert_eq!((read(&bench, 0), read(&bench, 1)), (0, 2));
+    bench.queue.release();
+    assert_eq!(read(&bench, 0), 2);
 }
 
 /// Between two completions of one poll anything may have happened elsewhere, such as a counter that was bound to another queue pair.
