@@ -1,7 +1,7 @@
 //! The layer beneath the safe interface, for bindings to other languages (feature `raw`).
 //!
 //! The objects are the same: a [`Context`](crate::Context), a [`ProtectionDomain`], a
-//! [`CompletionQueue`](crate::CompletionQueue) and a [`SharedReceiveQueue`](crate::SharedReceiveQueue) have methods more, and
+//! [`CompletionQueue`] and a [`SharedReceiveQueue`](crate::SharedReceiveQueue) have methods more, and
 //! objects whose safe form keeps memory alive for its user have a form here that does not: a [`Region`] is an address
 //! and keys, and a request is a list of addresses, lengths and keys. Rings, commands and drivers are those of the safe
 //! interface.

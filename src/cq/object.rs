@@ -61,7 +61,7 @@ impl CompletionObject {
     /// the last user of one. The queue that polls is dropped afterwards.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it; those of the kernel.
+    /// [`Busy`](crate::ErrorKind::Busy) while a queue pair still uses it; those of the kernel.
     pub fn destroy_reporting(&self) -> Result<DestroyCqResp> {
         // This one, and the queue that polls.
         if Arc::strong_count(&self.0) > 2 {

@@ -181,7 +181,6 @@ impl Completion {
     }
 
     /// Index of the partition key that a datagram came with, on InfiniBand.
-    #[doc(alias = "ibv_wc")]
     pub fn pkey_index(&self) -> u16 {
         self.path as u16
     }
