@@ -274,6 +274,17 @@ impl CompletionQueue {
         // Asked only when there is something to take: an empty queue is polled most often.
         match self.ring.short_one(place, || origin.is_here() && registry.is_idle()) {
             Some(count) => count,
+            None => self.poll_one_in_blocks(place),
+        }
+    }
+
+    /// As [`CompletionQueue::poll_one`], where the device writes completions itself. A function of its own, so that the other keeps nothing in
+    /// memory.
+    #[inline(never)]
+    fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.one_in_blocks(place, || origin.is_here() && registry.is_idle()) {
+            Some(is_there) => is_there.into(),
             None => self.poll_at_length(std::slice::from_mut(place)),
         }
     }

@@ -81,6 +81,19 @@ impl Completions {
         }
     }
 
+    /// One completion where the device writes them itself; false if there is none. None elsewhere, and if there is one that may not be taken.
+    #[inline(always)]
+    pub(crate) fn one_in_blocks<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<bool> {
+        match self {
+            Self::Rings(_) => None,
+            Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
+        }
+    }
+
     /// Gives back the slots of all that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]

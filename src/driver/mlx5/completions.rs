@@ -337,7 +337,6 @@ impl Completions {
     }
 
     /// Takes one, and gives its place back; none if there is one that may not be taken.
-    #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_one(
         &mut self,
