@@ -131,11 +131,104 @@ static void forked(const char *name)
 	close_pair(&p);
 }
 
+/* Threads: two poll with the extended interface, one with the other. */
+enum { TOTAL = 400 };
+static int seen[TOTAL], taken, bad;
+
+static void saw(uint64_t wr_id, int status, uint32_t opcode)
+{
+	if (wr_id >= TOTAL || status || opcode != IBV_WC_RDMA_WRITE) {
+		if (!__atomic_fetch_add(&bad, 1, __ATOMIC_SEQ_CST))
+			fprintf(stderr, "%d: status %d, opcode %u\n", (int)wr_id, status, opcode);
+	} else {
+		__atomic_fetch_add(&seen[wr_id], 1, __ATOMIC_SEQ_CST);
+	}
+	__atomic_fetch_add(&taken, 1, __ATOMIC_SEQ_CST);
+}
+
+static int all_taken(void) { return __atomic_load_n(&taken, __ATOMIC_SEQ_CST) >= TOTAL; }
+
+static void *by_parts(void *unused)
+{
+	while (!all_taken()) {
+		if (ibv_start_poll(cq, &none)) {
+			sched_yield();
+			continue;
+		}
+		do
+			saw(cq->wr_id, cq->status, ibv_wc_read_opcode(cq));
+		while (!ibv_next_poll(cq));
+		ibv_end_poll(cq);
+	}
+	return unused;
+}
+
+static void *by_lists(void *unused)
+{
+	struct ibv_wc wc[3];
+
+	while (!all_taken()) {
+		int got = ibv_poll_cq(p.one.cq, 3, wc);
+
+		for (int i = 0; i < got; i++)
+			saw(wc[i].wr_id, wc[i].status, wc[i].opcode);
+		sched_yield();
+	}
+	return unused;
+}
+
+/* Queue pairs come and go on the queue that is polled, and events are asked for. */
+static void *around(void *unused)
+{
+	while (!all_taken()) {
+		struct ibv_qp *qp = make_qp(p.pd, p.one.cq, NULL, IBV_QPT_RC);
+
+		MUST(qp && !to_init(qp) && !ibv_req_notify_cq(p.one.cq, 0));
+		MUST(!ibv_modify_qp(qp, &(struct ibv_qp_attr){ .qp_state = IBV_QPS_RESET }, IBV_QP_STATE));
+		MUST(!ibv_destroy_qp(qp));
+		usleep(5000);
+	}
+	return unused;
+}
+
+static void threads(const char *name)
+{
+	pthread_t all[4];
+	int once = 0;
+
+	open_with(0);
+	MUST(!connect_qp(p.one.qp, p.two.qp->qp_num) && !connect_qp(p.two.qp, p.one.qp->qp_num));
+	MUST(!pthread_create(&all[0], NULL, by_parts, NULL) && !pthread_create(&all[1], NULL, by_parts, NULL));
+	MUST(!pthread_create(&all[2], NULL, by_lists, NULL) && !pthread_create(&all[3], NULL, around, NULL));
+	for (int id = 0; id < TOTAL; id++) {
+		struct ibv_send_wr wr = { .wr_id = id, .opcode = IBV_WR_RDMA_WRITE };
+		int error;
+
+		wr.wr.rdma.remote_addr = (uintptr_t)p.two.memory;
+		wr.wr.rdma.rkey = p.two.mr->rkey;
+		/* No more than the queue has room for: what overflows it is lost. */
+		while (id - __atomic_load_n(&taken, __ATOMIC_SEQ_CST) >= 2 * DEPTH)
+			sched_yield();
+		while ((error = post(&p.one, wr, 0, 8)) == ENOMEM)
+			sched_yield();
+		MUST(!error);
+	}
+	for (int i = 0; i < 4; i++)
+		MUST(!pthread_join(all[i], NULL));
+	for (int id = 0; id < TOTAL; id++)
+		once += seen[id] == 1;
+	printf("%s: %d once, %d bad\n", name, once, bad);
+	/* Whatever was announced was not read: the queues go with it. */
+	close_pair(&p);
+}
+
+
 int main(int count, char **arguments)
 {
 	begin(count, arguments);
 	apart("queue pairs in a poll", queue_pairs);
 	apart("in turn", in_turn);
 	apart("a child in a poll", forked);
+	apart("threads", threads);
 	return 0;
 }
