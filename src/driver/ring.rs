@@ -39,9 +39,11 @@ mod consumer;
 mod producer;
 pub(crate) mod units;
 
-pub(crate) use self::consumer::{Consumer, Filled};
+#[cfg(feature = "raw")]
+pub(crate) use self::consumer::Opening;
 #[cfg(any(feature = "raw", test))]
-pub(crate) use self::consumer::{Opening, Window};
+pub(crate) use self::consumer::Window;
+pub(crate) use self::consumer::{Consumer, Filled};
 pub(crate) use self::producer::{Producer, Slot, Slots};
 
 const LOG2_ELEM_SIZE: usize = 0;

@@ -8,7 +8,12 @@ use crate::mr::{MemoryRegion, Segment};
 
 /// What the requests in the slots of a queue need, each until its slot is used again.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Box<[Slot]>);
+pub(crate) struct Held {
+    /// None until the first request, so that making and destroying a queue does not go through them.
+    slots: Vec<Slot>,
+    /// How many there are then, for which there is room already.
+    count: usize,
+}
 
 /// What the request in one slot needs.
 #[derive(Debug, Default)]
@@ -49,34 +54,42 @@ impl Held {
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
     pub(crate) fn new(op: &'static str, slots: usize) -> Result<Self> {
-        let mut held = Error::room(op, slots)?;
-        held.resize_with(slots, Slot::default);
-        Ok(Self(held.into_boxed_slice()))
+        Ok(Self { slots: Error::room(op, slots)?, count: slots })
     }
 
     /// Its slots.
     #[inline(always)]
     pub(crate) fn slots(&mut self) -> Slots<'_> {
-        Slots(&mut self.0)
+        if self.slots.is_empty() {
+            self.fill();
+        }
+        Slots(&mut self.slots)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill(&mut self) {
+        self.slots.resize_with(self.count, Slot::default);
     }
 
     /// Lets go of everything.
     pub(crate) fn let_all_go(&mut self) {
-        self.0.fill_with(Slot::default);
+        self.slots.clear();
     }
 
     /// Goes on in a ring to whose first `moved` slots the newest requests have moved; `next` is where the next one would have gone.
     pub(crate) fn move_to(&mut self, mut new: Self, next: usize, moved: usize) {
-        let mut old = std::mem::take(&mut self.0);
+        let mut old = std::mem::take(&mut self.slots);
         // From the oldest request to the newest.
         let next = next.min(old.len());
         old.rotate_left(next);
         let stayed = old.len().saturating_sub(moved);
-        let rest = new.0.len().saturating_sub(moved).max(1);
+        let slots = new.slots().0;
+        let rest = slots.len().saturating_sub(moved).max(1);
         for (i, held) in old.into_iter().enumerate() {
             // A request that was taken may still be filled: its memory stays for as long as there are slots.
             let slot = if i < stayed { moved + i % rest } else { i - stayed };
-            if let Some(place) = new.0.get_mut(slot) {
+            if let Some(place) = slots.get_mut(slot) {
                 let both: Vec<_> = std::mem::take(place).into_regions().chain(held.into_regions()).collect();
                 *place = Slot::new(both.into_iter(), None);
             }
@@ -181,14 +194,18 @@ mod tests {
             (2, 2, false, [false; 4]),
             (2, 2, true, [true; 4]),
         ] {
-            held.0.fill_with(|| Slot { region: None, others: Some(Box::default()) });
+            held.slots().0.fill_with(|| Slot { region: None, others: Some(Box::default()) });
             held.slots().let_go(first, end, is_none);
-            let holds: Vec<_> = held.0.iter().map(|slot| slot.others.is_some()).collect();
+            let holds: Vec<_> = held.slots.iter().map(|slot| slot.others.is_some()).collect();
             assert_eq!(holds, left, "{first} to {end}");
         }
         held.slots().hold(0, &[], None);
-        assert!(held.0[0].others.is_none() && held.0[1].others.is_some());
+        assert!(held.slots[0].others.is_none() && held.slots[1].others.is_some());
         held.let_all_go();
-        assert!(held.0.iter().all(|slot| slot.others.is_none()));
+        assert!(
+            held.slots.is_empty()
+                && held.slots().0.iter().all(|slot| slot.others.is_none())
+                && held.slots.len() == 4
+        );
     }
 }
