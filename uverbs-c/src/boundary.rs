@@ -6,7 +6,7 @@
 //! of this crate rests on it in one of these forms, and on nothing else:
 //! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library made
 //!   and that was not destroyed, or a structure of the caller's;
-//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`] or a [`Text`]: made only by C, or by [`Pointer::to`] and
+//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`], a [`Handed`] or a [`Text`]: made only by C, or by [`Pointer::to`] and
 //!   [`Pointer::cookie`] from a reference. What it points to is said where it is read, by the type and the count;
 //! - the cookie of an event is the address of the object that it was made with. The object is still there, since the
 //!   destroy of an object waits until every event of it that was read is acknowledged, and the kernel takes the unread
@@ -22,6 +22,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -117,10 +118,9 @@ fn fits<T>(count: usize) -> bool {
     count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
-/// Room for items that this library writes.
+/// Room for items that this library writes. There is one of it at a time, so that nobody gets the same room twice.
 #[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(crate) struct Places<T>(*mut T);
+pub(crate) struct Places<'a, T>(*mut T, PhantomData<&'a mut T>);
 
 /// Room for one item, about which nothing is known before it is written.
 #[repr(transparent)]
@@ -132,7 +132,13 @@ impl<T> Room<T> {
     }
 }
 
-impl<T> Places<T> {
+impl<T> Places<'_, T> {
+    /// The same, for as long as this is left alone.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> Places<'_, T> {
+        Places(self.0, PhantomData)
+    }
+
     #[inline(always)]
     pub(crate) fn get(&mut self, count: usize) -> &mut [Room<T>] {
         if self.0.is_null() || !fits::<T>(count) {
@@ -143,7 +149,7 @@ impl<T> Places<T> {
     }
 }
 
-impl Places<u8> {
+impl Places<'_, u8> {
     /// Writes the first `size` bytes of `value`, which may be from another version of the structure; nothing if this is null.
     pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) -> Option<()> {
         let size = size.min(size_of::<T>());
@@ -166,17 +172,21 @@ impl Text {
     }
 }
 
+/// A pointer to something that C has, or will have, and gives back once.
+#[repr(transparent)]
+pub(crate) struct Handed(Pointer);
+
 /// Objects that C holds: `T` begins with the structure that C knows, and is counted.
 pub(crate) struct Counted;
 
 impl Counted {
     /// Hands one count to C.
-    pub(crate) fn give<T>(object: Arc<T>) -> Pointer {
-        Pointer(Arc::into_raw(object).cast())
+    pub(crate) fn give<T>(object: Arc<T>) -> Handed {
+        Handed(Pointer(Arc::into_raw(object).cast()))
     }
 
-    /// Takes a count back that C had; the pointer must not be used again.
-    pub(crate) fn take<T>(pointer: Pointer) -> Option<Arc<T>> {
+    /// Takes a count back that C had.
+    pub(crate) fn take<T>(Handed(pointer): Handed) -> Option<Arc<T>> {
         // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)).
         (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
     }
@@ -216,16 +226,17 @@ impl<T> Given<T> {
 }
 
 /// A list that ends with null, whose length stands before it.
-pub(crate) fn give_list(items: &[Pointer]) -> Pointer {
+pub(crate) fn give_list(items: Vec<Handed>) -> Pointer {
     let length = Pointer::from_word(items.len() as u64);
-    let list: Box<[Pointer]> = [&[length], items, &[Pointer::NULL]].concat().into();
+    let list: Box<[Pointer]> =
+        [length].into_iter().chain(items.into_iter().map(|item| item.0)).chain([Pointer::NULL]).collect();
     let list = Box::into_raw(list).cast::<Pointer>();
     // SAFETY: there are two items at least.
     Pointer(unsafe { list.add(1) }.cast())
 }
 
 /// Takes a list of [`give_list`] back.
-pub(crate) fn take_list(list: Pointer) -> Vec<Pointer> {
+pub(crate) fn take_list(Handed(list): Handed) -> Vec<Handed> {
     if list.is_null() {
         return Vec::new();
     }
@@ -235,7 +246,7 @@ pub(crate) fn take_list(list: Pointer) -> Vec<Pointer> {
         let length = (*first).word() as usize;
         Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length + 2))
     };
-    items[1..items.len() - 1].to_vec()
+    items[1..items.len() - 1].iter().copied().map(Handed).collect()
 }
 
 /// Registers memory of the caller's.
@@ -263,8 +274,8 @@ pub(crate) fn give_part<W>(whole: Box<W>, offset: usize) -> Pointer {
     Pointer(unsafe { whole.add(offset) }.cast())
 }
 
-/// Takes back what [`give_part`] gave; the pointer must not be used again.
-pub(crate) fn take_part<W>(part: Pointer, offset: usize) -> Option<Box<W>> {
+/// Takes back what [`give_part`] gave.
+pub(crate) fn take_part<W>(Handed(part): Handed, offset: usize) -> Option<Box<W>> {
     // SAFETY: `give_part` made the pointer, and C gives it back once (ibv_close_device(3)).
     (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
 }

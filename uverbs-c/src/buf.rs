@@ -34,7 +34,7 @@ impl Buf {
     }
 }
 
-fn alloc(pd: Option<&Pd>, size: usize, place: &mut Places<Box<Buf>>) -> Answer<Pointer> {
+fn alloc(pd: Option<&Pd>, size: usize, place: &mut Places<'_, Box<Buf>>) -> Answer<Pointer> {
     let pd = Pointer::to(pd.ok_or(EINVAL)?);
     let [place] = place.get(1) else { return Err(EINVAL) };
     let mut pages = Vec::new();
@@ -45,7 +45,7 @@ fn alloc(pd: Option<&Pd>, size: usize, place: &mut Places<Box<Buf>>) -> Answer<P
     Ok(start)
 }
 
-pub(crate) extern "C" fn alloc_buf(pd: Option<&Pd>, size: usize, mut place: Places<Box<Buf>>) -> Pointer {
+pub(crate) extern "C" fn alloc_buf(pd: Option<&Pd>, size: usize, mut place: Places<'_, Box<Buf>>) -> Pointer {
     or_null(alloc(pd, size, &mut place)).unwrap_or(Pointer::NULL)
 }
 

@@ -32,7 +32,7 @@ const OPERATIONS: [(u32, Counted); 4] = [
 
 pub(crate) extern "C" fn query_comp_cntr_caps(
     context: Option<&Context>,
-    mut caps: Places<u8>,
+    mut caps: Places<'_, u8>,
     size: usize,
 ) -> c_int {
     let mut query = || {

@@ -8,7 +8,7 @@ use nix::libc;
 
 use crate::abi::{self, Function};
 use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
-use crate::boundary::{Counted, Pointer, give_part, take_part};
+use crate::boundary::{Counted, Handed, Pointer, give_part, take_part};
 use crate::channel;
 use crate::device::Device;
 use crate::slots::{FRONT, front, operations};
@@ -53,7 +53,7 @@ pub(crate) extern "C" fn open_device(device: Pointer) -> Pointer {
 }
 
 /// Objects that were not destroyed keep the device file open until the process ends.
-pub(crate) extern "C" fn close_device(context: Pointer) -> c_int {
+pub(crate) extern "C" fn close_device(context: Handed) -> c_int {
     let whole = take_part::<Whole>(context, std::mem::offset_of!(Whole, context));
     returned(whole.map(drop).ok_or(EINVAL))
 }

@@ -64,7 +64,7 @@ const MOST: usize = u16::MAX as usize / size_of::<u64>();
 /// The caller's places are written when all is read, and those behind the last value are zero.
 pub(crate) extern "C" fn read_counters(
     counters: Option<&Counters>,
-    mut places: Places<u64>,
+    mut places: Places<'_, u64>,
     count: u32,
     flags: u32,
 ) -> c_int {

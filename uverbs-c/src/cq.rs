@@ -182,7 +182,7 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
 }
 
 /// The number of completions, or -1.
-pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<Wc>) -> c_int {
+pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
     if !cq.is_in_place {
         return poll_taken(cq, count, places);
@@ -192,14 +192,14 @@ pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Plac
             return queue.short_one_in_place(place).map(c_int::from);
         }
         // An empty queue is polled most often.
-        if queue.is_empty() { Some(0) } else { poll_in_place(queue, count, places) }
+        if queue.is_empty() { Some(0) } else { poll_in_place(queue, count, places.lend()) }
     });
     short.unwrap_or_else(|| poll_many(cq, count, places))
 }
 
 /// Of a queue whose completions do not lie as the kernel has them.
 #[inline(never)]
-fn poll_taken(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
+fn poll_taken(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let short = cq.queue.try_with(|queue| {
         if let (1, [place]) = (count, places.get(1)) {
             return queue.short_one(place).map(c_int::from);
@@ -210,12 +210,12 @@ fn poll_taken(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
 }
 
 #[inline(never)]
-fn poll_in_place(queue: &mut CompletionQueue, count: c_int, mut places: Places<Wc>) -> Option<c_int> {
+fn poll_in_place(queue: &mut CompletionQueue, count: c_int, mut places: Places<'_, Wc>) -> Option<c_int> {
     queue.short_poll_in_place(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
 }
 
 #[inline(never)]
-fn poll_many(cq: &Cq, count: c_int, mut places: Places<Wc>) -> c_int {
+fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     // In a child of `fork` there are none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
     queue.poll_places(places.get(usize::try_from(count).unwrap_or(0))) as c_int

@@ -17,7 +17,7 @@ use uverbs::raw::Local;
 
 use crate::abi;
 use crate::answer::{Answer, Code, or_null};
-use crate::boundary::{Counted, Pointer, give_list, take_list};
+use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 
 /// A device of a list. Counted: each list has one count, each open context another, and one is kept while the device is there.
 #[repr(C)]
@@ -152,11 +152,10 @@ pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
         *count = devices.as_ref().map_or(0, |devices| devices.len() as c_int);
     }
     let Some(devices) = devices else { return Pointer::NULL };
-    let given: Vec<_> = devices.into_iter().map(Counted::give).collect();
-    give_list(&given)
+    give_list(devices.into_iter().map(Counted::give).collect())
 }
 
-pub(crate) extern "C" fn free_device_list(list: Pointer) {
+pub(crate) extern "C" fn free_device_list(list: Handed) {
     for device in take_list(list) {
         drop(Counted::take::<Device>(device));
     }

@@ -104,7 +104,7 @@ pub(crate) extern "C" fn query_device(
 pub(crate) extern "C" fn query_device_ex(
     context: Option<&Context>,
     input: Option<&u32>,
-    mut attr: Places<u8>,
+    mut attr: Places<'_, u8>,
     size: usize,
 ) -> c_int {
     let mut query = || {
@@ -149,7 +149,7 @@ fn port_attr(answer: &QueryPortRespEx) -> PortAttr {
 pub(crate) extern "C" fn query_port_sized(
     context: Option<&Context>,
     port: u8,
-    mut attr: Places<u8>,
+    mut attr: Places<'_, u8>,
     size: usize,
 ) -> c_int {
     let mut query = || {
@@ -162,7 +162,7 @@ pub(crate) extern "C" fn query_port_sized(
 /// Bytes of `ibv_port_attr` when this call was the only one: programs made then have no more room.
 const FIRST_PORT_ATTR: usize = 48;
 
-pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<u8>) -> c_int {
+pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<'_, u8>) -> c_int {
     query_port_sized(context, port, attr, FIRST_PORT_ATTR)
 }
 
@@ -230,7 +230,7 @@ pub(crate) extern "C" fn query_gid_ex(
     context: Option<&Context>,
     port: u32,
     index: u32,
-    mut place: Places<u8>,
+    mut place: Places<'_, u8>,
     flags: u32,
     size: usize,
 ) -> c_int {
@@ -246,7 +246,7 @@ pub(crate) extern "C" fn query_gid_ex(
 /// The number of entries, or an errno below zero.
 pub(crate) extern "C" fn query_gid_table(
     context: Option<&Context>,
-    mut places: Places<u8>,
+    mut places: Places<'_, u8>,
     most: usize,
     flags: u32,
     size: usize,

@@ -25,7 +25,7 @@ pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
     Pointer::from_word(PATH.load(Ordering::Acquire).expose_provenance() as u64)
 }
 
-fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> Answer<c_int> {
+fn read(directory: &Text, file: &Text, places: &mut Places<'_, u8>, size: usize) -> Answer<c_int> {
     let (directory, file) = (directory.get().ok_or(EINVAL)?, file.get().ok_or(EINVAL)?);
     let path = [directory.to_bytes(), b"/", file.to_bytes()].concat();
     let mut text = Vec::new();
@@ -50,7 +50,7 @@ fn read(directory: &Text, file: &Text, places: &mut Places<u8>, size: usize) -> 
 pub(crate) extern "C" fn read_sysfs_file(
     directory: Text,
     file: Text,
-    mut places: Places<u8>,
+    mut places: Places<'_, u8>,
     size: usize,
 ) -> c_int {
     or_null(read(&directory, &file, &mut places, size)).unwrap_or(-1)
