@@ -41,9 +41,11 @@ const KERNEL: &str = "null_kernel";
 /// The read of the device, and the publication of what it gave.
 const READ: &str = "uverbs::counters::refresh::Source>::refresh";
 
-/// Counters, a flow that counts into them, and what more are made of.
+/// Counters, their values as they were read once, a flow that counts into them, and what more are made of. As in most programs, loops
+/// read what a reference leads to: what the compiler makes of a snapshot on the stack depends on all the rest of its function.
 struct Rig {
     flow: Flow,
+    snapshot: Snapshot,
     counters: Counters,
     qp: QueuePair<RawPacket>,
     context: Context,
@@ -107,17 +109,10 @@ fn volatile(rig: &Rig, reads: u64) {
     }
 }
 
-fn filled(counters: &Counters) -> Snapshot {
-    let snapshot = counters.snapshot().expect("snapshot");
-    snapshot.refresh().expect("refresh");
-    snapshot
-}
-
 #[inline(never)]
 fn cached(rig: &Rig, reads: u64) {
-    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
-        let Ok(seen) = snapshot.read_cached::<2>(HOUR) else { return };
+        let Ok(seen) = rig.snapshot.read_cached::<2>(HOUR) else { return };
         black_box(seen[0]);
         black_box(seen[1]);
         black_box(seen.age_ns());
@@ -126,9 +121,8 @@ fn cached(rig: &Rig, reads: u64) {
 
 #[inline(never)]
 fn cached_by(rig: &Rig, reads: u64) {
-    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
-        let Ok(seen) = snapshot.read_cached::<2>(black_box(HOUR)) else { return };
+        let Ok(seen) = rig.snapshot.read_cached::<2>(black_box(HOUR)) else { return };
         black_box(seen[0]);
         black_box(seen[1]);
         black_box(seen.age_ns());
@@ -137,20 +131,18 @@ fn cached_by(rig: &Rig, reads: u64) {
 
 #[inline(never)]
 fn cached_into(rig: &Rig, reads: u64) {
-    let snapshot = filled(&rig.counters);
     let mut values = [0; 2];
     for _ in 0..reads {
-        let Ok(seen) = snapshot.read_cached_into(HOUR, black_box(&mut values)) else { return };
+        let Ok(seen) = rig.snapshot.read_cached_into(HOUR, black_box(&mut values)) else { return };
         black_box(seen.age_ns());
     }
 }
 
 #[inline(never)]
 fn at(rig: &Rig, reads: u64) {
-    let snapshot = filled(&rig.counters);
-    let (_, stamp) = snapshot.latest::<2>().expect("filled");
+    let (_, stamp) = rig.snapshot.latest::<2>().expect("filled");
     for _ in 0..reads {
-        let Ok(seen) = snapshot.read_at::<2>(black_box(stamp.taken_ns()), HOUR) else { return };
+        let Ok(seen) = rig.snapshot.read_at::<2>(black_box(stamp.taken_ns()), HOUR) else { return };
         black_box(seen[0]);
         black_box(seen[1]);
         black_box(seen.age_ns());
@@ -159,9 +151,8 @@ fn at(rig: &Rig, reads: u64) {
 
 #[inline(never)]
 fn latest(rig: &Rig, reads: u64) {
-    let snapshot = filled(&rig.counters);
     for _ in 0..reads {
-        let Ok((values, stamp)) = snapshot.latest::<2>() else { return };
+        let Ok((values, stamp)) = rig.snapshot.latest::<2>() else { return };
         black_box(values[0]);
         black_box(values[1]);
         black_box(stamp.taken_ns());
@@ -227,7 +218,9 @@ fn work(name: &str, reads: u64, is_empty: bool) {
     let cq = context.create_cq(16).expect("cq");
     let qp = context.alloc_pd().expect("pd").raw_packet(&cq).connect(1).expect("qp");
     let (counters, flow) = counted(&context, &qp, u8::MAX);
-    let rig = Rig { flow, counters, qp, context };
+    let snapshot = counters.snapshot().expect("snapshot");
+    snapshot.refresh().expect("refresh");
+    let rig = Rig { flow, snapshot, counters, qp, context };
     if is_empty { (path.empty)(&rig, reads) } else { (path.run)(&rig, reads) }
 }
 
