@@ -32,7 +32,7 @@
 //! ```
 //!
 //! Who comes from libibverbs finds each of its names by the search of this documentation, and a guide with examples in the
-//! repository's `docs/from-libibverbs.md`.
+//! repository's `docs/guide/from-libibverbs.md`.
 //!
 //! # Ownership
 //! Objects are counted references to what the kernel made, and hold their parents: they can be kept in any
@@ -54,15 +54,15 @@
 struct Readme;
 
 #[cfg(all(doctest, feature = "soft"))]
-#[doc = include_str!("../docs/completion-counters.md")]
+#[doc = include_str!("../docs/guide/completion-counters.md")]
 struct CompletionCountersPage;
 
 #[cfg(all(doctest, feature = "soft"))]
-#[doc = include_str!("../docs/from-libibverbs.md")]
+#[doc = include_str!("../docs/guide/from-libibverbs.md")]
 struct FromLibibverbs;
 
 #[cfg(all(doctest, feature = "soft"))]
-#[doc = include_str!("../docs/from-rust-crates.md")]
+#[doc = include_str!("../docs/guide/from-rust-crates.md")]
 struct FromRustCrates;
 
 mod ah;

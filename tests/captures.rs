@@ -279,7 +279,7 @@ fn every_command_is_the_one_that_libibverbs_sends() {
             panic!("no calls for {scenario}");
         }
         let mut ours = std::mem::take(&mut *run.lines.lock().unwrap());
-        // After EINVAL for a first flow that counts it is asked twice more, with points at no address (docs/abi.md).
+        // After EINVAL for a first flow that counts it is asked twice more, with points at no address (docs/internals/abi.md).
         let before = ours.len();
         ours.retain(|line| !line.contains("1000:24:1=0100000000000000f8ffffffffffffff0100000000000000"));
         assert_eq!(before - ours.len(), if scenario == "flag_loopback" { 2 } else { 0 }, "{scenario}");

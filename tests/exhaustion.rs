@@ -1,7 +1,7 @@
 //! A device that has no flow counter left for the first flow of a counters object.
 //!
 //! mlx5's driver keeps an error in the kernel's object then, and follows it as a pointer when the device file is closed
-//! (docs/kernels.md). The crate keeps the file open, but the end of the process closes it. So on a card these tests run only
+//! (docs/internals/kernels.md). The crate keeps the file open, but the end of the process closes it. So on a card these tests run only
 //! where `UVERBS_TEST_SWITCHED_OFF` promises that the machine will be switched off without a shutdown, and they hand the
 //! device file to a process that never ends, or are that process.
 #![cfg(feature = "soft")]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[path = "hygiene/drivers.rs"]
 mod drivers;
 
-/// The only files with `unsafe` in them. Each has a row in `docs/safety.md`.
+/// The only files with `unsafe` in them. Each has a row in `docs/internals/safety.md`.
 const UNSAFE: &[&str] = &[
     "src/clock.rs",
     "src/driver/ring.rs",
@@ -33,7 +33,7 @@ const UNSAFE: &[&str] = &[
 const LINES: usize = 500;
 const TABLE_LINES: usize = 600;
 
-/// What each module of the crate may use of the others beside itself. A new arrow is a decision: see `docs/architecture.md`.
+/// What each module of the crate may use of the others beside itself. A new arrow is a decision: see `docs/internals/architecture.md`.
 const LAYERS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("clock", &[]),
@@ -165,10 +165,10 @@ fn unsafe_code_is_where_the_safety_page_says() {
     }
     assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with `unsafe`, and those that may");
 
-    let page = fs::read_to_string(root().join("docs/safety.md")).expect("docs/safety.md");
+    let page = fs::read_to_string(root().join("docs/internals/safety.md")).expect("docs/internals/safety.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let rows: BTreeSet<_> = rows.filter(|name| name.ends_with(".rs")).map(str::to_owned).collect();
-    assert_eq!(rows, listed, "the rows of docs/safety.md");
+    assert_eq!(rows, listed, "the rows of docs/internals/safety.md");
 
     let abi = fs::read_to_string(root().join("uverbs-abi/src/lib.rs")).expect("the ABI crate");
     assert!(abi.contains("#![forbid(unsafe_code)]"));
@@ -346,7 +346,7 @@ fn one_file_sends_commands() {
 }
 
 /// The files with locks, or with what may be initialized by one thread while others wait. A child of `fork` that finds one held
-/// waits for ever: so each says in a comment, or by what it asks first, why that does not come (`docs/safety.md`).
+/// waits for ever: so each says in a comment, or by what it asks first, why that does not come (`docs/internals/safety.md`).
 const LOCKS: &[&str] = &[
     "src/clock/watch.rs",
     "src/completion_counter/hardware.rs",
@@ -388,9 +388,9 @@ fn locks_are_where_the_safety_page_says() {
         .retain(|name, text| !name.starts_with("src/bin/") && !name.ends_with("/tests.rs") && has_lock(text));
     let listed: BTreeSet<_> = LOCKS.iter().map(ToString::to_string).collect();
     assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with locks");
-    let page = fs::read_to_string(root().join("docs/safety.md")).expect("docs/safety.md");
+    let page = fs::read_to_string(root().join("docs/internals/safety.md")).expect("docs/internals/safety.md");
     for name in LOCKS {
-        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/safety.md");
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/internals/safety.md");
     }
 }
 

@@ -84,7 +84,7 @@ fn every_file_that_a_page_names_is_there() {
 
 #[test]
 fn the_rooms_of_the_architecture_are_there() {
-    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
+    let page = fs::read_to_string(root().join("docs/internals/architecture.md")).expect("a page");
     let tree = page.split("```").nth(1).expect("the rooms");
     let (mut top, mut room, mut count) = (String::new(), String::new(), 0);
     let is_there = |places: &[String]| places.iter().any(|place| root().join(place).exists());

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 #[path = "common/skips.rs"]
 mod skips;
 
-const TABLE: &str = "docs/from-libibverbs-table.md";
-const PAGES: [&str; 3] = ["docs/from-libibverbs.md", TABLE, "docs/from-rust-crates.md"];
+const TABLE: &str = "docs/guide/from-libibverbs-table.md";
+const PAGES: [&str; 3] = ["docs/guide/from-libibverbs.md", TABLE, "docs/guide/from-rust-crates.md"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -195,7 +195,7 @@ fn every_name_of_the_manual_pages_has_a_row() {
         }
         names
     };
-    let (verbs, fabric) = (answered(TABLE), answered("docs/completion-counters.md"));
+    let (verbs, fabric) = (answered(TABLE), answered("docs/guide/completion-counters.md"));
     let has_row = |page: &str, name: &str| if page == "fi_cntr" { &fabric } else { &verbs }.contains(name);
     let missing: Vec<_> = named.iter().filter(|(page, name)| !has_row(page, name)).collect();
     assert!(missing.is_empty(), "without a row: {missing:?}");

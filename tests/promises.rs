@@ -1,4 +1,4 @@
-//! The tables of docs/completion-counters.md: every test that they name is there.
+//! The tables of docs/guide/completion-counters.md: every test that they name is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ fn named(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_test_that_the_page_names_is_there() {
-    let named = named(&read("docs/completion-counters.md"));
+    let named = named(&read("docs/guide/completion-counters.md"));
     assert!(named.len() > 60, "the tables are read");
     let missing: Vec<_> = named.iter().filter(|(file, test)| !tests_in(file).contains(test)).collect();
     assert!(missing.is_empty(), "named, but not there: {missing:#?}");
@@ -41,7 +41,7 @@ fn every_test_that_the_page_names_is_there() {
 
 #[test]
 fn every_test_of_counters_is_on_the_page() {
-    let named: BTreeSet<_> = named(&read("docs/completion-counters.md")).into_iter().collect();
+    let named: BTreeSet<_> = named(&read("docs/guide/completion-counters.md")).into_iter().collect();
     for file in ["completion_counter", "wait_objects", "counted_traffic", "counted_queues"] {
         let tests = tests_in(file);
         assert!(tests.len() > 10, "{file} is read");

@@ -233,10 +233,10 @@ fn a_long_text_is_shown_in_part() {
     assert_eq!(line.chars().nth(caret.chars().count() - 1), Some('f'));
 }
 
-/// A block of `docs/rules.md` is one rule or several, one a line; `#` begins a comment.
+/// A block of `docs/guide/rules.md` is one rule or several, one a line; `#` begins a comment.
 #[test]
 fn the_rules_of_the_documentation_parse() {
-    let text = include_str!("../docs/rules.md");
+    let text = include_str!("../docs/guide/rules.md");
     let mut rules = 0;
     let mut inside = false;
     for line in text.lines() {

@@ -82,7 +82,7 @@ impl<T: QpType> QueuePair<T> {
     /// touches that object again, and keeps the device file open until the process ends, whatever is dropped. After 1024
     /// such failures of one process on one device, rules with new counters are refused as
     /// [`Exhausted`](ErrorKind::Exhausted). What happens when the process ends, and what to do about it, is in
-    /// `docs/kernels.md`.
+    /// `docs/internals/kernels.md`.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
         self.shared().steer(rule, T::NUMBER)

@@ -2,7 +2,7 @@
 //!
 //! The layouts, names, versions and return values are libibverbs'; what the calls do, the library `uverbs` does. This crate
 //! translates, and holds no logic of its own: objects that C knows by their address (`device` to `flow`), lists of requests
-//! (`post`), the tables of functions that the header's inline code calls (`slots`, `cq_ex`, `qp_ex`). See docs/drop-in.md.
+//! (`post`), the tables of functions that the header's inline code calls (`slots`, `cq_ex`, `qp_ex`). See docs/guide/drop-in.md.
 //!
 //! A panic never leaves the library: at the end of an `extern "C"` function it ends the process.
 

@@ -1,7 +1,7 @@
 //! The program `uverbs`: lists RDMA devices, describes one, watches packets being counted, sends messages to
 //! and fro, and measures.
 //!
-//! `docs/cli.md` is its manual.
+//! `docs/guide/cli.md` is its manual.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Count the packets for this MAC address.
     #[arg(long, value_name = "MAC", value_parser = units::mac, conflicts_with = "rule")]
     dst_mac: Option<[u8; 6]>,
-    /// Count the packets that this rule takes, such as 'ip dst 10.0.0.1 and udp' (see docs/rules.md). On the
+    /// Count the packets that this rule takes, such as 'ip dst 10.0.0.1 and udp' (see docs/guide/rules.md). On the
     /// soft device all packets are counted if no rule is given.
     #[arg(long, value_name = "TEXT")]
     rule: Option<String>,

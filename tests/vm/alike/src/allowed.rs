@@ -1,5 +1,5 @@
 //! The differences that there may be, each with its reason. A row that is not met is as wrong as a difference that is no
-//! row. docs/drivers.md has them as [`page`] prints them.
+//! row. docs/internals/drivers.md has them as [`page`] prints them.
 
 use crate::compare::Difference;
 
@@ -144,7 +144,7 @@ pub(crate) fn page() -> String {
 mod tests {
     use super::*;
 
-    const DOCS: &str = include_str!("../../../../docs/drivers.md");
+    const DOCS: &str = include_str!("../../../../docs/internals/drivers.md");
 
     fn of(row: &Row) -> Difference {
         let [step, what, theirs, ours] = [row.step, row.what, row.theirs, row.ours].map(str::to_owned);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_the_table_that_is_printed() {
-        assert!(DOCS.contains(&page()), "docs/drivers.md should have\n{}", page());
+        assert!(DOCS.contains(&page()), "docs/internals/drivers.md should have\n{}", page());
     }
 
     #[test]

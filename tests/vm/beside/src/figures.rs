@@ -178,8 +178,11 @@ mod tests {
 
     #[test]
     fn the_documented_tables_are_what_is_printed_are_within_the_limits_and_explain_what_costs_more() {
-        let page =
-            fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/performance.md")).unwrap();
+        let page = fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../docs/internals/performance.md"
+        ))
+        .unwrap();
         let tables: Vec<_> = page.split(HEAD).skip(1).collect();
         assert_eq!(tables.len(), KINDS.len());
         for (table, kind) in tables.into_iter().zip(KINDS) {

@@ -99,8 +99,11 @@ mod tests {
 
     #[test]
     fn the_documented_table_is_of_the_form_that_is_printed_and_explains_what_costs_more() {
-        let page =
-            fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/performance.md")).unwrap();
+        let page = fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../docs/internals/performance.md"
+        ))
+        .unwrap();
         let table = page.split_once(HEAD).expect("the table").1;
         assert!(!table.contains(HEAD), "one table");
         let (table, after) = table.trim_start().split_once("\n\n").expect("an end of the table");
