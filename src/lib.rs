@@ -65,78 +65,61 @@ struct FromLibibverbs;
 #[doc = include_str!("../docs/guide/from-rust-crates.md")]
 struct FromRustCrates;
 
-mod ah;
-#[cfg(feature = "tokio")]
-mod asynchronous;
-mod clock;
-pub mod command;
 mod completion_counter;
-mod context;
 mod counters;
-mod cq;
 mod device;
 // What bindings use is public in there, and some of it nobody else needs.
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 mod driver;
-mod error;
-mod event;
 mod flow;
-mod mapping;
+mod kernel;
 pub mod mlx5;
-mod mr;
-mod mw;
-mod object;
-mod pd;
-mod process;
-mod progress;
-mod qp;
 #[cfg(feature = "raw")]
 pub mod raw;
 #[cfg(feature = "soft")]
 pub mod soft;
-mod srq;
-pub mod transport;
-#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
-mod work;
-mod wq;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod verbs;
 
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
 
-pub use self::ah::{AddressHandle, Route};
-#[cfg(feature = "tokio")]
-pub use self::asynchronous::Events;
 #[cfg(feature = "comp-cntr-uapi")]
 pub use self::completion_counter::CompletionCounterCaps;
 pub use self::completion_counter::{
     CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, Wait, WaitHandle, WaitObject,
     WaitSet,
 };
-pub use self::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
 pub use self::counters::{
     Cached, Counters, Point, Rates, Reader, Sampler, SamplerReport, SamplerThread, Seen, Snapshot, Stamp,
     Tick,
 };
-pub use self::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
+pub use self::device::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
 pub use self::driver::completion::{Completion, Status};
-pub use self::error::{Error, ErrorKind, Result};
 pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,
     MplsLabel, Normal, RuleError, RuleType, Sniffer, Spec, Tcp, Udp, VlanId, Vni, Vxlan,
 };
-pub use self::mapping::Mapping;
-pub use self::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
-pub use self::mw::{Bind, Binds, MemoryWindow, WindowType};
-pub use self::pd::ProtectionDomain;
-pub use self::progress::Progress;
-pub use self::qp::{
+pub use self::kernel::error::{Error, ErrorKind, Result};
+pub use self::kernel::mapping::Mapping;
+pub use self::kernel::{command, transport};
+#[cfg(feature = "soft")]
+pub use self::soft::SoftDevice;
+#[cfg(feature = "tokio")]
+pub use self::tokio::Events;
+pub use self::verbs::ah::{AddressHandle, Route};
+pub use self::verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
+pub use self::verbs::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
+pub use self::verbs::mw::{Bind, Binds, MemoryWindow, WindowType};
+pub use self::verbs::pd::ProtectionDomain;
+pub use self::verbs::progress::Progress;
+pub use self::verbs::qp::{
     Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
     Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,
     SendRequest, Uc, UcOperation, Ud,
 };
-#[cfg(feature = "soft")]
-pub use self::soft::SoftDevice;
-pub use self::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub use self::work::ReceiveRequest;
-pub use self::wq::{IndirectionTable, WorkQueue, WorkQueueBuilder, WorkQueueState};
+pub use self::verbs::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub use self::verbs::work::ReceiveRequest;
+pub use self::verbs::wq::{IndirectionTable, WorkQueue, WorkQueueBuilder, WorkQueueState};

@@ -50,24 +50,24 @@ use uverbs_abi::ids::mr::{self, advise};
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::command::Command;
 use crate::completion_counter::Registry;
-use crate::cq::CompletionQueue;
-pub use crate::cq::object::CompletionObject;
+use crate::device::object::{Kind, Object};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, Unread};
 pub use crate::driver::request::{Binding, Data, FrameHead, Opcode, Refused, Sge};
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, PacketCaps};
-use crate::error::{Error, Result};
-pub use crate::mw::window::Window;
-use crate::object::{Kind, Object};
-use crate::pd::ProtectionDomain;
-use crate::process::Passage;
-pub use crate::process::{Here, Holder, Local, Origin};
-pub use crate::qp::create::parts::{QueuePair, QueuePairInit};
-pub use crate::qp::send::{Batch, FillSends, SendQueue, Unseen};
-pub use crate::work::{FillReceives, ReceiveBatch, ReceiveQueue};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::process::Passage;
+pub use crate::kernel::process::{Here, Holder, Local, Origin};
+use crate::verbs::cq::CompletionQueue;
+pub use crate::verbs::cq::object::CompletionObject;
+pub use crate::verbs::mw::window::Window;
+use crate::verbs::pd::ProtectionDomain;
+pub use crate::verbs::qp::create::parts::{QueuePair, QueuePairInit};
+pub use crate::verbs::qp::send::{Batch, FillSends, SendQueue, Unseen};
+pub use crate::verbs::work::{FillReceives, ReceiveBatch, ReceiveQueue};
 
 /// A range of addresses to be registered.
 #[derive(Clone, Copy, Debug)]

@@ -83,35 +83,6 @@ fn every_file_that_a_page_names_is_there() {
 }
 
 #[test]
-fn the_rooms_of_the_architecture_are_there() {
-    let page = fs::read_to_string(root().join("docs/internals/architecture.md")).expect("a page");
-    let tree = page.split("```").nth(1).expect("the rooms");
-    let (mut top, mut room, mut count) = (String::new(), String::new(), 0);
-    let is_there = |places: &[String]| places.iter().any(|place| root().join(place).exists());
-    for line in tree.lines().filter(|line| !line.trim().is_empty()) {
-        // Names, two spaces or more, and the text; a line of text alone is far to the right.
-        let is_text = line.starts_with("     ");
-        let (names, said) =
-            if is_text { ("", line) } else { line.trim_start().split_once("  ").unwrap_or((line, "")) };
-        if !line.starts_with(' ') {
-            top = names.split(' ').next().unwrap_or_default().to_owned();
-        }
-        for name in names.split(' ').filter(|name| name.ends_with(".rs") || name.ends_with('/')) {
-            room = if line.starts_with(' ') { format!("{top}{name}") } else { top.clone() };
-            count += 1;
-            let inside = format!("{top}src/{name}");
-            assert!(is_there(&[room.clone(), inside]), "the architecture names {room}");
-        }
-        for file in said.split([' ', ',', ';', ':']).filter(|word| word.ends_with(".rs")) {
-            count += 1;
-            let places = [format!("{room}{file}"), format!("{top}{file}"), format!("{top}src/{file}")];
-            assert!(is_there(&places), "the architecture says {file} of {room}");
-        }
-    }
-    assert!(count > 30, "the rooms are read");
-}
-
-#[test]
 fn every_test_that_a_page_names_is_there() {
     let mut count = 0;
     for (page, text) in pages() {
@@ -165,7 +136,7 @@ fn every_object_has_a_destroy() {
     let _ = (Flow::destroy, Counters::destroy, CompletionCounter::destroy);
     let _ = (mlx5::PoolFlow::destroy, mlx5::CounterPool::destroy);
     // No kind of object is missing above.
-    let source = fs::read_to_string(root().join("src/object.rs")).expect("source");
+    let source = fs::read_to_string(root().join("src/device/object.rs")).expect("source");
     let kinds = source.split("enum Kind {").nth(1).and_then(|rest| rest.split('}').next()).expect("kinds");
     let kinds: Vec<_> = kinds.lines().map(str::trim).filter(|line| line.ends_with(',')).collect();
     let known = [

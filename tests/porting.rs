@@ -245,7 +245,7 @@ fn the_guide_has_the_table_of_errors() {
         .filter_map(|line| line.strip_prefix("| E")?.split_once(" | `"))
         .map(|(errnos, kind)| (word(kind), format!("E{errnos}")))
         .collect();
-    let code = read("src/error.rs");
+    let code = read("src/kernel/error.rs");
     let arms = code.lines().filter_map(|line| line.trim().split_once(" => Self::"));
     let arms: Vec<_> = arms.filter(|(errnos, _)| errnos.starts_with('E')).collect();
     assert!(arms.len() > 5, "the table in the library is read");

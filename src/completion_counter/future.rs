@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use super::state::{OP_WAIT, State, told};
 use super::waiter::Waiter;
-use crate::error::Result;
+use crate::kernel::error::Result;
 
 /// A wait for a threshold; see [`CompletionCounter::wait_async`](super::CompletionCounter::wait_async).
 #[derive(Debug)]

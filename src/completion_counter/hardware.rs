@@ -15,10 +15,10 @@ use zerocopy::IntoBytes;
 use super::state::State;
 use super::wait_object::Signal;
 use super::{CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, WaitObject};
-use crate::command::Command;
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::object::{Kind, Object};
+use crate::device::context::Context;
+use crate::device::object::{Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 const NONE_HERE: &str = "this kernel and device have no completion counters; one made without a context counts on \
                          every device";

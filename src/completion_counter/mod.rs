@@ -36,7 +36,7 @@ pub(crate) use self::wait_object::event_file;
 pub use self::wait_object::{WaitHandle, WaitObject, WaitSet};
 pub(crate) use self::waiter::{Outcome, Waiter};
 pub(crate) use self::watch::{Seen, Watch, Watching};
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -14,8 +14,8 @@ use crate::driver::completion::Completion;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Extended;
 #[cfg(feature = "raw")]
-use crate::process::Passage;
-use crate::process::{Gate, Origin};
+use crate::kernel::process::Passage;
+use crate::kernel::process::{Gate, Origin};
 
 /// The queue pairs with counters that complete in a completion queue.
 #[derive(Debug)]

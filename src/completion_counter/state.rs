@@ -28,8 +28,8 @@ use super::hardware::Hardware;
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use super::wait_object::Signal;
 use super::waiter::{Outcome, Waiter};
-use crate::error::{Error, Result};
-use crate::process::Origin;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::process::Origin;
 
 /// `lowest` when nobody waits. Who waits for just this many is woken all the same, since it is reached.
 const NOBODY: u64 = u64::MAX;

@@ -12,7 +12,7 @@ mod loom {
     use ::loom::thread::spawn;
 
     use super::super::{CompletionCounter, WaitObject};
-    use crate::error::ErrorKind;
+    use crate::kernel::error::ErrorKind;
 
     fn counter() -> Arc<CompletionCounter> {
         Arc::new(CompletionCounter::new(WaitObject::Unspecified).unwrap())

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::error::{Error, Result};
-use crate::process::Origin;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::process::Origin;
 
 /// What can be waited on, for a [`CompletionCounter`](super::CompletionCounter) to reach a threshold.
 #[derive(Clone, Debug, Default)]

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uverbs_abi::types::{WcFlags, wc_opcode};
 
 use super::registry::Registry;
-use crate::context::Invalidated;
+use crate::device::context::Invalidated;
 use crate::driver::completion::{Completion, Status};
-use crate::process::Origin;
+use crate::kernel::process::Origin;
 
 /// What completions have said about one request that binds a window.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 
 use super::{Binding, Counters, Kernel, create};
 use crate::driver::{Points, RefusedBind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 impl Counters {
     /// Creates a flow that counts here: `create` is given the handle, and what the device must be told of the points.

@@ -14,6 +14,7 @@
 
 mod bind;
 mod cached;
+pub(crate) mod clock;
 mod latch;
 mod rates;
 mod reader;
@@ -33,11 +34,11 @@ pub use self::reader::Reader;
 pub(crate) use self::refresh::{Publisher, Refresher, Source};
 pub use self::sampler::{Sampler, SamplerReport, SamplerThread, Tick};
 pub use self::snapshot::Snapshot;
-use crate::command::{Command, CountersRead, MAX_VALUES};
-use crate::context::Context;
+use crate::device::context::Context;
+use crate::device::object::{self, Kind, Object};
 use crate::driver::PointData;
-use crate::error::{Error, ErrorKind, Result};
-use crate::object::{self, Kind, Object};
+use crate::kernel::command::{Command, CountersRead, MAX_VALUES};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// What a counter counts.
 #[non_exhaustive]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Stamp;
-use crate::clock;
+use crate::counters::clock;
 
 /// Counts per second over a window of time, from values as they come.
 ///

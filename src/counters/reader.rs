@@ -6,9 +6,9 @@ use std::sync::Arc;
 use uverbs_abi::types::ReadCountersFlags;
 
 use super::Counters;
-use crate::command::{CountersRead, READ_OP};
-use crate::context::Context;
-use crate::error::Result;
+use crate::device::context::Context;
+use crate::kernel::command::{CountersRead, READ_OP};
+use crate::kernel::error::Result;
 
 /// A read of counters prepared once: no allocation and no lock at each [`Reader::read`].
 ///

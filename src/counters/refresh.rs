@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 
 use super::latch::{Entry, Latch};
-use crate::clock::{Clock, Moment, NEVER, Rate};
-use crate::command::READ_OP;
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::process::Origin;
+use crate::counters::clock::{Clock, Moment, NEVER, Rate};
+use crate::device::context::Context;
+use crate::kernel::command::READ_OP;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::process::Origin;
 
 /// Reads the device for one snapshot or for many.
 pub(crate) trait Source: fmt::Debug + Send {

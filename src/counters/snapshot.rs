@@ -9,10 +9,10 @@ use super::cached::{Cached, Seen, Stamp};
 use super::latch::Values;
 use super::refresh::{Cell, NONE, Publisher, Refresher, Source};
 use super::{Counters, check_slots};
-use crate::clock::{self, Clock, Moment};
-use crate::command::{CountersRead, READ_OP};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::counters::clock::{self, Clock, Moment};
+use crate::device::context::Context;
+use crate::kernel::command::{CountersRead, READ_OP};
+use crate::kernel::error::{Error, Result};
 
 /// The cache of one counters object: all its values, of one read of the device, and when that was.
 ///

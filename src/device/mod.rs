@@ -1,6 +1,8 @@
 //! Devices: what there is, before anything is opened.
 
+pub(crate) mod context;
 mod netlink;
+pub(crate) mod object;
 mod sysfs;
 // Not under Miri, which takes minutes for their trees of files: this module is safe code over the standard library.
 #[cfg(all(test, not(miri)))]
@@ -15,7 +17,7 @@ use uverbs_abi::types::driver_id;
 
 use crate::driver::Driver;
 use crate::driver::ring::Watcher;
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
 

@@ -16,7 +16,7 @@ use uverbs_abi::types::driver_id;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Device, Interface, Node, sysfs};
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 const OP: &str = "device.list";
 

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
 use super::{DRIVERS, Device, Interface, Node};
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 const OP: &str = "device.list";
 

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::netlink::{Link, ROOM};
 use super::{Device, found};
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// How the kernel in these tests fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use uverbs_abi::flow::FlowAttr;
 pub(crate) use uverbs_abi::mlx5::FlowCountersDesc as PointData;
 
 use super::{Driver, mlx5};
-use crate::command::Command;
-use crate::error::{Error, ErrorKind};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind};
 
 /// What the driver is told of the counters with a flow.
 #[derive(Clone, Copy, Debug)]

@@ -35,9 +35,9 @@ pub(crate) use self::query::PacketCaps;
 pub use self::query::{CompletionFields, PacketCaps};
 use self::ring::Watcher;
 use self::side::CqSide;
-use crate::command::Command;
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 /// The user half of a driver, and what the queues of a context share.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Driver {
     }
 
     /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, through whichever device
-    /// of the driver: see [`Keys`](crate::context).
+    /// of the driver: see [`Keys`](crate::device::context).
     pub(crate) fn shares_window_keys(&self) -> bool {
         match self {
             Self::Rxe => true,

@@ -7,9 +7,9 @@ use zerocopy::IntoBytes;
 
 use super::queues::{Completions, Receives, Sends};
 use super::{Kernel, mlx5, rxe};
-use crate::command::Command;
-use crate::error::Result;
-use crate::mapping::Mapping;
+use crate::kernel::command::Command;
+use crate::kernel::error::Result;
+use crate::kernel::mapping::Mapping;
 
 /// A driver's request, and the place of its answer; either may be empty.
 pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);

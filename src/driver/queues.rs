@@ -11,7 +11,7 @@ use super::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
 use super::ring::{Producer, Watcher};
 use super::side::CqSide;
 use super::{mlx5, rxe};
-use crate::error::Result;
+use crate::kernel::error::Result;
 
 /// A completion queue.
 // A tag of its own, which is quicker to look at than one among the fields.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::mlx5;
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// What queue pairs, and who asks for events, know of a completion queue: nothing that only the poller may touch.
 #[derive(Debug)]

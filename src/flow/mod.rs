@@ -20,13 +20,13 @@ pub use self::spec::{
     Vxlan,
 };
 pub use self::text::{AnyRule, RuleError};
-use crate::command::Command;
-use crate::context::Context;
 use crate::counters::{Counters, Point, Reader, Snapshot};
+use crate::device::context::Context;
+use crate::device::object::{self, Kind, Object};
 use crate::driver::Points;
-use crate::error::{Error, ErrorKind, Result};
-use crate::object::{self, Kind, Object};
-use crate::qp::{self, QpType, QueuePair, RssQueuePair};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::qp::{self, QpType, QueuePair, RssQueuePair};
 
 /// A rule in force: packets that match go to its queue pair, and into its counters.
 ///

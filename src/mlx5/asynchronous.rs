@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::queries::PoolQueries;
 use super::reader::Values;
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// Reads of all counters of a [`CounterPool`](super::CounterPool), for tasks of tokio: each is one command, and no
 /// thread waits for it.

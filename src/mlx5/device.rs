@@ -3,9 +3,9 @@
 use uverbs_abi::mlx5::QueryDeviceResp;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::context::Context;
+use crate::device::context::Context;
 use crate::driver::Driver;
-use crate::error::Result;
+use crate::kernel::error::Result;
 
 impl Context {
     /// What mlx5 tells beyond [`Context::query_device`]: large sends, hashes, sending rates. None of other drivers.

@@ -14,10 +14,10 @@ use uverbs_abi::mlx5::prm::{
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::command::Command;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::object::{Kind, Object};
+use crate::device::context::Context;
+use crate::device::object::{Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
 
 /// Bytes before what was asked for in an answer.
 pub(super) const HEAD: usize = size_of::<CmdOut>();
@@ -143,7 +143,7 @@ fn refusal(op: &'static str, head: &CmdOut) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::kernel::error::ErrorKind;
 
     fn answer(status: u8, syndrome: u32) -> Vec<u8> {
         let head = CmdOut { status, syndrome: syndrome.into(), ..CmdOut::new_zeroed() };

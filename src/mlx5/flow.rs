@@ -8,12 +8,12 @@ use uverbs_abi::types::qp_type;
 
 use super::matching::Match;
 use super::pool::PoolCounter;
-use crate::command::Command;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::device::context::Context;
+use crate::device::object::{Kind, Object};
 use crate::flow::{FlowRule, check_destination, explain};
-use crate::object::{Kind, Object};
-use crate::qp::{self, QueuePair, RawPacket, RssQueuePair};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
+use crate::verbs::qp::{self, QueuePair, RawPacket, RssQueuePair};
 
 /// Which parts of a packet a flow looks at.
 const MATCHER: Kind =

@@ -14,8 +14,8 @@ use uverbs_abi::mlx5::prm::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::error::{Error, Result};
 use crate::flow::FlowRule;
+use crate::kernel::error::{Error, Result};
 
 /// How the device tells IPv4 from IPv6: by the version, or by the Ethertype.
 #[derive(Clone, Copy, Debug)]
@@ -232,8 +232,8 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::error::ErrorKind;
     use crate::flow::{Eth, FlowLabel, FlowTag, Gre, Ipv4, Ipv6, Mpls, Tcp, Udp, VlanId, Vni, Vxlan};
+    use crate::kernel::error::ErrorKind;
 
     const NEW: Features = Features { outer_ip_version: true, inner_ip_version: true };
     const OLD: Features = Features { outer_ip_version: false, inner_ip_version: false };

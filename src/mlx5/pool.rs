@@ -17,10 +17,10 @@ use super::queries::PoolQueries;
 use super::reader::{PoolReader, Totals};
 use super::row::{self, Row};
 use super::snapshots::Snapshots;
-use crate::context::Context;
 use crate::counters::Snapshot;
-use crate::error::{Error, Result};
-use crate::object;
+use crate::device::context::Context;
+use crate::device::object;
+use crate::kernel::error::{Error, Result};
 
 /// Flow counters with numbers in a row, which one command to the firmware reads.
 ///

@@ -12,8 +12,8 @@ use zerocopy::FromBytes;
 use super::devx;
 use super::pool::Inner;
 use super::reader::Values;
-use crate::error::{Error, ErrorKind, Result};
-use crate::event;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::event;
 
 const OP: &str = "pool.query";
 

@@ -7,7 +7,7 @@ use uverbs_abi::mlx5::prm::{QueryFlowCounterIn, TrafficCounter};
 
 use super::devx;
 use super::pool::{Inner, PoolCounter};
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

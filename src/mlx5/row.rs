@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, FromZeros};
 
 use super::devx::{self, HEAD};
 use super::reader::Totals;
-use crate::error::{Error, Result};
-use crate::object::Object;
+use crate::device::object::Object;
+use crate::kernel::error::{Error, Result};
 
 /// Most counters that one command reads.
 pub(super) const MAX: usize = MAX_FLOW_COUNTERS;

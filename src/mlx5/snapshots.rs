@@ -8,10 +8,10 @@ use uverbs_abi::mlx5::prm::QueryFlowCounterIn;
 use super::devx;
 use super::reader::Totals;
 use super::row::Row;
-use crate::clock::Moment;
-use crate::context::Context;
+use crate::counters::clock::Moment;
 use crate::counters::{Publisher, Refresher, Snapshot, Source};
-use crate::error::Result;
+use crate::device::context::Context;
+use crate::kernel::error::Result;
 
 /// What is published of a counter, by its index.
 type Feeds = Mutex<BTreeMap<u32, Feed>>;

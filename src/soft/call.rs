@@ -11,7 +11,7 @@ use super::parse;
 use super::schema::{Method, Want};
 use super::state::State;
 use super::table::{Kind, Table};
-use crate::command::Command;
+use crate::kernel::command::Command;
 
 /// Most attributes of one method.
 const MOST: usize = 17;

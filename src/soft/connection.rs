@@ -14,8 +14,8 @@ use nix::errno::Errno;
 
 use super::call::Call;
 use super::{Hardware, NAME, parse};
-use crate::command::Command;
-use crate::transport::{AnyShape, Mapping, Transport};
+use crate::kernel::command::Command;
+use crate::kernel::transport::{AnyShape, Mapping, Transport};
 
 /// An open file. Dropping it closes it.
 pub(super) struct Connection {

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// Memory behind a region: part of a block.
 #[derive(Debug)]

@@ -71,10 +71,10 @@ pub use self::resources::Resources;
 use self::state::State;
 pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::driver::ring::Watcher;
-use crate::error::Result;
-use crate::process::Origin as Process;
-use crate::transport::Transport;
-pub use crate::transport::{RawAttr, RawCommand, RawConnection};
+use crate::kernel::error::Result;
+use crate::kernel::process::Origin as Process;
+use crate::kernel::transport::Transport;
+pub use crate::kernel::transport::{RawAttr, RawCommand, RawConnection};
 
 /// The driver id that commands to it carry: none of the kernel's drivers.
 pub(crate) const DRIVER_ID: u32 = 0;

@@ -14,7 +14,7 @@ use super::call::{Call, Found, Object, Thing};
 use super::events::EventFile;
 use super::profile::Profile;
 use super::schema::{self, Method, Want};
-use crate::command::Command;
+use crate::kernel::command::Command;
 
 /// Checks the header and finds the method: all that comes before the attributes.
 pub(super) fn method(profile: &Profile, command: &Command<'_>) -> Result<&'static Method, Errno> {

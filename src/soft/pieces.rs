@@ -261,7 +261,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Mapping;
+    use crate::kernel::mapping::Mapping;
 
     #[test]
     fn bytes_go_from_pieces_to_pieces() {

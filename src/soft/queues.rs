@@ -15,7 +15,7 @@ use super::context::COMP_VECTORS;
 use super::ring::Producer;
 use super::table::Kind;
 use crate::driver::ring::Geometry;
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// What a completion queue announces next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::driver::ring::{CONSUMER_INDEX, Geometry, PRODUCER_INDEX};
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// The side of a ring that fills slots.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
 use super::windows::Window;
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// One open file: what the kernel calls a ufile.
 #[derive(Debug, Default)]

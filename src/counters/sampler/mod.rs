@@ -10,8 +10,8 @@ use std::time::Duration;
 pub use self::thread::SamplerThread;
 use super::Snapshot;
 use super::refresh::Refresher;
-use crate::clock::{self, Clock, Pace};
-use crate::process::Origin;
+use crate::counters::clock::{self, Clock, Pace};
+use crate::kernel::process::Origin;
 
 /// Reads many snapshots from the device at an interval, so that readers always find young values.
 ///

@@ -8,9 +8,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::{Sampler, SamplerReport, Set};
-use crate::clock::Clock;
 use crate::counters::Snapshot;
-use crate::error::{Error, Result};
+use crate::counters::clock::Clock;
+use crate::kernel::error::{Error, Result};
 
 impl Sampler {
     /// Starts a thread that ticks until its handle is dropped.

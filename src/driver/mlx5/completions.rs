@@ -29,9 +29,9 @@ use super::track::{Lane, Track};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
-use crate::process::Origin;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
+use crate::kernel::process::Origin;
 
 /// Bytes of the doorbell record, and its words.
 const RECORD: usize = 64;

@@ -10,9 +10,9 @@ use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::mlx5::{CreateFlow as Head, FlowCountersData};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::command::Command;
 use crate::driver::{Points, RefusedBind};
-use crate::error::{Error, ErrorKind};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind};
 
 /// How many maps of points follow, and the one map.
 #[repr(C)]

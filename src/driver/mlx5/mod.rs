@@ -37,7 +37,7 @@ pub(crate) use self::shape::QpPlan;
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::ContextPlan;
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// What goes with a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {

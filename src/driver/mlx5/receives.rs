@@ -230,7 +230,7 @@ mod tests {
     use super::super::{Completions, CqPlan, Registers};
     use super::*;
     use crate::driver::completion::Completion;
-    use crate::mapping::Mapping;
+    use crate::kernel::mapping::Mapping;
 
     /// A work queue for four requests of two pieces, and the queue where they complete.
     struct Bench {

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{CQE_INVALID, CQE_OWNER_MASK, CQE_RESIZE_CQ, Cqe64};
 
 use crate::driver::ring::units::{Item, Units};
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 /// Bytes of an entry, of which there may be as many more before it.
 const ENTRY: usize = size_of::<Cqe64>();

@@ -16,8 +16,8 @@ use super::completions::Shared;
 use super::track::Track;
 use super::{Limits, Receives, Registers, Sends};
 use crate::driver::ring::units::{Units, Word};
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;

@@ -11,9 +11,9 @@ use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{CqPlan, CqShared, Limits, QpPlan, Registers, WqPlan};
-use crate::command::Command;
 use crate::driver::{Kernel, QpShape};
-use crate::error::{Error, Result};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
 
 /// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
 /// 64 bytes.
@@ -165,9 +165,9 @@ mod tests {
     use super::super::tests::limits;
     use super::*;
     use crate::driver::ring::Watcher;
-    use crate::error::ErrorKind;
-    use crate::mapping::Mapping;
-    use crate::process::elsewhere;
+    use crate::kernel::error::ErrorKind;
+    use crate::kernel::mapping::Mapping;
+    use crate::kernel::process::elsewhere;
 
     /// A device that is another process's.
     struct Elsewhere;

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::{Completions, CqPlan, Limits, QpPlan, Receives, Registers, Sends};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 type Copied<'a, T> = std::iter::Copied<std::slice::Iter<'a, T>>;
 

@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 /// One queue pair, as its completion queues know it.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::completions::Shared;
 use super::shape::{Queues, Ring, SEGMENT, part, too_large, word};
 use super::{Limits, Receives};
 use crate::driver::ring::units::{Units, Word};
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 /// A work queue about to be made: what the driver is told, and its memory.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Geometry, Ring};
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// A filled slot that waits to be emptied.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Geometry, Ring, copy};
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// A slot that is being filled. It begins with a `W`.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::copy;
-use crate::mapping::Mapping;
+use crate::kernel::mapping::Mapping;
 
 /// What the memory begins at a multiple of, and the largest item.
 const MOST: usize = 64;

@@ -6,8 +6,8 @@ use zerocopy::IntoBytes;
 use super::{Completions, Receives, Sends};
 use crate::driver::Kernel;
 use crate::driver::queues;
-use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 /// Maps a ring, which an earlier command has made and described so.
 fn map_ring(op: &'static str, info: Mminfo, kernel: &dyn Kernel) -> Result<Mapping> {

@@ -8,7 +8,7 @@ use uverbs_abi::flow::{ATTR_NORMAL, FlowAttr, FlowSpecActionCount, SPEC_ACTION_C
 
 use super::{FlowRule, SPECS_SIZE, Seen, heads};
 use crate::counters::Counters;
-use crate::error::{Error, Result};
+use crate::kernel::error::{Error, Result};
 
 impl FlowRule {
     /// A rule as the kernel is told it: the specs stand back to back. `counters` come with the place of their count action

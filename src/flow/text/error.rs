@@ -4,7 +4,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::error::Error;
+use crate::kernel::error::Error;
 
 /// Characters of the text that are shown before the column, with it, and behind it.
 const BEFORE: usize = 70;

@@ -9,7 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Bench, PIECE, cap};
 use crate::driver::completion::Status;
-use crate::error::Error;
+use crate::kernel::error::Error;
 
 /// Resizes the queue to hold `wanted`: the device ends the old ring, and writes `more` completions of sends into the new.
 fn resize(bench: &mut Bench, wanted: u32, more: &[u16]) -> ResizeCq {

@@ -1,0 +1,310 @@
+//! Keys of memory windows that must not be invalidated.
+//!
+//! rxe follows a null pointer when a key of type 2 is invalidated whose window is not bound, whoever sends that: it asks
+//! neither for the queue pair that bound the window nor for its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to
+//! 7.3). So a process sends an invalidate for each key once, and none for a key that a window of its own has while it is
+//! free. What other processes do cannot be seen from here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use super::Context;
+use crate::driver::Driver;
+use crate::kernel::process::Local;
+
+/// A GID of the device that the windows are on.
+type Gid = [u8; 16];
+
+/// The low bytes of keys with one index, as a set.
+#[derive(Clone, Copy, Debug, Default)]
+struct LowBytes([u64; 4]);
+
+impl LowBytes {
+    fn bit(key: u32) -> (usize, u64) {
+        ((key >> 6 & 3) as usize, 1 << (key & 63))
+    }
+
+    fn contains(&self, key: u32) -> bool {
+        let (word, bit) = Self::bit(key);
+        self.0[word] & bit != 0
+    }
+
+    fn add(&mut self, key: u32) {
+        let (word, bit) = Self::bit(key);
+        self.0[word] |= bit;
+    }
+
+    fn remove(&mut self, key: u32) {
+        let (word, bit) = Self::bit(key);
+        self.0[word] &= !bit;
+    }
+
+    fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// A window gets another key by each bind and comes back to the first after 256 of them. The last keys of a window that were
+/// invalidated are known, as many as this and as twice this at most; older ones may be told again.
+const KEYS: u32 = 96;
+
+/// And those of the last windows. A window that is made anew has another index, and the kernel begins again at the first one
+/// after half a million of them.
+const WINDOWS: usize = if cfg!(miri) { 64 } else { 1 << 16 };
+
+/// For which keys invalidates were sent, by the device and the index of the window.
+#[derive(Clone, Debug, Default)]
+struct Sent {
+    newer: BTreeMap<(Gid, u32), LowBytes>,
+    older: BTreeMap<(Gid, u32), LowBytes>,
+}
+
+impl Sent {
+    fn contains(&self, to: Gid, key: u32) -> bool {
+        let has = |map: &BTreeMap<_, LowBytes>| map.get(&(to, key >> 8)).is_some_and(|low| low.contains(key));
+        has(&self.newer) || has(&self.older)
+    }
+
+    fn add(&mut self, to: Gid, key: u32) {
+        let at = (to, key >> 8);
+        if self.newer.len() >= WINDOWS && !self.newer.contains_key(&at) {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        let low = self.newer.entry(at).or_default();
+        if low.len() >= KEYS {
+            self.older.insert(at, std::mem::take(low));
+        }
+        low.add(key);
+    }
+
+    fn remove(&mut self, to: Gid, key: u32) {
+        for map in [&mut self.newer, &mut self.older] {
+            if let Some(low) = map.get_mut(&(to, key >> 8)) {
+                low.remove(key);
+            }
+        }
+    }
+}
+
+/// Whether a completion has said that the peer has invalidated the key that a bind gave.
+#[derive(Debug, Default)]
+pub(crate) struct Invalidated(AtomicBool);
+
+impl Invalidated {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_so(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A key of a window of this process.
+#[derive(Clone, Debug)]
+struct Own {
+    context: Context,
+    /// Of a key that the window has when a bind is carried out: what is known of that bind. None of the key that it has, or
+    /// may have, while it is free.
+    bind: Option<Arc<Invalidated>>,
+    /// Whether an invalidate was sent for it.
+    is_sent: bool,
+}
+
+impl Own {
+    /// Whether the window may be free with this key, now or when an invalidate gets there.
+    fn may_be_free(&self) -> bool {
+        self.is_sent || self.bind.as_ref().is_none_or(|bind| bind.is_so())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    sent: Sent,
+    own: BTreeMap<u32, Vec<Own>>,
+}
+
+const FREE: &str =
+    "no window is bound with that key: one of this process has another, or has or had it while it was free";
+
+/// Invalidates that are noted as sent: for each the open devices whose windows have the key.
+pub(crate) type Noted = Vec<(u32, Vec<Context>)>;
+
+const BEFORE: &str = "this process has sent an invalidate for that key before, and rxe does not survive a second one: have the window \
+                      released and bound again, for it to get another key";
+
+/// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
+#[derive(Clone, Debug)]
+pub(crate) enum Keys {
+    /// Of all devices of the driver.
+    Common,
+    Own(Arc<Local<Known>>),
+}
+
+static COMMON: Local<Known> = Local::new(inherit);
+
+/// A child of `fork` knows what was sent; the windows are its parent's.
+fn inherit(known: &Known) -> Known {
+    Known { sent: known.sent.clone(), own: BTreeMap::new() }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::Own(Arc::new(Local::new(inherit)))
+    }
+}
+
+impl Keys {
+    pub(super) fn of(driver: &Driver) -> Self {
+        if driver.shares_window_keys() { Self::Common } else { Self::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        match self {
+            Self::Common => COMMON.lock(),
+            Self::Own(known) => known.lock(),
+        }
+    }
+
+    /// A window has this key: when that bind is carried out, or while it is free.
+    pub(crate) fn add(&self, key: u32, context: &Context, bind: Option<Arc<Invalidated>>) {
+        let own = Own { context: context.clone(), bind, is_sent: false };
+        self.known().own.entry(key).or_default().push(own);
+    }
+
+    /// It has not any more.
+    pub(crate) fn remove(&self, key: u32, context: &Context) {
+        let mut known = self.known();
+        let Some(all) = known.own.get_mut(&key) else { return };
+        let at = all.iter().position(|own| own.context.is_same(context));
+        let own = at.map(|at| all.swap_remove(at));
+        if all.is_empty() {
+            known.own.remove(&key);
+        }
+        // It may have the last clone of a context.
+        drop(known);
+        drop(own);
+    }
+
+    /// Notes that invalidates for these keys are about to be sent to a device, all of them or none; says why not.
+    pub(crate) fn send(&self, to: Gid, keys: &[u32]) -> Result<Noted, &'static str> {
+        let is_there = |context: &Context| {
+            let gids = context.gid_table().unwrap_or_default();
+            gids.iter().any(|gid| gid.raw == to)
+        };
+        let mut noted = Noted::new();
+        for key in keys {
+            let all = self.known().of_window(*key).map(|(_, own)| own.context.clone()).collect::<Vec<_>>();
+            // Asks the kernel, which is not done under a lock.
+            let here = all.into_iter().filter(is_there).collect::<Vec<_>>();
+            let answer = self.known().note(to, *key, &here);
+            if let Err(hint) = answer {
+                self.take_back(to, &noted);
+                return Err(hint);
+            }
+            noted.push((*key, here));
+        }
+        Ok(noted)
+    }
+
+    /// They were not sent after all.
+    pub(crate) fn take_back(&self, to: Gid, noted: &Noted) {
+        let mut known = self.known();
+        for (key, here) in noted {
+            known.with_key(*key, here).for_each(|own| own.is_sent = false);
+            known.sent.remove(to, *key);
+        }
+    }
+}
+
+impl Known {
+    /// All keys of own windows with the index that this key has.
+    fn of_window(&self, key: u32) -> impl Iterator<Item = (u32, &Own)> {
+        let keys = self.own.range(key & !0xff..=key | 0xff);
+        keys.flat_map(|(key, all)| all.iter().map(|own| (*key, own)))
+    }
+
+    fn with_key<'a>(&'a mut self, key: u32, contexts: &'a [Context]) -> impl Iterator<Item = &'a mut Own> {
+        let all = self.own.get_mut(&key).into_iter().flatten();
+        all.filter(|own| contexts.iter().any(|context| context.is_same(&own.context)))
+    }
+
+    /// Notes an invalidate; `here` are the open devices there with an own window of the index.
+    fn note(&mut self, to: Gid, key: u32, here: &[Context]) -> Result<(), &'static str> {
+        let was_sent = self.sent.contains(to, key);
+        let is_here = |own: &Own| here.iter().any(|context| context.is_same(&own.context));
+        let (mut is_own, mut is_bound) = (false, false);
+        for (other, own) in self.of_window(key).filter(|(_, own)| is_here(own)) {
+            is_own = true;
+            is_bound |= other == key && !own.may_be_free();
+        }
+        if was_sent || (is_own && !is_bound) {
+            return Err(if was_sent { BEFORE } else { FREE });
+        }
+        self.with_key(key, here).for_each(|own| own.is_sent = true);
+        self.sent.add(to, key);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Gid = [1; 16];
+
+    #[test]
+    fn each_key_is_sent_once_until_the_window_has_had_most_others() {
+        let keys = Keys::default();
+        keys.send(HERE, &[0x1_00, 0x1_01]).unwrap();
+        assert!(keys.send(HERE, &[0x1_02, 0x1_00]).is_err());
+        // None of those that were refused together.
+        keys.send(HERE, &[0x1_02]).unwrap();
+        assert!(keys.send(HERE, &[0x1_03, 0x1_03]).is_err(), "twice at once");
+        keys.send(HERE, &[0x2_00]).unwrap();
+        keys.send([2; 16], &[0x1_00]).unwrap();
+        keys.take_back(HERE, &vec![(0x1_02, Vec::new())]);
+        for low in 2..0x100 {
+            keys.send(HERE, &[0x1_00 | low]).unwrap();
+            // Miri is slow.
+            for back in (0..KEYS.min(low)).step_by(if cfg!(miri) { 40 } else { 1 }) {
+                assert!(keys.send(HERE, &[0x1_00 | (low - back)]).is_err(), "{back} before {low}");
+            }
+        }
+        keys.send(HERE, &[0x1_00]).unwrap();
+        assert!(keys.send(HERE, &[0x1_00]).is_err());
+    }
+
+    #[test]
+    fn what_is_known_of_others_has_an_end() {
+        let mut sent = Sent::default();
+        let all = 3 * WINDOWS as u32;
+        (0..all).for_each(|index| sent.add(HERE, index << 8));
+        assert!(sent.newer.len() + sent.older.len() <= 2 * WINDOWS);
+        assert!((all - WINDOWS as u32..all).all(|index| sent.contains(HERE, index << 8)));
+    }
+
+    #[test]
+    #[cfg(feature = "soft")]
+    fn of_own_windows_it_is_known_which_key_they_have() {
+        let context = crate::soft::SoftDevice::default().open().unwrap();
+        let to = context.gid_table().unwrap()[0].raw;
+        let (keys, bind) = (Keys::default(), Arc::new(Invalidated::default()));
+        keys.add(0x1_00, &context, None);
+        keys.add(0x1_01, &context, Some(bind.clone()));
+        assert!(keys.send(to, &[0x1_00]).is_err(), "free");
+        let noted = keys.send(to, &[0x1_01]).unwrap();
+        assert!(keys.send(to, &[0x1_01]).is_err(), "sent");
+        keys.take_back(to, &noted);
+        // Somebody else has invalidated it, and the window was not told yet.
+        bind.set();
+        assert!(keys.send(to, &[0x1_01]).is_err(), "seen");
+        assert!(keys.send(to, &[0x1_02]).is_err(), "it may get that one before the request is there");
+        // On another device it is a stranger's.
+        keys.send([9; 16], &[0x1_00]).unwrap();
+        keys.remove(0x1_00, &context);
+        keys.remove(0x1_01, &context);
+        assert!(keys.known().own.is_empty());
+    }
+}

@@ -1,0 +1,266 @@
+//! An open device.
+
+mod door;
+mod event;
+mod identify;
+mod invalidated;
+mod kept;
+mod open;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use uverbs_abi::ids::{async_event, device};
+use uverbs_abi::write::AsyncEventDesc;
+use zerocopy::IntoBytes;
+
+use self::door::Door;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::door::Unseen;
+pub use self::event::{AsyncEvent, EventKind, Subject};
+pub(crate) use self::invalidated::Invalidated;
+use self::invalidated::Keys;
+use self::kept::Abandoned;
+pub use self::open::OpenOptions;
+pub use self::query::{Gid, GidKind};
+use crate::device::Device;
+use crate::driver::ring::Watcher;
+use crate::driver::{self, Driver};
+use crate::kernel::command::{Command, CountersRead, Doorbell};
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::event::EventFile;
+use crate::kernel::process::{Here, Origin};
+use crate::kernel::transport::{Mapping, Transport};
+
+/// An open device: the parent of every object, and the place of its events.
+///
+/// Cheap to clone; the device file is closed when the last clone and the last object are gone. The one exception is a file
+/// whose close the kernel may not survive: see [`create_flow`](crate::QueuePair::create_flow).
+///
+/// After a `fork` it belongs to the process that is the first to make something of it but a [`ProtectionDomain`](crate::ProtectionDomain),
+/// before the fork or after it. In the other process it, and all that was made of it, is
+/// [`Disassociated`](crate::ErrorKind::Disassociated).
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_context")]
+#[doc(alias = "ibv_close_device")]
+pub struct Context(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    door: Door,
+    device: Device,
+    driver: Driver,
+    completion_vectors: u32,
+    events: EventFile,
+    /// Whether it may send commands to the firmware.
+    devx: bool,
+    /// What it does to raw packets ([`query::Offloads`]), zero before it was asked.
+    offloads: AtomicU64,
+    /// Keys of memory windows that must not be invalidated.
+    window_keys: Keys,
+    abandoned: Abandoned,
+}
+
+impl Context {
+    /// Makes the kernel's context on a freshly opened transport.
+    ///
+    /// The ioctl form is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` answers EBADF on Linux 7.2
+    /// (ib_alloc_ucontext, uverbs_cmd.c). The async event file is made before any other object, since
+    /// objects made without one have no events.
+    pub(crate) fn establish(
+        device: Device,
+        transport: Box<dyn Transport>,
+        devx: bool,
+        inheritable: bool,
+    ) -> Result<Self> {
+        let door = Door::new(transport, device.driver_id(), inheritable)?;
+        let mut driver = device.driver_kind();
+        let mut plan = driver.plan_context(devx);
+        let vectors = create(&door, plan.payload()).or_else(|error| {
+            let goes_on = error.kind() == ErrorKind::InvalidInput && plan.goes_on();
+            if goes_on { create(&door, plan.payload()) } else { Err(error) }
+        })?;
+        driver.opened(&plan);
+
+        let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
+        command.new_fd(async_event::alloc::FD_HANDLE);
+        door.invoke(&mut command)?;
+        let events = command.take_fd()?;
+        let inner = Inner {
+            door,
+            device,
+            window_keys: Keys::of(&driver),
+            driver,
+            completion_vectors: vectors,
+            events: EventFile::new(events),
+            devx,
+            offloads: AtomicU64::new(0),
+            abandoned: Abandoned::default(),
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Sends a command and checks that the kernel wrote every answer it was asked for.
+    pub(crate) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
+        self.0.door.invoke(command)
+    }
+
+    /// Whether it is this process that has objects of the device.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.door.origin().is_here()
+    }
+
+    /// The process that has objects of the device.
+    pub(crate) fn origin(&self) -> Origin {
+        self.0.door.origin()
+    }
+
+    /// Refuses `op`, on an object, in a child that `fork` made.
+    #[inline]
+    pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
+        self.0.door.check(op)
+    }
+
+    /// Refuses to destroy in a child what its parent has made.
+    pub(crate) fn may_destroy(&self, op: &'static str) -> Result<()> {
+        self.0.door.may_destroy(op)
+    }
+
+    /// Reads counters into `values`, of which there are 8191 at most.
+    #[inline]
+    pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
+        self.0.door.read_counters(read, values)
+    }
+
+    /// The doorbell of the send ring of the queue pair `handle`.
+    pub(crate) fn doorbell(&self, handle: u32) -> Doorbell {
+        self.0.door.doorbell(handle)
+    }
+
+    /// Has the kernel look at a send ring.
+    #[inline]
+    pub(crate) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
+        self.0.door.ring(op, doorbell, here)
+    }
+
+    /// The error of a ring that was not looked at.
+    pub(crate) fn unseen(&self, op: &'static str, why: Unseen) -> Error {
+        self.0.door.unseen(op, why)
+    }
+
+    /// Whether both are clones of one open device.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn driver_id(&self) -> u32 {
+        self.0.device.driver_id()
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.0.driver
+    }
+
+    /// Keys of memory windows that must not be invalidated.
+    pub(crate) fn window_keys(&self) -> &Keys {
+        &self.0.window_keys
+    }
+
+    /// The device that was opened.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Whether it was opened with [`OpenOptions::devx`].
+    pub fn has_devx(&self) -> bool {
+        self.0.devx
+    }
+
+    /// Number of completion vectors; a completion queue names one of `0..completion_vectors()`.
+    pub fn completion_vectors(&self) -> u32 {
+        self.0.completion_vectors
+    }
+
+    /// The next asynchronous event, or none when there is none yet; never waits.
+    ///
+    /// To wait, poll the context's file descriptor ([`AsFd`]) for reading.
+    ///
+    /// # Errors
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the record is cut short.
+    #[doc(alias = "ibv_get_async_event")]
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
+        let op = "async_event.read";
+        self.0.door.may_ask(op)?;
+        let record = self.0.events.read::<AsyncEventDesc>(op)?;
+        Ok(record.map(AsyncEvent::from))
+    }
+
+    /// Whether the device has gone since it was opened.
+    ///
+    /// On Linux 7.2 a device that has gone answers some commands with EPERM; so before "permission denied"
+    /// is believed, a command that needs no permission is asked.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.door.is_gone()
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Context {
+    /// Refuses what a device is not for that is another process's since a fork.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated).
+    pub fn check(&self) -> Result<()> {
+        self.0.door.may_ask("context.check")
+    }
+
+    /// The device file, if there is one; none behind a wrapper of the transport, nor of a device that is another process's
+    /// since a fork.
+    pub fn command_file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.door.file()
+    }
+}
+
+/// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
+/// there are.
+fn create(door: &Door, payload: (&[u8], &mut [u8])) -> Result<u32> {
+    let (mut vectors, mut core_support) = (0_u32, 0_u64);
+    let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
+    command
+        .output(device::get_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
+        .output(device::get_context::CORE_SUPPORT, core_support.as_mut_bytes())
+        .driver_payload(payload);
+    door.invoke(&mut command)?;
+    Ok(vectors)
+}
+
+impl driver::Kernel for Context {
+    fn take(&self, op: &'static str) -> Result<()> {
+        self.0.door.take(op)
+    }
+
+    fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
+        self.0.door.invoke(command)
+    }
+
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.0.door.map(op, offset, len)
+    }
+
+    fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>> {
+        self.0.device.watcher(qp)
+    }
+}
+
+impl AsFd for Context {
+    /// The file of asynchronous events, ready for reading when [`Context::next_event`] has one.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.events.as_fd()
+    }
+}

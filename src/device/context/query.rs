@@ -1,0 +1,274 @@
+//! Asking the device: limits, ports, addresses.
+
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device;
+use uverbs_abi::types::{RawPacketCaps, gid_type};
+use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryPortRespEx, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::Context;
+use crate::driver::PacketCaps;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+/// What a device does to raw packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offloads {
+    raw_packet: RawPacketCaps,
+    /// Most bytes of payload of a large send; zero without them.
+    large_send: u32,
+}
+
+impl Offloads {
+    /// So that they fit into an atomic, of which zero is "not known": no lock, which a child of `fork` could find held.
+    fn bits(self) -> u64 {
+        1 << 63 | u64::from(self.raw_packet.bits() & !(1 << 31)) << 32 | u64::from(self.large_send)
+    }
+
+    fn known(bits: u64) -> Option<Self> {
+        let raw_packet = RawPacketCaps::from_bits_retain((bits >> 32) as u32 & !(1 << 31));
+        (bits != 0).then_some(Self { raw_packet, large_send: bits as u32 })
+    }
+}
+
+impl Context {
+    /// Limits and capabilities of the device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disassociated`] when the device has gone.
+    ///
+    /// # Kernel
+    /// Extended `QUERY_DEVICE` by `INVOKE_WRITE` (ib_uverbs_ex_query_device, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_query_device_ex")]
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_device_attr_ex")]
+    pub fn query_device(&self) -> Result<ExQueryDeviceResp> {
+        self.query(&mut [])
+    }
+
+    /// The same, and what the driver tells besides.
+    pub(crate) fn query_all(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
+        let mut plan = self.driver().plan_query();
+        let core = self.query(plan.answer())?;
+        Ok((core, plan.open()))
+    }
+
+    /// Has the driver's answer written to `driver`, if that is not empty.
+    pub(crate) fn query(&self, driver: &mut [u8]) -> Result<ExQueryDeviceResp> {
+        use device::invoke_write::{CORE_IN, CORE_OUT};
+        let request = ExQueryDevice::default();
+        let mut response = ExQueryDeviceResp::new_zeroed();
+        let mut command = Command::write("device.query", cmd::EX_QUERY_DEVICE);
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, response.as_mut_bytes())
+            .driver_payload((&[], driver));
+        self.invoke(&mut command)?;
+        Ok(response)
+    }
+
+    /// Refuses `op` on a device that does not say it can do this to raw packets.
+    pub(crate) fn needs_raw_packet(
+        &self,
+        op: &'static str,
+        wanted: RawPacketCaps,
+        hint: &'static str,
+    ) -> Result<()> {
+        let caps = self.offloads()?.raw_packet;
+        if caps.contains(wanted) { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
+    }
+
+    /// The most bytes of payload of a large send over a raw packet queue pair; refuses `op` on a device that has none.
+    pub(crate) fn most_large_send(&self, op: &'static str) -> Result<u32> {
+        let most = self.offloads()?.large_send;
+        let hint = "the device does not cut large sends of raw packets";
+        if most > 0 { Ok(most) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
+    }
+
+    /// What the device does to raw packets. It is asked once.
+    fn offloads(&self) -> Result<Offloads> {
+        if let Some(known) = Offloads::known(self.0.offloads.load(Ordering::Relaxed)) {
+            return Ok(known);
+        }
+        let (core, packets) = self.query_all()?;
+        let offloads = Offloads {
+            raw_packet: RawPacketCaps::from_bits_retain(core.raw_packet_caps),
+            large_send: packets.large_send(),
+        };
+        self.0.offloads.store(offloads.bits(), Ordering::Relaxed);
+        Ok(offloads)
+    }
+
+    /// State and limits of `port`, which counts from 1.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a port that the device does not have.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_PORT`; 48 bytes of answer are the least (uverbs_std_types_device.c, Linux 6.1).
+    #[doc(alias = "ibv_query_port")]
+    #[doc(alias = "ibv_port_attr")]
+    pub fn query_port(&self, port: u8) -> Result<QueryPortRespEx> {
+        use device::query_port::{PORT_NUM, RESP};
+        let mut response = QueryPortRespEx::new_zeroed();
+        let mut command = Command::new("port.query", device::OBJECT, device::method::QUERY_PORT);
+        command.value(PORT_NUM, port.into()).output(RESP, response.as_mut_bytes());
+        self.invoke(&mut command)
+            .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the device has no such port"))?;
+        Ok(response)
+    }
+
+    /// What `port` can carry, all lanes together, in units of 100 Mb/s.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on kernels before 7.2, and on drivers that do not tell, such as rxe; others of the kernel.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_PORT_SPEED` (uverbs_std_types_device.c, Linux 7.2).
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn port_speed(&self, port: u32) -> Result<u64> {
+        use device::query_port_speed::{PORT_NUM, RESP};
+        let mut speed = 0_u64;
+        let mut command = Command::new("port.speed", device::OBJECT, device::method::QUERY_PORT_SPEED);
+        command.value(PORT_NUM, port.into()).output(RESP, speed.as_mut_bytes());
+        self.invoke(&mut command)?;
+        Ok(speed)
+    }
+
+    /// Every valid entry of the GID tables of all ports.
+    ///
+    /// # Errors
+    /// Those of the kernel; [`ErrorKind::Malformed`] if it reports more entries than asked for.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_GID_TABLE` (uverbs_std_types_device.c, Linux 6.1).
+    #[doc(alias = "ibv_query_gid_table")]
+    pub fn gid_table(&self) -> Result<Vec<Gid>> {
+        use device::query_gid_table::{ENTRY_SIZE, FLAGS, RESP_ENTRIES, RESP_NUM_ENTRIES};
+        let op = "gid_table.query";
+        let ports = self.query_device()?.base.phys_port_cnt;
+        let mut size = 0;
+        for port in 1..=ports {
+            let entries = usize::try_from(self.query_port(port)?.legacy_resp.gid_tbl_len);
+            size += entries.map_err(|_| Error::malformed(op, "a negative table size"))?;
+        }
+        // The kernel takes lengths of 16 bits.
+        let size = size.clamp(1, usize::from(u16::MAX) / size_of::<GidEntry>());
+        let mut entries = vec![GidEntry::new_zeroed(); size];
+        let mut count = 0_u64;
+        let mut command = Command::new(op, device::OBJECT, device::method::QUERY_GID_TABLE);
+        command
+            .value(ENTRY_SIZE, size_of::<GidEntry>() as u64)
+            .flags(FLAGS, 0)
+            .output(RESP_ENTRIES, entries.as_mut_bytes())
+            .output(RESP_NUM_ENTRIES, count.as_mut_bytes());
+        self.invoke(&mut command)?;
+        let valid = usize::try_from(count).ok().and_then(|count| entries.get(..count));
+        let valid = valid.ok_or_else(|| Error::malformed(op, "more entries than asked for"))?;
+        Ok(valid.iter().map(Gid::from).collect())
+    }
+
+    /// The entry at `index` of the GID table of `port`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for an empty entry, [`ErrorKind::InvalidInput`] outside the table.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_GID_ENTRY` (uverbs_std_types_device.c, Linux 6.1).
+    #[doc(alias = "ibv_query_gid_ex")]
+    #[doc(alias = "ibv_query_gid")]
+    pub fn gid(&self, port: u8, index: u32) -> Result<Gid> {
+        use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
+        let mut entry = GidEntry::new_zeroed();
+        let mut command = Command::new("gid.query", device::OBJECT, device::method::QUERY_GID_ENTRY);
+        command
+            .value(PORT, port.into())
+            .value(GID_INDEX, index.into())
+            .flags(FLAGS, 0)
+            .output(RESP_ENTRY, entry.as_mut_bytes());
+        self.invoke(&mut command)
+            .map_err(|error| error.hinted_if(ErrorKind::NotFound, "that entry of the GID table is empty"))?;
+        Ok(Gid::from(&entry))
+    }
+
+    /// The partition key at `index` of the table of `port`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for an index or port that does not exist.
+    ///
+    /// # Kernel
+    /// There is no command for it: as in libibverbs the key comes from sysfs (`ports/N/pkeys/I`).
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.0.device.pkey(port, index)
+    }
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_gid_entry")]
+pub struct Gid {
+    /// The address, in network order.
+    pub raw: [u8; 16],
+    /// Its port, from 1.
+    pub port: u32,
+    /// Its place in the port's table.
+    pub index: u32,
+    /// What it is for.
+    pub kind: GidKind,
+    /// Index of the network interface it belongs to; zero for none.
+    pub interface: u32,
+}
+
+#[cfg(feature = "raw")]
+impl Context {
+    /// As [`Context::query_device`], and what only the driver tells of packets.
+    ///
+    /// # Errors
+    /// As [`Context::query_device`].
+    pub fn query_with_driver(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
+        self.query_all()
+    }
+
+    /// The version of the firmware, of which the device's answer has this number, as the driver words it.
+    pub fn firmware(&self, raw: u64) -> String {
+        self.driver().firmware(raw).unwrap_or_else(|| self.device().firmware().to_owned())
+    }
+
+    /// What completions of the device can tell besides what all of them do.
+    pub fn completion_fields(&self) -> crate::driver::CompletionFields {
+        self.driver().completion_fields()
+    }
+}
+
+/// What a GID is for.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_gid_type")]
+#[doc(alias = "ibv_query_gid_type")]
+pub enum GidKind {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1 (Ethertype 0x8915).
+    RoceV1,
+    /// RoCE version 2 (UDP port 4791).
+    RoceV2,
+    /// A number that this crate does not know.
+    Unknown(u32),
+}
+
+impl From<&GidEntry> for Gid {
+    fn from(entry: &GidEntry) -> Self {
+        let kind = match entry.gid_type {
+            gid_type::IB => GidKind::InfiniBand,
+            gid_type::ROCE_V1 => GidKind::RoceV1,
+            gid_type::ROCE_V2 => GidKind::RoceV2,
+            other => GidKind::Unknown(other),
+        };
+        let mut raw = [0; 16];
+        raw.copy_from_slice(entry.gid.as_bytes());
+        Self { raw, port: entry.port_num, index: entry.gid_index, kind, interface: entry.netdev_ifindex }
+    }
+}

@@ -1,0 +1,128 @@
+//! What goes with commands to drivers that have no queues here, and what is refused before a command is sent.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
+use uverbs_abi::types::{AccessFlags, driver_id, node_type};
+
+use super::{Context, OpenOptions};
+use crate::device::{Device, Node};
+use crate::kernel::error::{ErrorKind, Result};
+use crate::kernel::transport::{Reply, Script};
+
+/// A command: its name, what the driver is told, and how much room its answer has.
+type Sent = (&'static str, Option<Vec<u8>>, Option<usize>);
+
+/// A device with this driver, behind which there is none: it says yes to all.
+fn open(driver_id: u32) -> (Context, Arc<Mutex<Vec<Sent>>>) {
+    let device = Device {
+        name: "test0".into(),
+        index: None,
+        // Opened, and never asked.
+        node: Node::File(PathBuf::from("/dev/null")),
+        driver_id,
+        abi_version: 1,
+        node_guid: 0,
+        sys_image_guid: 0,
+        firmware: String::new(),
+        node_type: node_type::IB_CA,
+        protocol: None,
+        ports: 1,
+        interfaces: Vec::new(),
+        sysfs: None,
+    };
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let record = sent.clone();
+    let script = move |reply: &mut Reply<'_, '_>| {
+        assert_eq!(reply.header().driver_id, driver_id);
+        let at = |id: u16| reply.attrs().position(|attr| attr.attr_id == id);
+        let request = at(UHW_IN).and_then(|index| reply.input_bytes(index)).map(<[u8]>::to_vec);
+        let room = at(UHW_OUT).and_then(|index| reply.output_bytes(index)).map(<[u8]>::len);
+        record.lock().unwrap().push((reply.op(), request, room));
+        if reply.op() == "async_event.create" {
+            let (events, _) = std::os::unix::net::UnixStream::pair().map_err(|_| Errno::EMFILE)?;
+            reply.fd(events.into());
+        }
+        reply.zeros()
+    };
+    let context = OpenOptions::new().open_through(&device, |_| Box::new(Script::new(script))).unwrap();
+    (context, sent)
+}
+
+/// What every driver can, and how each of these commands went to it.
+fn without_queues(driver_id: u32) -> Vec<Sent> {
+    let (context, sent) = open(driver_id);
+    context.query_device().unwrap();
+    context.query_all().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let regions = [(); 2].map(|()| pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap());
+    let before = sent.lock().unwrap().len();
+    refused(context.create_cq(4));
+    refused(pd.create_srq(4));
+    refused(context.create_indirection_table(&[]));
+    assert_eq!(sent.lock().unwrap().len(), before, "no command was sent for what is refused");
+    drop(regions);
+    let sent = sent.lock().unwrap();
+    sent.iter().filter(|(op, ..)| !op.ends_with("destroy")).cloned().collect()
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(answer: Result<T>) {
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.hint().is_some(), "{error}");
+}
+
+/// All drivers have room for a number of the protection domain.
+const DOMAIN: Sent = ("pd.alloc", None, Some(8));
+
+fn bare(op: &'static str) -> Sent {
+    (op, None, None)
+}
+
+#[test]
+fn an_unknown_driver_is_told_nothing() {
+    let expected = [
+        bare("context.create"),
+        bare("async_event.create"),
+        bare("device.query"),
+        bare("device.query"),
+        DOMAIN,
+        bare("mr.register"),
+        bare("mr.register"),
+    ];
+    assert_eq!(without_queues(driver_id::MANA), expected);
+}
+
+/// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1; a query with room for more is EINVAL there.
+#[test]
+fn siw_has_room_for_each_of_its_answers() {
+    let region = |key: u8| ("mr.register", Some(vec![key, 0, 0, 0, 0, 0, 0, 0]), Some(8));
+    let expected = [
+        ("context.create", None, Some(8)),
+        bare("async_event.create"),
+        bare("device.query"),
+        bare("device.query"),
+        DOMAIN,
+        region(0),
+        region(1),
+    ];
+    assert_eq!(without_queues(driver_id::SIW), expected);
+}
+
+/// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: 8 bytes in, with both bits that it knows, and 24 out.
+#[test]
+fn efa_is_told_what_the_process_knows_of() {
+    let expected = [
+        ("context.create", Some(vec![3, 0, 0, 0, 0, 0, 0, 0]), Some(24)),
+        bare("async_event.create"),
+        bare("device.query"),
+        bare("device.query"),
+        DOMAIN,
+        bare("mr.register"),
+        bare("mr.register"),
+    ];
+    assert_eq!(without_queues(driver_id::EFA), expected);
+}

@@ -1,0 +1,246 @@
+//! A kernel object: the handle and the one destroying `Drop`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::ids;
+
+use crate::device::context::Context;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::mapping::Mapping;
+
+/// What kind of object a handle names, and so how it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pd,
+    Mr,
+    Mw,
+    Cq,
+    Qp,
+    Srq,
+    Wq,
+    IndirectionTable,
+    Ah,
+    Flow,
+    Counters,
+    /// What one driver alone has: the name of the operation that destroys it, its object and that method.
+    OfDriver(&'static str, u16, u16),
+    #[cfg(feature = "comp-cntr-uapi")]
+    CompletionCounter,
+}
+
+/// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
+/// place for a count of events (its size in bytes, zero for none).
+///
+/// The count says how many events of the object were read, for a library that hands out pointers and must not let
+/// them dangle. Here an event carries a number, so nobody has to wait; the kernel never does.
+struct Destroy {
+    op: &'static str,
+    object: u16,
+    method: u16,
+    response: usize,
+}
+
+/// The attributes of a destroy method have the same ids in every object; those of a driver's objects begin where
+/// its methods do.
+const HANDLE: u16 = 0;
+const RESPONSE: u16 = 1;
+const DRIVER: u16 = 0x1000;
+
+impl Kind {
+    fn destroy(self) -> Destroy {
+        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, rwq_ind_tbl, srq, wq};
+        let (op, object, method, response) = match self {
+            Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
+            Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
+            Self::Mw => ("mw.destroy", mw::OBJECT, mw::method::DESTROY, 0),
+            Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
+            Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
+            Self::Srq => ("srq.destroy", srq::OBJECT, srq::method::DESTROY, 4),
+            Self::Wq => ("wq.destroy", wq::OBJECT, wq::method::DESTROY, 4),
+            Self::IndirectionTable => {
+                ("indirection_table.destroy", rwq_ind_tbl::OBJECT, rwq_ind_tbl::method::DESTROY, 0)
+            }
+            Self::Ah => ("ah.destroy", ah::OBJECT, ah::method::DESTROY, 0),
+            Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
+            Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
+            Self::OfDriver(op, object, method) => (op, object, method, 0),
+            #[cfg(feature = "comp-cntr-uapi")]
+            Self::CompletionCounter => {
+                use ids::comp_cntr;
+                ("completion_counter.destroy", comp_cntr::OBJECT, comp_cntr::method::DESTROY, 0)
+            }
+        };
+        Destroy { op, object, method, response }
+    }
+}
+
+/// A kernel object. Nothing else in the crate destroys one.
+///
+/// Whoever holds an `Object` holds its parents too, in fields behind it, so that drop order is the
+/// order that the kernel wants.
+#[derive(Debug)]
+pub(crate) struct Object {
+    context: Context,
+    kind: Kind,
+    id: u32,
+    /// False once the kernel has let go of the handle, or when it must never be told to.
+    live: AtomicBool,
+    /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
+    /// memory is leaked on purpose.
+    memory: Mutex<Vec<Mapping>>,
+    made: Moment,
+}
+
+/// A place in the order in which objects are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::AcqRel))
+    }
+}
+
+impl Object {
+    /// Takes charge of a handle that the kernel has just made.
+    pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
+        Self {
+            context: context.clone(),
+            kind,
+            id,
+            live: AtomicBool::new(true),
+            memory: Mutex::default(),
+            made: Moment::now(),
+        }
+    }
+
+    /// The same, and keeps the memory that the device may write to as long as the object exists.
+    pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
+        memory.into_iter().for_each(|memory| self.hold(memory));
+        self
+    }
+
+    /// Keeps this memory too.
+    pub(crate) fn hold(&self, memory: &Mapping) {
+        self.held().push(memory.clone());
+    }
+
+    /// The device does not write to this memory any more.
+    pub(crate) fn let_go(&self, memory: &Mapping) {
+        self.held().retain(|held| held.address() != memory.address());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_held(&self) -> Vec<Mapping> {
+        std::mem::take(&mut *self.held())
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// A moment after the kernel made it.
+    pub(crate) fn made(&self) -> Moment {
+        self.made
+    }
+
+    /// Whether the kernel still has it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Destroys the object, or gives it back with the reason why not.
+    pub(crate) fn destroy(mut self) -> Result<(), (Self, Error)> {
+        match self.release() {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Leaves the object to the kernel, which destroys it when the device file is closed.
+    pub(crate) fn abandon(&mut self) {
+        self.live.store(false, Ordering::Release);
+    }
+
+    /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
+    /// objects along, so that is success too.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        self.release_for_sure().or_else(|error| self.gone(error))
+    }
+
+    /// A device that has gone has taken the object along; any other error stays one.
+    fn gone(&self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::Disassociated {
+            return Err(error);
+        }
+        self.live.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// The same, but only the kernel's own word that the object is gone is success.
+    pub(crate) fn release_for_sure(&mut self) -> Result<()> {
+        self.release_into(&mut [0; 8])
+    }
+
+    /// As [`Object::release`], and gives what the kernel answered: how many events of the object were read. Zeros where nothing
+    /// was asked, or a device that has gone has taken the object along.
+    #[cfg(feature = "raw")]
+    pub(crate) fn release_reporting<T: zerocopy::FromBytes>(&mut self) -> Result<T> {
+        self.release_before_drop()
+    }
+
+    /// The same of an object of which others have references, whose owners drop it next.
+    #[cfg(feature = "raw")]
+    pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
+        let mut response = [0; 8];
+        self.release_into(&mut response).or_else(|error| self.gone(error))?;
+        Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
+    }
+
+    fn release_into(&self, response: &mut [u8; 8]) -> Result<()> {
+        if !self.is_live() {
+            return Ok(());
+        }
+        let how = self.kind.destroy();
+        self.context.may_destroy(how.op)?;
+        let mut command = Command::new(how.op, how.object, how.method);
+        command.handle(HANDLE + (how.method & DRIVER), self.id);
+        if how.response > 0 {
+            command.output(RESPONSE, &mut response[..how.response]);
+        }
+        self.context.invoke(&mut command)?;
+        self.live.store(false, Ordering::Release);
+        self.take_held();
+        Ok(())
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            // Nobody is left to hear of it; the kernel destroys the object when the file is closed.
+            #[cfg(feature = "tracing")]
+            tracing::warn!(%error, id = self.id, "object left to the kernel");
+            #[cfg(not(feature = "tracing"))]
+            drop(error);
+        }
+        // Still there: the kernel has not said that the object is gone.
+        std::mem::forget(self.take_held());
+    }
+}
+
+/// The error of a `destroy` whose object other handles still share.
+pub(crate) fn shared(op: &'static str, by: &'static str) -> Error {
+    Error::refused(op, Errno::EBUSY, by)
+}

@@ -1,0 +1,212 @@
+//! Rings in memory that this process shares with the kernel (rxe) or with the soft device: this process's side.
+//!
+//! A ring has one producer and one consumer. Each side owns one index and only reads the other's:
+//! the producer fills slots and then stores its index with release; the consumer loads that index with
+//! acquire, so it sees the slots filled, and stores its own index with release when it is done with
+//! them; the producer's acquire load of that index makes the slots its own again. Indices are kept
+//! masked, and one slot is never used, so that full and empty differ.
+//!
+//! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
+//! Linux 6.1.
+//!
+//! # Safety
+//! - Where slots are, how many and how large was checked once, when the ring was opened ([`Geometry::of`], [`Ring::new`]): all of
+//!   them are inside the mapping, which lives as long as the ring has it, and at multiples of eight. What the header says later is
+//!   never looked at again.
+//! - A slot has room for a `W` at its start. What is written or read behind that is checked against the size of a slot.
+//! - A slot belongs to one side at a time, so it is accessed by plain loads and stores, through pointers; there is no
+//!   reference to it. A [`Slot`] is given out only for a slot that the consumer's index, loaded with acquire, has freed and that
+//!   is not published; a [`Filled`] only for one that the producer's index, loaded with acquire, has shown and that is not
+//!   released. Both borrow the ring, which is needed to publish or release.
+//! - That the other side keeps to the same rule is part of the contract of [`Transport`](crate::kernel::transport::Transport): the kernel's
+//!   driver does (rxe_queue.h), and the soft device does (`soft/ring.rs`), which is what Miri looks at in the tests here. A device
+//!   that broke it would be a race of values outside of this process, whose bytes are numbers of any value here.
+//! - The two indices are accessed as atomics of 32 bits by both sides, always.
+
+#![allow(unsafe_code)]
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(any(feature = "soft", test))]
+use nix::errno::Errno;
+
+use crate::kernel::mapping::Mapping;
+
+mod consumer;
+mod producer;
+pub(crate) mod units;
+
+#[cfg(feature = "raw")]
+pub(crate) use self::consumer::Opening;
+#[cfg(any(feature = "raw", test))]
+pub(crate) use self::consumer::Window;
+pub(crate) use self::consumer::{Consumer, Filled};
+pub(crate) use self::producer::{Producer, Slot, Slots};
+
+const LOG2_ELEM_SIZE: usize = 0;
+const INDEX_MASK: usize = 4;
+pub(crate) const PRODUCER_INDEX: usize = 128;
+pub(crate) const CONSUMER_INDEX: usize = 256;
+const SLOTS: usize = 384;
+
+/// Number and size of slots, checked once against the mapping and then kept out of its reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    mask: u32,
+    log2_size: u32,
+}
+
+impl Geometry {
+    /// What the header in `map` says, if the mapping is large enough for it.
+    pub(crate) fn of(map: &Mapping) -> Option<Self> {
+        let mask = map.load(INDEX_MASK, Ordering::Relaxed);
+        let log2_size = map.load(LOG2_ELEM_SIZE, Ordering::Relaxed);
+        let geometry = Self { mask, log2_size };
+        // A ring of one slot has room for nothing.
+        let is_mask = mask.checked_add(1)?.is_power_of_two();
+        (is_mask && log2_size < 16 && geometry.bytes()? <= map.len()).then_some(geometry)
+    }
+
+    /// A new ring with room for at least `entries` elements of `size` bytes.
+    #[cfg(any(feature = "soft", test))]
+    pub(crate) fn create(entries: u32, size: usize) -> Result<(Self, Mapping), Errno> {
+        let slots = entries.checked_add(1).and_then(u32::checked_next_power_of_two).ok_or(Errno::ENOMEM)?;
+        let log2_size = size.next_power_of_two().max(64).trailing_zeros();
+        let geometry = Self { mask: slots - 1, log2_size };
+        let map = Mapping::block(geometry.bytes().ok_or(Errno::ENOMEM)?)?;
+        map.store(LOG2_ELEM_SIZE, log2_size, Ordering::Relaxed);
+        map.store(INDEX_MASK, geometry.mask, Ordering::Relaxed);
+        Ok((geometry, map))
+    }
+
+    fn bytes(self) -> Option<usize> {
+        let slots = usize::try_from(self.mask).ok()?.checked_add(1)?;
+        slots.checked_mul(1_usize.checked_shl(self.log2_size)?)?.checked_add(SLOTS)
+    }
+
+    /// Number of slots.
+    pub(crate) fn slots(self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// How many elements the ring can hold: one slot is never used. Also the bits of an index.
+    #[inline]
+    pub(crate) fn capacity(self) -> u32 {
+        self.mask
+    }
+
+    /// Size of one slot in bytes.
+    #[inline]
+    pub(crate) fn slot_size(self) -> usize {
+        1 << self.log2_size
+    }
+
+    /// Where in the mapping `offset` bytes into slot `index` are.
+    #[cfg(feature = "soft")]
+    pub(crate) fn place(self, index: u32, offset: usize) -> usize {
+        SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
+    }
+}
+
+/// A device that sees by itself neither rings nor what is put into them. Kernels do.
+pub(crate) trait Watcher: Debug + Send + Sync {
+    /// The producer has published.
+    fn look(&self);
+}
+
+/// A ring whose slots begin with a `W`.
+#[derive(Debug)]
+struct Ring<W> {
+    /// Keeps the memory.
+    #[cfg_attr(not(any(feature = "raw", test)), expect(dead_code))]
+    map: Mapping,
+    slots: NonNull<u8>,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    geometry: Geometry,
+    /// Bytes of a slot, and the bits that the place of a slot has, counted from the first.
+    size: usize,
+    bits: usize,
+    of: PhantomData<fn(W)>,
+}
+
+// SAFETY: the pointers are into the mapping, which may be used by any thread; slots are reached by `&mut` alone.
+unsafe impl<W> Send for Ring<W> {}
+// SAFETY: as above; by a shared reference only the indices are reached, which are atomics.
+unsafe impl<W> Sync for Ring<W> {}
+
+impl<W> Ring<W> {
+    /// The ring in `map`; none if its header does not fit the mapping, or a `W` not a slot.
+    fn new(map: Mapping) -> Option<Self> {
+        const { assert!(align_of::<W>() <= 8) }
+        let geometry = Geometry::of(&map)?;
+        let slots = map.place(SLOTS, geometry.bytes()? - SLOTS)?;
+        let index = |at: usize| map.place(at, 4).map(NonNull::cast);
+        let (producer, consumer) = (index(PRODUCER_INDEX)?, index(CONSUMER_INDEX)?);
+        let is_aligned = slots.addr().get().is_multiple_of(8);
+        let has_room = geometry.slot_size() >= size_of::<W>();
+        let (size, bits) = (geometry.slot_size(), (geometry.mask as usize) << geometry.log2_size);
+        let of = PhantomData;
+        let ring = Self { map, slots, producer, consumer, geometry, size, bits, of };
+        (is_aligned && has_room).then_some(ring)
+    }
+
+    #[inline(always)]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping, aligned as the slots are, and only ever an atomic (last point).
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    /// The place of a slot, by its index.
+    #[inline(always)]
+    fn place(&self, index: u32) -> usize {
+        ((index as usize) << self.geometry.log2_size) & self.bits
+    }
+
+    /// The slot at a place.
+    #[inline(always)]
+    fn slot(&self, place: usize) -> NonNull<u8> {
+        // SAFETY: places of slots are multiples of their size, below that of all of them, which is a power of two (first point).
+        unsafe { self.slots.add(place & self.bits) }
+    }
+}
+
+/// Copies bytes into a slot. A few, as most inline messages are, without a call, around which a loop over requests would have to
+/// put everything into memory.
+///
+/// # Safety
+/// There is room for them at `to`, which is this side's to write, and not where they are.
+#[inline(always)]
+unsafe fn copy(to: NonNull<u8>, bytes: &[u8]) {
+    let (from, len) = (NonNull::from(bytes).cast::<u8>(), bytes.len());
+    // SAFETY: `N` bytes at `at` are below `len`, as each caller has seen.
+    let words =
+        |at: usize| unsafe { to.add(at).cast::<[u8; 16]>().write(from.add(at).cast::<[u8; 16]>().read()) };
+    match len {
+        // The last ones may be copied twice.
+        16..=32 => {
+            words(0);
+            words(len - 16);
+        }
+        33..=64 => {
+            words(0);
+            words(16);
+            words(len - 32);
+            words(len - 16);
+        }
+        // SAFETY: as the caller promises.
+        _ => unsafe { to.copy_from_nonoverlapping(from, len) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! The user half of rxe: completion, send and receive rings. The soft device has the same.
+//!
+//! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
+//! rxe_comp.c, Linux 6.1.
+
+mod plans;
+
+use std::borrow::Borrow;
+use std::mem::{MaybeUninit, offset_of};
+
+use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, SendWqe, SendWr};
+use uverbs_abi::types::{SendFlags, wr_opcode};
+use uverbs_abi::write::Wc;
+use zerocopy::FromZeros;
+
+pub(super) use self::plans::map_receives;
+pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
+use super::completion::Raised;
+use super::queues::{Lower, LowerReceive};
+use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
+#[cfg(feature = "raw")]
+use super::ring::Opening;
+use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
+
+/// The error of a ring that the kernel has just made.
+#[cold]
+fn nonsense(op: &'static str) -> Error {
+    Error::malformed(op, "a ring that does not fit its size, or has slots too small for what they hold")
+}
+
+/// The ring of a completion queue.
+#[derive(Debug)]
+pub(crate) struct Completions(Consumer<Wc>);
+
+impl Completions {
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        Consumer::open(map).map(Self).ok_or_else(|| nonsense(op))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut Consumer<Wc> {
+        &mut self.0
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.0.geometry().capacity()
+    }
+
+    #[cfg(feature = "raw")]
+    pub(crate) fn window(&self) -> Opening<Wc> {
+        self.0.window()
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.available() == 0
+    }
+}
+
+impl Raised for Filled<'_, Wc> {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        self.get()
+    }
+
+    #[inline(always)]
+    fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
+        self.copy_to(place);
+    }
+}
+
+/// The send ring of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Sends(Producer<SendWqe>);
+
+impl Sends {
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut Producer<SendWqe> {
+        &mut self.0
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+}
+
+/// A send ring while it is written.
+#[derive(Debug)]
+pub(crate) struct Writing<S>(pub(crate) S);
+
+impl<S: Slots<SendWqe>> Lower for Writing<S> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        put_head(&mut slot, wr_id, flags.bits(), opcode)?;
+        if let Some(bytes) = data.only_bytes() {
+            slot.put::<DMA, _>(whole(bytes.len() as u32, 0));
+            return if self.0.filled_with(bytes) { Ok(()) } else { Err(Refused::TooLarge) };
+        }
+        put_data(&mut slot, data)?;
+        self.0.filled();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        slot.put::<DMA, _>(whole(0, 0));
+        put_head(&mut slot, wr_id, flags.bits(), opcode)?;
+        self.0.filled();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_data<'b, P, B>(
+        &mut self,
+        flags: SendFlags,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        slot.put::<FLAGS, _>(flags.bits());
+        put_data(&mut slot, data)
+    }
+
+    #[inline(always)]
+    fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+        Ok(())
+    }
+}
+
+impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
+        let Some((length, count)) = put_pieces(&mut slot, pieces) else { return Err(Refused::TooLarge) };
+        slot.put::<{ offset_of!(RecvWqe, wr_id) }, _>(wr_id);
+        slot.put::<{ offset_of!(RecvWqe, dma) }, _>(whole(length, count));
+        self.0.filled();
+        Ok(())
+    }
+}
+
+const FLAGS: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, send_flags);
+const DMA: usize = offset_of!(SendWqe, dma);
+const PART: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, wr);
+const IOVA: usize = offset_of!(SendWqe, iova);
+
+/// Writes all of a request but its data. What only another operation has is left as it was: nobody
+/// looks there. The address of a datagram is named by its number, so that there is no other (rxe_get_av, rxe_av.c, Linux 6.1).
+#[inline(always)]
+fn put_head(
+    slot: &mut Slot<'_, SendWqe>,
+    wr_id: u64,
+    flags: u32,
+    opcode: &impl Terms,
+) -> Result<(), Refused> {
+    let (number, ex, iova) = opcode.tell(Part(slot))?;
+    slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
+    slot.put::<{ offset_of!(SendWr, reserved) }, _>([0, number]);
+    slot.put::<FLAGS, _>([flags, ex]);
+    // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
+    slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);
+    slot.put::<IOVA, _>(iova);
+    slot.put::<{ offset_of!(SendWqe, ssn) }, _>(0_u64);
+    Ok(())
+}
+
+/// Writes what an operation has alone; gives its number, what stands in the place of immediate data, and the address over there.
+struct Part<'a, 'b>(&'a mut Slot<'b, SendWqe>);
+
+impl Told for Part<'_, '_> {
+    type Answer = Result<(u32, u32, u64), Refused>;
+
+    #[inline(always)]
+    fn told(self, opcode: &Opcode<'_>) -> Self::Answer {
+        put_part(self.0, opcode)
+    }
+}
+
+#[inline(always)]
+fn put_part(slot: &mut Slot<'_, SendWqe>, opcode: &Opcode<'_>) -> Result<(u32, u32, u64), Refused> {
+    use wr_opcode::*;
+    let rdma = |remote: Remote| RdmaWr { remote_addr: remote.address, rkey: remote.rkey, reserved: 0 };
+    Ok(match *opcode {
+        Opcode::Send => (SEND, 0, 0),
+        Opcode::SendImmediate(number) => (SEND_WITH_IMM, number, 0),
+        Opcode::SendInvalidate(key) => (SEND_WITH_INV, key, 0),
+        Opcode::Datagram { ah, qp_num, qkey, immediate } => {
+            slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+            immediate.map_or((SEND, 0, 0), |number| (SEND_WITH_IMM, number, 0))
+        }
+        Opcode::Write(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_WRITE, 0, remote.address)
+        }
+        Opcode::WriteImmediate(remote, number) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_WRITE_WITH_IMM, number, remote.address)
+        }
+        Opcode::Read(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (RDMA_READ, 0, remote.address)
+        }
+        Opcode::AtomicWrite(remote) => {
+            slot.put::<PART, _>(rdma(remote));
+            (ATOMIC_WRITE, 0, remote.address)
+        }
+        Opcode::CompareSwap { remote, compare, swap } => {
+            put_atomic(slot, remote, compare, swap);
+            (ATOMIC_CMP_AND_SWP, 0, remote.address)
+        }
+        Opcode::FetchAdd { remote, add } => {
+            put_atomic(slot, remote, add, 0);
+            (ATOMIC_FETCH_AND_ADD, 0, remote.address)
+        }
+        Opcode::Flush { remote, length, type_, level } => {
+            let Remote { address: remote_addr, rkey } = remote;
+            let part = FlushWr { remote_addr, length, rkey, type_, level, ..FlushWr::new_zeroed() };
+            slot.put::<PART, _>(part);
+            (FLUSH, 0, remote.address)
+        }
+        Opcode::Bind(bind) => {
+            let part = MwWr {
+                addr: bind.addr,
+                length: bind.length,
+                mr_lkey: bind.lkey,
+                mw_rkey: bind.rkey,
+                rkey: bind.new_rkey,
+                access: bind.access,
+            };
+            slot.put::<PART, _>(part);
+            (BIND_MW, 0, 0)
+        }
+        Opcode::LocalInvalidate(key) => (LOCAL_INV, key, 0),
+        Opcode::Large { .. } => return Err(Refused::Lacks),
+    })
+}
+
+#[inline(always)]
+fn put_atomic(slot: &mut Slot<'_, SendWqe>, remote: Remote, compare_add: u64, swap: u64) {
+    let (remote_addr, rkey) = (remote.address, remote.rkey);
+    slot.put::<PART, _>(AtomicWr { remote_addr, compare_add, swap, rkey, reserved: 0 });
+}
+
+/// Writes the data of a request.
+#[inline(always)]
+fn put_data<'b, P, B>(slot: &mut Slot<'_, SendWqe>, data: &Data<P, B>) -> Result<(), Refused>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    let put = match data {
+        Data::Pieces(pieces) => put_pieces(slot, pieces.clone()),
+        Data::Inline(bytes) => {
+            let at = |at: usize, bytes: &[u8]| slot.put_bytes(at, bytes).then_some(at + bytes.len());
+            bytes.clone().try_fold(0, at).map(|len| (len as u32, 0))
+        }
+    };
+    let Some((length, count)) = put else { return Err(Refused::TooLarge) };
+    slot.put::<DMA, _>(whole(length, count));
+    Ok(())
+}
+
+/// The receive ring of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Receives(Producer<RecvWqe>);
+
+impl Receives {
+    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
+        Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) -> &mut Producer<RecvWqe> {
+        &mut self.0
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+}
+
+/// Writes pieces of memory behind a request, and says how many bytes and pieces they are; none when they do not fit into the slot, or
+/// their lengths add up to 4 GiB or more.
+#[inline(always)]
+fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P) -> Option<(u32, u32)>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>>,
+{
+    // Most often there is one.
+    if pieces.len() != 1 {
+        return put_others(slot.lend(), pieces);
+    }
+    let first = pieces.next()?;
+    let first = first.borrow();
+    slot.put_item(0, first).then_some((first.length, 1))
+}
+
+#[cold]
+#[inline(never)]
+fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl Iterator<Item: Borrow<Sge>>) -> Option<(u32, u32)> {
+    let (mut length, mut count) = (0_u32, 0);
+    for piece in pieces {
+        let piece = piece.borrow();
+        length = length.checked_add(piece.length)?;
+        if !slot.put_item(count, piece) {
+            return None;
+        }
+        count += 1;
+    }
+    Some((length, count as u32))
+}
+
+/// All of a request's data, of which nothing is done yet.
+#[inline(always)]
+fn whole(length: u32, num_sge: u32) -> DmaInfo {
+    DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }
+}

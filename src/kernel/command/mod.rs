@@ -1,0 +1,442 @@
+//! One command to the kernel: its attributes in kernel layout, and the buffers it borrows.
+//!
+//! A [`Command`] lives on the caller's stack. Nothing is copied into it but values of at most
+//! eight bytes, which the ABI carries inline; everything else is borrowed. Addresses are made
+//! only by `Command::lower`, which the real transport calls right before the ioctl; a transport
+//! inside the process (the soft device) reads and writes the borrowed buffers instead and never
+//! sees an address.
+//!
+//! Outside the crate a command can be looked at and passed on, but not made: an attribute made by
+//! hand could name any address as the place of an answer.
+
+mod doorbell;
+mod read;
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device;
+use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, MAX_INLINE, UHW_IN, UHW_OUT};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use self::doorbell::Doorbell;
+pub use self::read::CountersRead;
+pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
+
+/// Most attributes in one command; the largest the crate sends (create QP) has 14.
+const CAPACITY: usize = 16;
+
+/// The header directly followed by the attributes, as `ib_uverbs_ioctl` reads them.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+struct Wire {
+    header: IoctlHdr,
+    attrs: [Attr; CAPACITY],
+}
+
+/// The memory behind an attribute.
+#[derive(Default)]
+enum Buffer<'a> {
+    /// None: the value is inline, or the attribute is a handle or an fd.
+    #[default]
+    None,
+    In(&'a [u8]),
+    /// An input that holds the address of another input; see [`Command::nested`].
+    Nest(&'a mut [u8]),
+    Out(&'a mut [u8]),
+    /// An input that is itself an address, to which the driver writes; see [`Command::tells_at`].
+    Place(&'a mut [u8; PLACE]),
+}
+
+/// An input found through an address inside another input.
+struct Nested<'a> {
+    attr: usize,
+    at: usize,
+    bytes: &'a [u8],
+}
+
+/// One command to the kernel, and the buffers it borrows.
+pub struct Command<'a> {
+    op: &'static str,
+    wire: Wire,
+    buffers: [Buffer<'a>; CAPACITY],
+    /// Bit `i` is set when attribute `i` has a buffer, so an address to be filled in.
+    addressed: u32,
+    nested: Option<Nested<'a>>,
+    /// Where a new file descriptor comes back.
+    fd_at: Option<FdAt>,
+    fd: Option<OwnedFd>,
+    /// The memory that the command registers: its address stands in the request, where the kernel finds it.
+    memory: Option<&'a Mapping>,
+    /// Why this command cannot be sent; found while it was built, reported when it is sent.
+    unsendable: Option<&'static str>,
+}
+
+#[derive(Clone, Copy)]
+enum FdAt {
+    /// In the `data` of attribute `.0`.
+    Attr(usize),
+    /// In the first four bytes of the output of attribute `.0`.
+    Output(usize),
+}
+
+/// Bytes of a place that a driver is told the address of: what rxe writes, the one driver that does so
+/// (rxe_srq_from_attr, rxe_srq.c, Linux 6.1).
+pub(crate) const PLACE: usize = 16;
+
+const EMPTY: Attr = Attr { attr_id: 0, len: 0, flags: 0, elem_id: 0, reserved: 0, data: 0 };
+
+impl<'a> Command<'a> {
+    /// A command for `method` of `object`; `op` names it in errors and traces.
+    pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
+        let header = IoctlHdr {
+            length: size_of::<IoctlHdr>() as u16,
+            object_id: object,
+            method_id: method,
+            num_attrs: 0,
+            reserved1: 0,
+            driver_id: 0,
+            reserved2: 0,
+        };
+        Self {
+            op,
+            wire: Wire { header, attrs: [EMPTY; CAPACITY] },
+            buffers: [const { Buffer::None }; CAPACITY],
+            addressed: 0,
+            nested: None,
+            fd_at: None,
+            fd: None,
+            memory: None,
+            unsendable: None,
+        }
+    }
+
+    /// One of the old write commands, carried by the ioctl's `INVOKE_WRITE`.
+    ///
+    /// Source: `UVERBS_HANDLER(UVERBS_METHOD_INVOKE_WRITE)`, uverbs_std_types_device.c, Linux 6.1.
+    pub(crate) fn write(op: &'static str, number: u32) -> Self {
+        use device::invoke_write::WRITE_CMD;
+        let mut command = Self::new(op, device::OBJECT, device::method::INVOKE_WRITE);
+        command.value(WRITE_CMD, number.into());
+        command
+    }
+
+    fn push(&mut self, id: u16, len: usize, data: u64, buffer: Buffer<'a>) -> usize {
+        let index = usize::from(self.wire.header.num_attrs);
+        let (Some(attr), Ok(len)) = (self.wire.attrs.get_mut(index), u16::try_from(len)) else {
+            self.unsendable = Some("more than 16 attributes, or one longer than 65535 bytes");
+            return 0;
+        };
+        *attr = Attr { attr_id: id, len, flags: ATTR_F_MANDATORY, data, ..EMPTY };
+        if !matches!(buffer, Buffer::None) {
+            self.addressed |= 1 << index;
+            self.buffers[index] = buffer;
+        }
+        self.wire.header.num_attrs += 1;
+        self.wire.header.length += size_of::<Attr>() as u16;
+        index
+    }
+
+    /// An object that exists.
+    pub(crate) fn handle(&mut self, id: u16, handle: u32) -> &mut Self {
+        self.push(id, 0, handle.into(), Buffer::None);
+        self
+    }
+
+    /// An object that the command makes; see [`Command::new_handle_of`].
+    pub(crate) fn new_handle(&mut self, id: u16) -> &mut Self {
+        self.handle(id, 0)
+    }
+
+    /// A file descriptor that the command reads.
+    pub(crate) fn fd(&mut self, id: u16, fd: BorrowedFd<'a>) -> &mut Self {
+        self.push(id, 0, i64::from(fd.as_raw_fd()) as u64, Buffer::None);
+        self
+    }
+
+    /// A file descriptor that the command makes; see [`Command::take_fd`].
+    pub(crate) fn new_fd(&mut self, id: u16) -> &mut Self {
+        let index = self.push(id, 0, 0, Buffer::None);
+        self.fd_at = Some(FdAt::Attr(index));
+        self
+    }
+
+    /// A constant of eight bytes.
+    pub(crate) fn value(&mut self, id: u16, value: u64) -> &mut Self {
+        self.push(id, MAX_INLINE, value, Buffer::None);
+        self
+    }
+
+    /// A mask of four bytes.
+    pub(crate) fn flags(&mut self, id: u16, bits: u32) -> &mut Self {
+        self.push(id, size_of::<u32>(), bits.into(), Buffer::None);
+        self
+    }
+
+    /// The driver's own request.
+    pub(crate) fn driver_input<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &'a T) -> &mut Self {
+        self.input(UHW_IN, value)
+    }
+
+    /// A value or struct that goes in: inline up to eight bytes, else borrowed.
+    pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
+        let bytes = value.as_bytes();
+        if bytes.len() > MAX_INLINE {
+            self.push(id, bytes.len(), 0, Buffer::In(bytes));
+        } else {
+            let mut inline = [0; MAX_INLINE];
+            inline[..bytes.len()].copy_from_slice(bytes);
+            self.push(id, bytes.len(), u64::from_ne_bytes(inline), Buffer::None);
+        }
+        self
+    }
+
+    /// The place of the driver's own answer.
+    pub(crate) fn driver_output(&mut self, bytes: &'a mut [u8]) -> &mut Self {
+        self.output(UHW_OUT, bytes)
+    }
+
+    /// The driver's own request and the place of its answer, each if there is one.
+    pub(crate) fn driver_payload(&mut self, (request, answer): (&'a [u8], &'a mut [u8])) -> &mut Self {
+        if !request.is_empty() {
+            self.driver_input(request);
+        }
+        if !answer.is_empty() {
+            self.driver_output(answer);
+        }
+        self
+    }
+
+    /// A struct that goes in and that holds, at `at`, the address of `inner`.
+    pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
+        let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());
+        if outer.len() <= MAX_INLINE || self.nested.is_some() || !fits {
+            self.unsendable = Some("only one nested input, with its address inside the outer one");
+            return self;
+        }
+        let attr = self.len();
+        self.push(id, outer.len(), 0, Buffer::Nest(outer));
+        if attr < self.len() {
+            self.nested = Some(Nested { attr, at, bytes: inner });
+        }
+        self
+    }
+
+    /// Says which memory the command registers, so that a device in this process can keep it alive.
+    pub(crate) fn registers(&mut self, memory: &'a Mapping) -> &mut Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// The driver's request is the address of `place`: it writes there, and marks nothing.
+    pub(crate) fn tells_at(&mut self, place: &'a mut [u8; PLACE]) -> &mut Self {
+        self.push(UHW_IN, MAX_INLINE, 0, Buffer::Place(place));
+        self
+    }
+
+    /// A place for an answer; it is always borrowed, also for four or eight bytes.
+    pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
+        self.push(id, bytes.len(), 0, Buffer::Out(bytes));
+        self
+    }
+
+    /// Says that the output just pushed begins with a new file descriptor.
+    pub(crate) fn output_is_fd(&mut self) -> &mut Self {
+        self.fd_at = self.len().checked_sub(1).map(FdAt::Output);
+        self
+    }
+
+    /// Fills in the driver id, which every command must carry.
+    pub(crate) fn for_driver(&mut self, driver_id: u32) -> &mut Self {
+        self.wire.header.driver_id = driver_id;
+        self
+    }
+
+    /// Whether the command can be sent at all.
+    pub(crate) fn sendable(&self) -> Result<()> {
+        self.unsendable.map_or(Ok(()), |why| Err(Error::refused(self.op, Errno::EINVAL, why)))
+    }
+
+    /// Whether the kernel marked every output as written; only then may they be looked at.
+    #[inline]
+    pub(crate) fn outputs_are_valid(&self) -> bool {
+        let mut rest = self.addressed;
+        while let Some(index) = next(&mut rest) {
+            let out = matches!(self.buffers[index], Buffer::Out(_));
+            if out && self.wire.attrs[index].flags & ATTR_F_VALID_OUTPUT == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The handle that the kernel stored for a [`Command::new_handle`]. Only after success: the
+    /// kernel stores an id also when the command fails later.
+    pub(crate) fn new_handle_of(&self, id: u16) -> Result<u32> {
+        let attr = self.attrs().find(|attr| attr.attr_id == id);
+        attr.and_then(|attr| u32::try_from(attr.data).ok())
+            .ok_or_else(|| Error::malformed(self.op, "the new handle is missing or not a 32-bit number"))
+    }
+
+    /// The file descriptor that the command made.
+    pub(crate) fn take_fd(&mut self) -> Result<OwnedFd> {
+        self.fd.take().ok_or_else(|| Error::malformed(self.op, "no file descriptor came back"))
+    }
+
+    /// Writes the address of every buffer into its attribute and gives header and attributes as the
+    /// ioctl reads them. The addresses are good until the command is next touched.
+    #[inline]
+    pub(crate) fn lower(&mut self) -> &mut [u8] {
+        if let Some(nested) = &self.nested
+            && let Buffer::Nest(outer) = &mut self.buffers[nested.attr]
+        {
+            let address = nested.bytes.as_ptr().expose_provenance() as u64;
+            outer[nested.at..nested.at + size_of::<u64>()].copy_from_slice(&address.to_ne_bytes());
+        }
+        let mut rest = self.addressed;
+        while let Some(index) = next(&mut rest) {
+            let attr = &mut self.wire.attrs[index];
+            attr.flags &= !ATTR_F_VALID_OUTPUT;
+            attr.data = match &mut self.buffers[index] {
+                Buffer::None => continue,
+                Buffer::In(bytes) => bytes.as_ptr().expose_provenance(),
+                Buffer::Nest(bytes) | Buffer::Out(bytes) => bytes.as_mut_ptr().expose_provenance(),
+                Buffer::Place(place) => place.as_mut_ptr().expose_provenance(),
+            } as u64;
+        }
+        self.wire.as_mut_bytes()
+    }
+
+    /// After success: the number of the new file descriptor, which nobody owns yet.
+    pub(crate) fn raw_fd(&self) -> Option<i32> {
+        match self.fd_at? {
+            FdAt::Attr(index) => i32::try_from(self.wire.attrs[index].data as i64).ok(),
+            FdAt::Output(index) => {
+                let bytes = self.output_bytes(index)?.first_chunk()?;
+                Some(i32::from_ne_bytes(*bytes))
+            }
+        }
+    }
+
+    /// Hands over the new file descriptor.
+    pub(crate) fn give_fd(&mut self, fd: OwnedFd) {
+        self.fd = Some(fd);
+    }
+}
+
+/// Takes the lowest set bit.
+#[inline]
+fn next(bits: &mut u32) -> Option<usize> {
+    let index = bits.trailing_zeros();
+    *bits &= bits.wrapping_sub(1);
+    (index < CAPACITY as u32).then_some(index as usize)
+}
+
+/// What a transport sees of a command.
+impl Command<'_> {
+    /// The operation, as `object.verb`.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// The header.
+    pub fn header(&self) -> &IoctlHdr {
+        &self.wire.header
+    }
+
+    /// Number of attributes.
+    pub fn len(&self) -> usize {
+        usize::from(self.wire.header.num_attrs).min(CAPACITY)
+    }
+
+    /// Whether there is no attribute.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The attributes in their order. The `data` of one with a buffer means nothing here.
+    pub fn attrs(&self) -> impl ExactSizeIterator<Item = &Attr> {
+        self.wire.attrs[..self.len()].iter()
+    }
+
+    /// The bytes that attribute `index` sends: inline or borrowed; none for an output or when the
+    /// memory is missing.
+    pub fn input_bytes(&self, index: usize) -> Option<&[u8]> {
+        let attr = self.wire.attrs[..self.len()].get(index)?;
+        match &self.buffers[index] {
+            Buffer::In(bytes) => Some(bytes),
+            Buffer::Nest(bytes) => Some(bytes),
+            Buffer::None => attr.data.as_bytes().get(..usize::from(attr.len)),
+            Buffer::Out(_) | Buffer::Place(_) => None,
+        }
+    }
+
+    /// The input that attribute `index` refers to by the address inside it, and where that stands.
+    pub fn nested_bytes(&self, index: usize) -> Option<(usize, &[u8])> {
+        self.nested.as_ref().filter(|nested| nested.attr == index).map(|nested| (nested.at, nested.bytes))
+    }
+
+    /// The memory that the command registers, if it was said.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn registered(&self) -> Option<&Mapping> {
+        self.memory
+    }
+
+    /// The place of the answer of attribute `index`.
+    pub fn output_bytes(&self, index: usize) -> Option<&[u8]> {
+        match self.buffers.get(index)? {
+            Buffer::Out(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The memory behind attribute `index`, to be written; the attribute is marked as written.
+    pub(crate) fn answer(&mut self, index: usize) -> Option<&mut [u8]> {
+        let bytes = match self.buffers.get_mut(index)? {
+            Buffer::Out(bytes) => bytes,
+            _ => return None,
+        };
+        self.wire.attrs[index].flags |= ATTR_F_VALID_OUTPUT;
+        Some(bytes)
+    }
+
+    /// The place to which the driver writes, if attribute `index` is the address of one.
+    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+    pub(crate) fn place(&mut self, index: usize) -> Option<&mut [u8; PLACE]> {
+        match self.buffers.get_mut(index)? {
+            Buffer::Place(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The attribute at `index`, to be answered or damaged.
+    pub(crate) fn attr_mut(&mut self, index: usize) -> Option<&mut Attr> {
+        let len = self.len();
+        self.wire.attrs[..len].get_mut(index)
+    }
+
+    /// The header, to be damaged by raw commands.
+    pub(crate) fn header_mut(&mut self) -> &mut IoctlHdr {
+        &mut self.wire.header
+    }
+}
+
+impl fmt::Debug for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = self.header();
+        write!(f, "{} object={} method={}", self.op, header.object_id, header.method_id)?;
+        for (index, attr) in self.attrs().enumerate() {
+            write!(f, " {:#x}", attr.attr_id)?;
+            match &self.buffers[index] {
+                Buffer::None => write!(f, "={:#x}/{}", attr.data, attr.len)?,
+                Buffer::In(_) | Buffer::Nest(_) => write!(f, "=in[{}]", attr.len)?,
+                Buffer::Out(_) => write!(f, "=out[{}]", attr.len)?,
+                Buffer::Place(_) => write!(f, "=place")?,
+            }
+        }
+        Ok(())
+    }
+}

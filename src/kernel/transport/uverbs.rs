@@ -1,0 +1,153 @@
+//! The real transport: ioctl and mmap on the character device.
+//!
+//! # Safety
+//! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
+//!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
+//!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
+//!   [`CountersRead`] and the values given with it, and for a [`Doorbell`], which owns all of it. The kernel
+//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
+//!   itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, of which rxe writes as many (do_mmap_info,
+//!   rxe_queue.c); only a command for rxe's shared receive queues has it.
+//! - Commands made raw may break all of this: who opens a [`RawConnection`] promises that they do not.
+//! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
+//!   which the object that sends the command keeps alive until the kernel has let go of it.
+//! - A new file descriptor that a successful command reports is fresh and owned by nobody else.
+
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
+
+use super::raw::{AnyShape, RawConnection};
+use super::{Mapping, Transport};
+use crate::kernel::command::{Command, CountersRead, Doorbell};
+
+/// An open `/dev/infiniband/uverbsN`.
+#[derive(Debug)]
+pub(crate) struct Uverbs {
+    file: File,
+}
+
+impl Uverbs {
+    /// Opens the node at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+        // std opens with O_CLOEXEC.
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(errno_of)?;
+        Ok(Self { file })
+    }
+}
+
+/// Sends a message. On x86-64 without the C library: its function takes any number of arguments, and costs twice what the rest of a
+/// doorbell does; it also sets `errno`, which posting leaves alone.
+///
+/// # Safety
+/// `message` points to a header followed by as many attributes as it says, both valid for reads and writes for the length in the
+/// header; and the kernel may do all that it is asked for.
+#[inline(always)]
+unsafe fn send(file: &File, message: *mut u8) -> Result<(), Errno> {
+    let fd = file.as_raw_fd();
+    #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
+    {
+        let answer: isize;
+        // SAFETY: the kernel's convention (syscall(2)): number, three arguments, answer; two registers are changed besides. The
+        // rest by this function's contract.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") libc::SYS_ioctl as isize => answer,
+                in("rdi") fd as isize,
+                in("rsi") RDMA_VERBS_IOCTL as usize,
+                in("rdx") message,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        if answer < 0 { Err(Errno::from_raw(-answer as i32)) } else { Ok(()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(miri))))]
+    {
+        // SAFETY: by this function's contract.
+        let answer = unsafe { libc::ioctl(fd, RDMA_VERBS_IOCTL as _, message) };
+        if answer < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+impl AnyShape for Uverbs {
+    /// The kernel takes any memory of the process.
+    fn allow(&self, _: &Mapping) {}
+}
+
+impl RawConnection {
+    /// Opens the device file `node` of a driver (both as a [`Device`](crate::Device) tells them) for commands of any
+    /// shape.
+    ///
+    /// # Errors
+    /// The errno, a positive number.
+    ///
+    /// # Safety
+    /// The kernel believes what a command says. So of every command that is sent through this connection, unless the
+    /// kernel refuses it before it reads or writes anything that is not there:
+    /// - its header counts no more attributes than it has, and these are 16 at most;
+    /// - no attribute is said to be longer than its memory;
+    /// - where the kernel takes an address from (the data of an attribute for output or for more than eight bytes, and
+    ///   fields of requests) stands one of the command's or of [`RawConnection::memory`], with no more bytes than are
+    ///   there, or one where there never is anything, as in [`RawAttr::bad_address`].
+    ///
+    /// [`RawAttr::bad_address`]: super::RawAttr::bad_address
+    pub unsafe fn open(node: &Path, driver_id: u32) -> Result<Self, i32> {
+        let file = Uverbs::open(node).map_err(|errno| errno as i32)?;
+        Ok(Self::new(Box::new(file), driver_id))
+    }
+}
+
+// SAFETY: the kernel answers, for the device of the file, which nobody else has; it is sent each command once, and takes nothing
+// else to be memory that it may use than what the command says (the invariants above). Its answers are passed on as they are.
+unsafe impl Transport for Uverbs {
+    #[inline]
+    fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
+        let message = command.lower().as_mut_ptr();
+        // SAFETY: `message` points to a header followed by as many attributes as it says, both valid for
+        // reads and writes for the length in the header (`Command` builds it so); what they point to is
+        // valid by the first invariant above. `self.file` is open.
+        unsafe { send(&self.file, message) }?;
+        if let Some(fd) = command.raw_fd().filter(|fd| *fd >= 0) {
+            // SAFETY: the command succeeded and made this descriptor (third invariant above).
+            command.give_fd(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
+        let message = read.lower(values).as_mut_ptr();
+        // SAFETY: as in `invoke`; the one output is `values`, exclusively borrowed during the call.
+        unsafe { send(&self.file, message) }.inspect_err(|_| read.mark(false))
+    }
+
+    #[inline]
+    fn ring(&self, _op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
+        let message = doorbell.lower().as_mut_ptr();
+        // SAFETY: as in `invoke`; request and response are the doorbell's own, exclusively borrowed during the call.
+        unsafe { send(&self.file, message) }
+    }
+
+    fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        Mapping::of_file(&self.file, offset, len).map_err(errno_of)
+    }
+
+    #[cfg(feature = "raw")]
+    fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.file))
+    }
+}

@@ -1,0 +1,91 @@
+//! A transport behind somebody who watches it.
+
+use std::fmt::Debug;
+
+use nix::errno::Errno;
+
+use super::Transport;
+use crate::kernel::command::Command;
+
+/// Watches the commands of an open device: to trace, to count, to inject faults.
+///
+/// It looks at a command before it is sent and may refuse it, and it is told the answer. It cannot answer success in the
+/// device's place, so it needs no `unsafe`: a [`Transport`] that did, to a deregistration say, would have the library free memory that a device
+/// still writes to. See [`Device::open_with`](crate::Device::open_with).
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use uverbs::command::Command;
+/// use uverbs::transport::{Errno, Watcher};
+/// # fn main() -> uverbs::Result<()> {
+///
+/// #[derive(Clone, Debug, Default)]
+/// struct Destroyed(Arc<AtomicUsize>);
+///
+/// impl Watcher for Destroyed {
+///     fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
+///         if answer.is_ok() && command.op().ends_with(".destroy") {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// let destroyed = Destroyed::default();
+/// let context = uverbs::SoftDevice::default().device().open_with(destroyed.clone())?;
+/// drop(context.alloc_pd()?);
+/// assert_eq!(destroyed.0.load(Ordering::Relaxed), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Watcher: Debug + Send + Sync {
+    /// Sees a command before it is sent.
+    ///
+    /// # Errors
+    /// With an errno the command is not sent, and answered by that.
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        let _ = command;
+        Ok(())
+    }
+
+    /// Sees a command and its answer, the device's or that of [`before`](Self::before).
+    fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
+        let _ = (command, answer);
+    }
+
+    /// As [`before`](Self::before), of a mapping of device memory.
+    ///
+    /// # Errors
+    /// With an errno nothing is mapped.
+    fn before_map(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
+    /// As [`after`](Self::after), of a mapping of device memory.
+    fn after_map(&self, offset: u64, len: usize, answer: Result<(), Errno>) {
+        let _ = (offset, len, answer);
+    }
+}
+
+/// A transport and its [`Watcher`].
+#[derive(Debug)]
+pub struct Watched<W> {
+    inner: Box<dyn Transport>,
+    watcher: W,
+}
+
+impl<W: Watcher> Watched<W> {
+    /// Has `watcher` watch `inner`.
+    pub fn new(inner: Box<dyn Transport>, watcher: W) -> Self {
+        Self { inner, watcher }
+    }
+
+    pub(super) fn inner(&self) -> &dyn Transport {
+        &*self.inner
+    }
+
+    pub(super) fn watcher(&self) -> &W {
+        &self.watcher
+    }
+}

@@ -1,0 +1,271 @@
+//! Address handles: where datagrams go.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::write::{AhAttr, CreateAh, CreateAhResp, GlobalRoute, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::device::context::{Gid, GidKind};
+use crate::device::object::{self, Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::pd::ProtectionDomain;
+
+/// The way from a port of this device to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct Route {
+    /// GID of the other port.
+    pub gid: [u8; 16],
+    /// Index of the own GID in the port's table.
+    pub gid_index: u8,
+    /// Own port, from 1.
+    pub port: u8,
+    /// Hop limit; 64 if not changed.
+    pub hop_limit: u8,
+    /// Traffic class; 0 if not changed.
+    pub traffic_class: u8,
+    /// Service level; 0 if not changed.
+    pub service_level: u8,
+    /// Local identifier of the other port; only InfiniBand has one.
+    pub lid: u16,
+}
+
+impl Route {
+    /// The way to the port with the GID `gid`, from `port` with its GID at `gid_index`.
+    pub fn new(port: u8, gid_index: u8, gid: [u8; 16]) -> Self {
+        Self { gid, gid_index, port, hop_limit: 64, traffic_class: 0, service_level: 0, lid: 0 }
+    }
+
+    /// The way back to who sent a datagram. `header` is the routing header that the datagram came with: the first 40
+    /// bytes of its receive. `gids` is the device's table ([`Context::gid_table`](crate::Context::gid_table)), in which the own GID is
+    /// looked up.
+    ///
+    /// With [`Completion::source_qp`](crate::Completion::source_qp) it is all that an answer needs.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither IPv6's (InfiniBand's is the same) nor, in its
+    /// second half, IPv4's; [`NotFound`](ErrorKind::NotFound) when it was not for a GID of `port`.
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn back(port: u8, gids: &[Gid], header: &[u8; 40]) -> Result<Self> {
+        let op = "route.back";
+        let Some(Seen { from, to, kind, traffic_class }) = Seen::parse(header) else {
+            let hint = "the first 40 bytes are no routing header";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        };
+        let is_own = |gid: &&Gid| gid.port == u32::from(port) && gid.raw == to && kind.contains(&gid.kind);
+        let own = gids.iter().find(is_own).and_then(|gid| u8::try_from(gid.index).ok());
+        let own = own
+            .ok_or_else(|| Error::refused(op, Errno::ENOENT, "the datagram was not for a GID of the port"))?;
+        Ok(Self { traffic_class, ..Self::new(port, own, from) })
+    }
+
+    pub(crate) fn attr(&self) -> AhAttr {
+        let grh = GlobalRoute {
+            dgid: self.gid,
+            sgid_index: self.gid_index,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            ..GlobalRoute::new_zeroed()
+        };
+        let (dlid, sl, port_num) = (self.lid, self.service_level, self.port);
+        AhAttr { grh, dlid, sl, port_num, is_global: 1, ..AhAttr::new_zeroed() }
+    }
+}
+
+/// What a routing header says.
+struct Seen {
+    from: [u8; 16],
+    to: [u8; 16],
+    /// The kinds of GID that it can have been for.
+    kind: &'static [GidKind],
+    traffic_class: u8,
+}
+
+impl Seen {
+    /// Of IPv6, or with IPv4's header in the second half. Which one it is the first half tells, but that may be
+    /// anything before IPv4's header; then that one's checksum decides.
+    fn parse(header: &[u8; 40]) -> Option<Self> {
+        let (first, ipv4) = header.split_at(20);
+        let looks_like_ipv4 = ipv4[0] == 0x45;
+        let is_ipv6 = first[0] >> 4 == 6 && !(looks_like_ipv4 && checksum_is_good(ipv4));
+        let address = |range: std::ops::Range<usize>| -> [u8; 16] {
+            let mut address = [0; 16];
+            let bytes = &header[range];
+            if bytes.len() == 4 {
+                address[10..12].fill(0xff);
+            }
+            address[16 - bytes.len()..].copy_from_slice(bytes);
+            address
+        };
+        if is_ipv6 {
+            // Behind it comes a header of InfiniBand's, or UDP.
+            let kind: &[_] = match header[6] {
+                NEXT_IS_UDP => &[GidKind::RoceV2],
+                _ => &[GidKind::InfiniBand, GidKind::RoceV1],
+            };
+            let traffic_class = header[0] << 4 | header[1] >> 4;
+            return Some(Self { from: address(8..24), to: address(24..40), kind, traffic_class });
+        }
+        let (from, to) = (address(32..36), address(36..40));
+        looks_like_ipv4.then_some(Self { from, to, kind: &[GidKind::RoceV2], traffic_class: ipv4[1] })
+    }
+}
+
+/// Next header, or protocol.
+const NEXT_IS_UDP: u8 = 17;
+
+/// Whether the words of an IPv4 header add up.
+fn checksum_is_good(header: &[u8]) -> bool {
+    let words = header.as_chunks::<2>().0.iter();
+    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    (sum & 0xffff) + (sum >> 16) == 0xffff
+}
+
+/// A place that datagrams can be sent to.
+///
+/// Cheap to clone; destroyed when the last clone and the last posted request with it are gone.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_ah")]
+pub struct AddressHandle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    object: Object,
+    number: u32,
+    _pd: ProtectionDomain,
+}
+
+impl ProtectionDomain {
+    /// Makes an address handle for a way to another port.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port or GID index that the device does not have.
+    ///
+    /// # Kernel
+    /// `CREATE_AH` by `INVOKE_WRITE` (ib_uverbs_create_ah, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_create_ah")]
+    pub fn create_ah(&self, route: &Route) -> Result<AddressHandle> {
+        self.make_ah(route.attr())
+    }
+
+    fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
+        let op = "ah.create";
+        let context = self.context();
+        let mut plan = context.driver().plan_ah(op)?;
+        let request = CreateAh { pd_handle: self.id(), attr, ..CreateAh::new_zeroed() };
+        let mut response = CreateAhResp::new_zeroed();
+        let mut command = Command::write(op, cmd::CREATE_AH);
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, response.as_mut_bytes())
+            .driver_payload(plan.payload());
+        context.invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
+        })?;
+        let object = Object::new(context, Kind::Ah, response.ah_handle);
+        let inner = Inner { object, number: plan.number(), _pd: self.clone() };
+        Ok(AddressHandle(Arc::new(inner)))
+    }
+}
+
+impl AddressHandle {
+    /// The driver's number for it, which datagrams carry.
+    pub(crate) fn number(&self) -> u32 {
+        self.0.number
+    }
+
+    /// Destroys the address handle and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while there is a clone, or a posted request with it whose slot has not been used again.
+    #[doc(alias = "ibv_destroy_ah")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::get_mut(&mut self.0) else {
+            let error =
+                object::shared("ah.destroy", "a clone or a posted request still has the address handle");
+            return Err((self, error));
+        };
+        inner.object.release().map_err(|error| (self, error))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl ProtectionDomain {
+    /// Makes an address handle for any way that the kernel takes.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::create_ah`].
+    pub fn create_ah_from(&self, attr: AhAttr) -> Result<AddressHandle> {
+        self.make_ah(attr)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl AddressHandle {
+    /// The kernel's handle.
+    pub fn handle(&self) -> u32 {
+        self.0.object.id()
+    }
+
+    /// The driver's number for it, which datagrams carry ([`UdWr::ah_num`](uverbs_abi::rxe::UdWr::ah_num)).
+    pub fn driver_number(&self) -> u32 {
+        self.number()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(index: u32, raw: [u8; 16], kind: GidKind) -> Gid {
+        Gid { raw, port: 1, index, kind, interface: 0 }
+    }
+
+    const V4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+    const V6: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+
+    /// IPv4 from 192.0.2.7 to 192.0.2.1, behind these twenty bytes.
+    fn ipv4(first: [u8; 20]) -> [u8; 40] {
+        let mut header = [0; 40];
+        header[..20].copy_from_slice(&first);
+        header[20..].copy_from_slice(&[
+            0x45, 0x68, 0, 60, 0, 0, 0x40, 0, 64, 17, 0xb6, 0x40, 192, 0, 2, 7, 192, 0, 2, 1,
+        ]);
+        header
+    }
+
+    #[test]
+    fn the_way_back_is_found_in_every_kind_of_header() {
+        let gids = [
+            gid(0, V6, GidKind::RoceV1),
+            gid(1, V6, GidKind::RoceV2),
+            gid(2, V4, GidKind::RoceV1),
+            gid(3, V4, GidKind::RoceV2),
+        ];
+        let route = Route::back(1, &gids, &ipv4([0; 20])).unwrap();
+        assert_eq!((route.gid_index, route.gid[12..].to_vec()), (3, vec![192, 0, 2, 7]));
+        assert_eq!((route.gid[10..12].to_vec(), route.traffic_class), (vec![0xff, 0xff], 0x68));
+        // Whatever stood there before.
+        assert_eq!(Route::back(1, &gids, &ipv4([0x60; 20])).unwrap().gid_index, 3);
+        let mut header = [0; 40];
+        header[..8].copy_from_slice(&[0x6a, 0xb0, 0, 0, 0, 60, 17, 64]);
+        header[8..24].copy_from_slice(&[7; 16]);
+        header[24..].copy_from_slice(&V6);
+        let route = Route::back(1, &gids, &header).unwrap();
+        assert_eq!((route.gid_index, route.gid, route.traffic_class), (1, [7; 16], 0xab));
+        header[6] = 0x1b;
+        assert_eq!(Route::back(1, &gids, &header).unwrap().gid_index, 0);
+    }
+
+    #[test]
+    fn what_is_no_header_or_for_somebody_else_is_refused() {
+        let gids = [gid(3, V4, GidKind::RoceV2)];
+        assert_eq!(Route::back(1, &gids, &[0; 40]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(Route::back(2, &gids, &ipv4([0; 20])).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(Route::back(1, &[], &ipv4([0; 20])).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,446 @@
+//! Completion queues, and the channels that announce completions.
+
+#[cfg(feature = "raw")]
+pub(crate) mod object;
+#[cfg(feature = "raw")]
+mod places;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_abi::ids::cq::{self, create};
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::write::{
+    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
+    ResizeCqResp, cmd,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::completion_counter::{Registry, Tally};
+use crate::device::context::Context;
+use crate::device::object::{self as objects, Kind, Object};
+use crate::driver::completion::Completion;
+use crate::driver::queues::Completions;
+use crate::driver::side::CqSide;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::event::{self, EventFile};
+use crate::kernel::process::Origin;
+#[cfg(feature = "raw")]
+use crate::kernel::process::Passage;
+
+/// A completion queue.
+///
+/// Polling takes `&mut self`: a queue has one consumer, and no lock is needed. Queue pairs keep the kernel
+/// object alive; the ring of completions belongs to this handle.
+#[derive(Debug)]
+#[doc(alias = "ibv_cq")]
+#[doc(alias = "ibv_cq_ex")]
+#[doc(alias = "ibv_cq_ex_to_cq")]
+pub struct CompletionQueue {
+    ring: Completions,
+    /// Asked before completions are taken.
+    origin: Origin,
+    /// That of the shared part.
+    registry: Arc<Registry>,
+    tally: Tally,
+    /// That of the registry.
+    #[cfg(feature = "raw")]
+    passage: Passage,
+    shared: Arc<Shared>,
+}
+
+/// The part of a completion queue that queue pairs share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    channel: Option<CompletionChannel>,
+    /// The queue pairs here whose operations are counted.
+    registry: Arc<Registry>,
+    /// What the driver's queue pairs know of it.
+    side: CqSide,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> u32 {
+        self.object.id()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// Has the kernel resize the queue.
+    fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<()> {
+        let request = ResizeCq { cq_handle: self.id(), cqe: entries, ..ResizeCq::new_zeroed() };
+        let mut response = ResizeCqResp::new_zeroed();
+        let mut command = Command::write(op, cmd::RESIZE_CQ);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
+        self.context().invoke(&mut command)
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    pub(crate) fn side(&self) -> &CqSide {
+        &self.side
+    }
+
+    /// Sends what the bits of `attr_mask` name.
+    fn change(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        let request = ExModifyCq { cq_handle: self.id(), attr_mask, attr, reserved: 0 };
+        let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
+        command.input(CORE_IN, &request);
+        self.context().invoke(&mut command)
+    }
+
+    /// Asks for an event.
+    fn notify(&self, solicited_only: bool) -> Result<()> {
+        let op = "cq.notify";
+        self.context().check_origin(op)?;
+        if self.side.arm(solicited_only) {
+            return Ok(());
+        }
+        let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
+        let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
+        command.input(CORE_IN, &request);
+        self.context().invoke(&mut command)
+    }
+}
+
+/// `IB_CQ_MODERATE`.
+const MODERATION: u32 = 1;
+
+impl Context {
+    /// Makes a completion queue with room for at least `entries` completions.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries or more than the device has.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue> {
+        self.cq(entries).create()
+    }
+
+    /// Begins a completion queue with more to say about it.
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
+        CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0 }
+    }
+
+    /// Makes a channel on which completion queues announce completions.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `CREATE_COMP_CHANNEL` by `INVOKE_WRITE` (ib_uverbs_create_comp_channel, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
+        let op = "comp_channel.create";
+        let request = CreateCompChannel::default();
+        let mut response = CreateCompChannelResp::new_zeroed();
+        let mut command = Command::write(op, cmd::CREATE_COMP_CHANNEL);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).output_is_fd();
+        self.invoke(&mut command)?;
+        let fd = command.take_fd()?;
+        Ok(CompletionChannel(Arc::new(Channel { file: EventFile::new(fd), context: self.clone() })))
+    }
+}
+
+/// A completion queue about to be made; see [`Context::cq`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+#[doc(alias = "ibv_cq_init_attr_ex")]
+pub struct CompletionQueueBuilder<'a> {
+    context: &'a Context,
+    entries: u32,
+    channel: Option<&'a CompletionChannel>,
+    vector: u32,
+    cookie: u64,
+}
+
+impl<'a> CompletionQueueBuilder<'a> {
+    /// Announces completions on `channel`, once [`CompletionQueue::notify`] asks for it.
+    pub fn channel(mut self, channel: &'a CompletionChannel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// The completion vector to be interrupted by, below [`Context::completion_vectors`]; 0 if not given.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// A number by which events tell which queue they are from; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, more than the device has, or a vector
+    /// that it does not have.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_CQ_CREATE` (uverbs_std_types_cq.c, Linux 6.1).
+    #[doc(alias = "ibv_create_cq")]
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn create(self) -> Result<CompletionQueue> {
+        let op = "cq.create";
+        let Self { context, entries, channel, vector, cookie } = self;
+        let mut plan = context.driver().plan_cq(op, entries, context)?;
+        let mut real_entries = 0_u32;
+        let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .input(create::CQE, &entries)
+            .input(create::USER_HANDLE, &cookie)
+            .input(create::COMP_VECTOR, &vector)
+            .output(create::RESP_CQE, real_entries.as_mut_bytes())
+            .driver_payload(plan.payload());
+        if let Some(channel) = channel {
+            command.fd(create::COMP_CHANNEL, channel.0.file.as_fd());
+        }
+        context.invoke(&mut command).map_err(|error| {
+            error.hinted_if(
+                ErrorKind::InvalidInput,
+                "check the number of entries against max_cqe, and the vector",
+            )
+        })?;
+        let object =
+            Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let ring = plan.open(op, context)?;
+        let registry = Arc::<Registry>::default();
+        let shared =
+            Shared { object, channel: channel.cloned(), registry: registry.clone(), side: ring.side() };
+        let origin = context.origin();
+        Ok(CompletionQueue {
+            ring,
+            origin,
+            #[cfg(feature = "raw")]
+            passage: registry.passage(),
+            registry,
+            tally: Tally::default(),
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Refuses `op` in a child of `fork`.
+    pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
+        self.shared.context().check_origin(op)
+    }
+
+    /// Where completions are announced.
+    pub(crate) fn channel(&self) -> Option<&CompletionChannel> {
+        self.shared.channel.as_ref()
+    }
+
+    /// How many completions the queue can hold.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity()
+    }
+
+    /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
+    ///
+    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them now.
+    ///
+    /// There are none in a child that `fork` made: they are the parent's.
+    #[doc(alias = "ibv_poll_cq")]
+    #[doc(alias = "ibv_start_poll")]
+    #[doc(alias = "ibv_next_poll")]
+    #[doc(alias = "ibv_end_poll")]
+    #[inline]
+    pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        match completions {
+            [place] => self.poll_one(place),
+            _ => self.poll_many(completions),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_one(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        // Asked only when there is something to take: an empty queue is polled most often.
+        match self.ring.short_one(place, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_one_in_blocks(place),
+        }
+    }
+
+    /// As [`CompletionQueue::poll_one`], where the device writes completions itself. A function of its own, so that the other keeps nothing in
+    /// memory.
+    #[inline(never)]
+    fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.one_in_blocks(place, || origin.is_here() && registry.is_idle()) {
+            Some(is_there) => is_there.into(),
+            None => self.poll_at_length(std::slice::from_mut(place)),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.short_poll(completions, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(completions),
+        }
+    }
+
+    /// As [`CompletionQueue::poll`], with everything that may have to be done.
+    #[inline(never)]
+    fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
+        let origin = self.origin;
+        let count = self.ring.poll(completions, || origin.is_here());
+        self.tally.count(&self.registry, &completions[..count]);
+        count
+    }
+
+    /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not
+    /// waited for. Most values that the device takes are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot, such as rxe, and on the soft device; others of
+    /// the kernel.
+    ///
+    /// # Kernel
+    /// Extended `MODIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux 6.1).
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn moderate(&self, count: u16, period: u16) -> Result<()> {
+        self.shared.change(MODERATION, CqModeration { cq_count: count, cq_period: period })
+    }
+
+    /// Gives the queue room for at least `entries` completions; those that wait in it stay.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, fewer than wait in the queue, or more than the
+    /// device has: the queue is as it was. Should the new ring not be mapped ([`Exhausted`](ErrorKind::Exhausted)),
+    /// the queue seems empty until a resize succeeds.
+    ///
+    /// # Kernel
+    /// `RESIZE_CQ` by `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c; mlx5_ib_resize_cq,
+    /// mlx5/cq.c; Linux 6.1).
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, entries: u32) -> Result<()> {
+        self.resize_ring("cq.resize", entries).map_err(|error| {
+            let hint = "check the number of entries against max_cqe, and what waits in the queue";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })
+    }
+
+    fn resize_ring(&mut self, op: &'static str, entries: u32) -> Result<()> {
+        self.check_origin(op)?;
+        let object = &self.shared.object;
+        let context = object.context();
+        context.driver().may_resize_cq(op, entries, context)?;
+        let old = self.ring.resize(op, entries, context, |payload, memory| {
+            memory.into_iter().for_each(|memory| object.hold(memory));
+            self.shared.resize(op, entries, payload).inspect_err(|error| {
+                // Refused; any other failure leaves open whether the device has the new ring.
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
+                    memory.into_iter().for_each(|memory| object.let_go(memory));
+                }
+            })
+        })?;
+        old.iter().for_each(|memory| object.let_go(memory));
+        Ok(())
+    }
+
+    /// Asks for one event on the queue's channel at the next completion, or at the next solicited one.
+    ///
+    /// Completions that came before this call are not announced: poll once more after it.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 a doorbell.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn notify(&self, solicited_only: bool) -> Result<()> {
+        self.shared.notify(solicited_only)
+    }
+
+    /// Destroys the queue and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        self.alone().and_then(Object::release).map_err(|error| (self, error))
+    }
+
+    /// The kernel's object, if no queue has it.
+    fn alone(&mut self) -> Result<&mut Object> {
+        let hint = "a queue pair or a work queue still uses the completion queue";
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| objects::shared("cq.destroy", hint))?;
+        Ok(&mut shared.object)
+    }
+}
+
+/// A file on which completion queues announce completions.
+///
+/// Cheap to clone; closed when the last clone and the last queue on it are gone.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_comp_channel")]
+#[doc(alias = "ibv_destroy_comp_channel")]
+pub struct CompletionChannel(Arc<Channel>);
+
+#[derive(Debug)]
+struct Channel {
+    file: EventFile,
+    context: Context,
+}
+
+impl CompletionChannel {
+    /// The cookie of the queue that made the next event, or none when there is no event yet; never waits.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone, and in a child of `fork`: the events are the
+    /// parent's.
+    #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_ack_cq_events")]
+    pub fn next_event(&self) -> Result<Option<u64>> {
+        let op = "comp_channel.read";
+        self.0.context.check_origin(op)?;
+        let record = self.0.file.read::<CompEventDesc>(op)?;
+        Ok(record.map(|record| record.cq_handle))
+    }
+
+    /// Waits for an event, for ever when no `timeout` is given, and says whether there is one.
+    ///
+    /// # Errors
+    /// Those of `poll(2)`; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        let op = "comp_channel.wait";
+        self.0.context.check_origin(op)?;
+        event::wait(op, &self.0.file, timeout)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl CompletionChannel {
+    /// Refuses what a channel is not for that is another process's.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    pub fn check(&self) -> Result<()> {
+        self.0.context.check_origin("comp_channel.check")
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}

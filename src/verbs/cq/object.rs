@@ -1,0 +1,73 @@
+//! What of a completion queue needs no lock, for bindings.
+
+use std::sync::Arc;
+
+use uverbs_abi::write::{CqModeration, DestroyCqResp};
+
+use super::{CompletionQueue, Shared};
+use crate::device::object;
+use crate::kernel::error::Result;
+
+impl CompletionQueue {
+    /// What of the queue can be used while another thread polls it.
+    pub fn object(&self) -> CompletionObject {
+        CompletionObject(self.shared.clone())
+    }
+}
+
+/// A completion queue without what polls it: what queue pairs are made with, and events asked for. It takes no lock and needs
+/// none, so it may be used in the middle of a poll.
+#[derive(Clone, Debug)]
+pub struct CompletionObject(Arc<Shared>);
+
+impl CompletionObject {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
+    /// The kernel's handle of the queue.
+    pub fn handle(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::moderate`].
+    pub fn modify(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
+        self.0.change(attr_mask, attr)
+    }
+
+    /// As [`CompletionQueue::notify`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn notify(&self, solicited_only: bool) -> Result<()> {
+        self.0.notify(solicited_only)
+    }
+
+    /// From now on, before any event was asked for, who reads an event of the queue tells so by [`CompletionObject::event_read`].
+    /// Without that, [`CompletionObject::notify`] must not be called while another thread polls: one of the two might not see the other.
+    pub fn expect_events_read(&self) {
+        self.0.side().expect_told();
+    }
+
+    /// An event of the queue was read from its channel.
+    pub fn event_read(&self) {
+        self.0.side().tell();
+    }
+
+    /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for
+    /// the last user of one. The queue that polls is dropped afterwards.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while a queue pair still uses it; those of the kernel.
+    pub fn destroy_reporting(&self) -> Result<DestroyCqResp> {
+        // This one, and the queue that polls.
+        if Arc::strong_count(&self.0) > 2 {
+            let by = "a queue pair or a work queue still uses the completion queue";
+            return Err(object::shared("cq.destroy", by));
+        }
+        self.0.object.release_before_drop()
+    }
+}

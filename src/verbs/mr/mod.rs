@@ -1,0 +1,232 @@
+//! Memory regions: memory that the device may read and write.
+
+mod change;
+mod register;
+
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use crate::driver::request::Sge;
+use nix::errno::Errno;
+use uverbs_abi::types::AccessFlags;
+
+pub use self::register::MemoryRegionBuilder;
+use crate::device::object::{self, Object};
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::mapping::Mapping;
+use crate::verbs::pd::ProtectionDomain;
+
+/// Memory that the device may read and write, registered in a protection domain.
+///
+/// The bytes are never lent as a slice, since the device may write to them at any time: they are copied
+/// in and out with [`MemoryRegion::write`] and [`MemoryRegion::read`]. Requests name a part of it with
+/// [`MemoryRegion::segment`]. Cheap to clone; a posted request keeps its region alive.
+///
+/// ```
+/// use uverbs::AccessFlags;
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let region = context.alloc_pd()?.register(4096, AccessFlags::LOCAL_WRITE)?;
+/// region.write(100, b"hello")?;
+/// let mut back = [0; 5];
+/// region.read(100, &mut back)?;
+/// assert_eq!(&back, b"hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_mr")]
+pub struct MemoryRegion(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    object: Object,
+    lkey: u32,
+    rkey: u32,
+    access: AccessFlags,
+    place: Place,
+    /// Memory that the device may have beside that: a change of the region failed on the way.
+    also: Vec<Mapping>,
+    pd: ProtectionDomain,
+    /// Domains that may count the region for the same reason.
+    also_pds: Vec<ProtectionDomain>,
+}
+
+/// What a region consists of.
+#[derive(Debug)]
+struct Place {
+    /// None for memory that is not mapped into the process.
+    memory: Option<Mapping>,
+    /// Where in it the region begins.
+    first: usize,
+    len: usize,
+    /// Address of the first byte as the device knows it.
+    address: u64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.object.release_for_sure().is_err() {
+            // The device may still write to the memory: it is leaked on purpose.
+            std::mem::forget((self.place.memory.take(), std::mem::take(&mut self.also)));
+            self.object.abandon();
+        }
+    }
+}
+
+impl MemoryRegion {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.place.len
+    }
+
+    /// Always false: there is no region of length zero.
+    pub fn is_empty(&self) -> bool {
+        self.0.place.len == 0
+    }
+
+    /// The key by which requests of this process name the region.
+    #[inline]
+    pub fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+
+    /// The key by which a remote peer names the region.
+    pub fn rkey(&self) -> u32 {
+        self.0.rkey
+    }
+
+    /// Address of the first byte, as the device and a remote peer know it: that in this process, unless
+    /// [another was asked for](MemoryRegionBuilder::iova).
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.0.place.address
+    }
+
+    /// What the device and the remote side may do with it.
+    pub fn access(&self) -> AccessFlags {
+        self.0.access
+    }
+
+    pub(crate) fn is_in(&self, pd: &ProtectionDomain) -> bool {
+        self.0.pd.is_same(pd)
+    }
+
+    /// Copies bytes from `offset` on into `bytes`.
+    ///
+    /// A device that writes there at the same time gives a mix of old and new bytes.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when that leaves the region;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for memory of another device, which is not mapped here.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let op = "mr.read";
+        self.inside(op, offset, bytes.len())?;
+        let memory = self.memory(op)?;
+        if memory.read(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// As [`MemoryRegion::read`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let op = "mr.write";
+        self.inside(op, offset, bytes.len())?;
+        let memory = self.memory(op)?;
+        if memory.write(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
+    }
+
+    /// The part of the region that a request names: bytes as of a slice, `64..128`, `..64` or `..`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when `range` leaves the region.
+    pub fn segment(&self, range: impl RangeBounds<usize>) -> Result<Segment<'_>> {
+        let op = "mr.segment";
+        let range = meant(range, self.len());
+        let len = range.end.checked_sub(range.start).ok_or_else(|| outside(op))?;
+        self.inside(op, range.start, len)?;
+        let length = u32::try_from(len).map_err(|_| outside(op))?;
+        let addr = self.address().wrapping_add(range.start as u64);
+        Ok(Segment { region: self, sge: Sge { addr, length, lkey: self.lkey() } })
+    }
+
+    /// Whether both are clones of one region.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn memory(&self, op: &'static str) -> Result<&Mapping> {
+        self.0.place.memory.as_ref().ok_or_else(|| {
+            Error::refused(op, Errno::EOPNOTSUPP, "the memory is another device's and is not mapped here")
+        })
+    }
+
+    pub(crate) fn inside(&self, op: &'static str, offset: usize, len: usize) -> Result<()> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.place.len);
+        if inside { Ok(()) } else { Err(outside(op)) }
+    }
+
+    /// Deregisters the region and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory window or a posted request still has it.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(inner) = Arc::get_mut(&mut self.0) else {
+            let hint = "a clone, a memory window or a posted request still uses the memory region";
+            return Err((self, object::shared("mr.destroy", hint)));
+        };
+        let hint = "a memory window may still be bound to it";
+        let released = inner.object.release_for_sure();
+        released.map_err(|error| (self, error.hinted_if(ErrorKind::InvalidInput, hint)))
+    }
+}
+
+/// The bytes that a range means of memory of `len` bytes. What lies outside stays outside.
+pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    start..end
+}
+
+fn outside(op: &'static str) -> Error {
+    Error::refused(op, Errno::EINVAL, "that is outside the memory region")
+}
+
+/// A part of a memory region, for a request; made by [`MemoryRegion::segment`].
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_sge")]
+pub struct Segment<'a> {
+    region: &'a MemoryRegion,
+    /// As a request names it. The region does not change as long as it is borrowed.
+    sge: Sge,
+}
+
+impl Segment<'_> {
+    #[inline]
+    pub(crate) fn region(&self) -> &MemoryRegion {
+        self.region
+    }
+
+    /// Copies the segment's first bytes, as many as there are and fit, and gives back the rest of `bytes`.
+    pub(crate) fn read_into<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8]> {
+        let (now, rest) = bytes.split_at_mut(bytes.len().min(self.sge.length as usize));
+        self.region.read(self.sge.addr.wrapping_sub(self.region.address()) as usize, now)?;
+        Ok(rest)
+    }
+
+    #[inline]
+    pub(crate) fn sge(&self) -> &Sge {
+        &self.sge
+    }
+}

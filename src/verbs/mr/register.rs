@@ -1,0 +1,242 @@
+//! Making memory regions.
+
+use std::ops::{Range, RangeBounds};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ids::mr::{self, reg_dmabuf};
+use uverbs_abi::types::AccessFlags;
+use uverbs_abi::write::{RegMr, RegMrResp, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Inner, MemoryRegion, Place, meant, outside};
+use crate::device::object::{Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::mapping::Mapping;
+use crate::verbs::pd::ProtectionDomain;
+
+/// What the kernel pins.
+const PAGE: u64 = 4096;
+
+/// A memory region about to be made; see [`ProtectionDomain::memory`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `register`"]
+pub struct MemoryRegionBuilder<'a> {
+    pd: &'a ProtectionDomain,
+    memory: &'a Mapping,
+    range: Option<Range<usize>>,
+    access: AccessFlags,
+    iova: Option<u64>,
+}
+
+impl ProtectionDomain {
+    /// Registers `len` zeroed bytes of the crate's own memory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a length of zero or a combination of flags
+    /// that the kernel refuses (remote write or atomics without local write); [`Exhausted`](ErrorKind::Exhausted) for more
+    /// memory than the process can have or may pin.
+    ///
+    /// # Kernel
+    /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
+        if len == 0 {
+            return Err(Error::refused(OP, Errno::EINVAL, ONE_BYTE));
+        }
+        let memory = Mapping::block(len)
+            .map_err(|_| Error::refused(OP, Errno::ENOMEM, "the process cannot have so much memory"))?;
+        self.memory(&memory).range(0..len).access(access).register()
+    }
+
+    /// Begins a region of memory that was handed over, all of it if no range is given. The region holds on to the memory.
+    pub fn memory<'a>(&'a self, memory: &'a Mapping) -> MemoryRegionBuilder<'a> {
+        MemoryRegionBuilder { pd: self, memory, range: None, access: AccessFlags::empty(), iova: None }
+    }
+
+    /// Registers `range` of a dma-buf: memory of another device (a GPU's, say), known by a file descriptor. Its first
+    /// byte has the address `iova` for the device and its peers.
+    ///
+    /// The kernel keeps the dma-buf itself, so the descriptor may be closed afterwards. The memory is not mapped into
+    /// the process: [`MemoryRegion::read`] and [`MemoryRegion::write`] answer `Unsupported`.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot: rxe of all kernels that this crate is tested
+    /// on, and the soft device; [`InvalidInput`](ErrorKind::InvalidInput) for an empty range, an iova whose offset in
+    /// its page is not that of the range, or a file that is no dma-buf.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_REG_DMABUF_MR` (uverbs_std_types_mr.c, Linux 6.1).
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub fn register_dmabuf(
+        &self,
+        fd: BorrowedFd<'_>,
+        range: Range<u64>,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion> {
+        let op = "mr.register_dmabuf";
+        let (offset, length) = (range.start, range.end.saturating_sub(range.start));
+        let len = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(|| outside(op))?;
+        same_offset(op, offset, iova)?;
+        let made = self.register_file(op, fd.as_raw_fd(), [offset, length, iova], access.bits());
+        let made = made.map_err(|error| {
+            error.hinted_if(ErrorKind::Unsupported, "the driver cannot register memory of another device")
+        })?;
+        let place = Place { memory: None, first: 0, len, address: iova };
+        Ok(self.region(made, access, place))
+    }
+
+    /// Has the kernel register a dma-buf: where it begins, how many bytes, and what the device calls the first.
+    pub(crate) fn register_file(
+        &self,
+        op: &'static str,
+        number: i32,
+        [offset, length, iova]: [u64; 3],
+        access: u32,
+    ) -> Result<RegMrResp> {
+        let (mut lkey, mut rkey) = (0_u32, 0_u32);
+        let mut command = Command::new(op, mr::OBJECT, mr::method::REG_DMABUF);
+        command
+            .new_handle(reg_dmabuf::HANDLE)
+            .handle(reg_dmabuf::PD_HANDLE, self.id())
+            .input(reg_dmabuf::OFFSET, &offset)
+            .input(reg_dmabuf::LENGTH, &length)
+            .input(reg_dmabuf::IOVA, &iova)
+            .input(reg_dmabuf::FD, &number)
+            .flags(reg_dmabuf::ACCESS_FLAGS, access)
+            .output(reg_dmabuf::RESP_LKEY, lkey.as_mut_bytes())
+            .output(reg_dmabuf::RESP_RKEY, rkey.as_mut_bytes());
+        self.context().invoke(&mut command)?;
+        let mr_handle = command.new_handle_of(reg_dmabuf::HANDLE)?;
+        Ok(RegMrResp { mr_handle, lkey, rkey })
+    }
+
+    /// Takes charge of a region that the kernel has just made.
+    fn region(&self, made: RegMrResp, access: AccessFlags, place: Place) -> MemoryRegion {
+        let object = Object::new(self.context(), Kind::Mr, made.mr_handle);
+        let RegMrResp { lkey, rkey, .. } = made;
+        let (also, also_pds) = (Vec::new(), Vec::new());
+        let pd = self.clone();
+        MemoryRegion(Arc::new(Inner { object, lkey, rkey, access, place, also, pd, also_pds }))
+    }
+}
+
+const OP: &str = "mr.register";
+const ONE_BYTE: &str = "the length must be one byte at least";
+
+impl MemoryRegionBuilder<'_> {
+    /// Only this part of the memory, in bytes: `64..128`, `..64`.
+    pub fn range(mut self, range: impl RangeBounds<usize>) -> Self {
+        self.range = Some(meant(range, self.memory.len()));
+        self
+    }
+
+    /// What the device and the remote side may do; only the device, and only read, if not given.
+    ///
+    /// Flags of [`AccessFlags::OPTIONAL_RANGE`], such as relaxed ordering, are ignored by a device that does not know
+    /// them; any other unknown flag is refused. Huge pages need no flag.
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The address of the first byte for the device and its peers, in place of that in this process. Its offset in a
+    /// page of 4096 bytes must be that of the memory: zero for a region of whole pages.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    #[doc(alias = "ibv_reg_mr_iova2")]
+    pub fn iova(mut self, iova: u64) -> Self {
+        self.iova = Some(iova);
+        self
+    }
+
+    /// Registers the memory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that leaves the memory, an iova with another
+    /// offset in its page, or a combination of flags that the kernel refuses (remote write or atomics without local
+    /// write; on-demand paging where the device has none); [`Unsupported`](ErrorKind::Unsupported) for a flag that the
+    /// driver does not know; [`Exhausted`](ErrorKind::Exhausted) when more memory would
+    /// be pinned than the process may (`RLIMIT_MEMLOCK`).
+    ///
+    /// # Kernel
+    /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c; ib_umem_get, umem.c; Linux 6.1).
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(self) -> Result<MemoryRegion> {
+        let range = self.range.unwrap_or(0..self.memory.len());
+        let place = Place::new(OP, self.memory, range, self.iova)?;
+        let request = RegMr {
+            start: place.start(),
+            length: place.len as u64,
+            hca_va: place.address,
+            pd_handle: self.pd.id(),
+            access_flags: self.access.bits(),
+            ..RegMr::new_zeroed()
+        };
+        let mut made = RegMrResp::new_zeroed();
+        let mut plan = self.pd.context().driver().plan_mr();
+        let mut command = Command::write(OP, cmd::REG_MR);
+        command
+            .input(CORE_IN, &request)
+            .output(CORE_OUT, made.as_mut_bytes())
+            .driver_payload(plan.payload())
+            .registers(self.memory);
+        let sent = self.pd.context().invoke(&mut command);
+        sent.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput | ErrorKind::Unsupported
+                if self.access.contains(AccessFlags::ON_DEMAND) =>
+            {
+                error.hinted("the device may have no on-demand paging")
+            }
+            ErrorKind::Unsupported => error.hinted("the driver does not know one of the access flags"),
+            ErrorKind::Exhausted => {
+                error.hinted("memory is pinned: see `ulimit -l`; or the device has no room for more regions")
+            }
+            _ => error,
+        })?;
+        Ok(self.pd.region(made, self.access, place))
+    }
+}
+
+impl Place {
+    /// A range of memory, to be seen at `iova` by the device.
+    pub(super) fn new(
+        op: &'static str,
+        memory: &Mapping,
+        range: Range<usize>,
+        iova: Option<u64>,
+    ) -> Result<Self> {
+        let len = range.end.checked_sub(range.start).filter(|_| range.end <= memory.len());
+        let len = len.ok_or_else(|| Error::refused(op, Errno::EINVAL, "that is outside the memory"))?;
+        if len == 0 {
+            return Err(Error::refused(op, Errno::EINVAL, ONE_BYTE));
+        }
+        let start = memory.address() + range.start as u64;
+        let address = iova.unwrap_or(start);
+        same_offset(op, start, address)?;
+        if address.checked_add(len as u64).is_none() {
+            return Err(Error::refused(
+                op,
+                Errno::EINVAL,
+                "the iova is too close to the end of all addresses",
+            ));
+        }
+        Ok(Self { memory: Some(memory.clone()), first: range.start, len, address })
+    }
+
+    /// Address in this process.
+    pub(super) fn start(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Mapping::address) + self.first as u64
+    }
+}
+
+/// The kernel's rule for addresses that a device shall use.
+fn same_offset(op: &'static str, start: u64, iova: u64) -> Result<()> {
+    if start % PAGE == iova % PAGE {
+        return Ok(());
+    }
+    Err(Error::refused(op, Errno::EINVAL, "the iova must have the same offset in a page of 4096 bytes"))
+}

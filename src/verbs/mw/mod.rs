@@ -1,0 +1,465 @@
+//! Memory windows: rights to parts of a memory region, given and taken back without the kernel's memory management.
+
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub, dead_code))]
+pub(crate) mod window;
+
+use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags};
+
+use self::window::Window;
+use crate::completion_counter::{Seen, Watch};
+use crate::device::object::{self, Moment};
+use crate::driver::completion::Completion;
+use crate::driver::request::{Binding, Opcode};
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::mr::{MemoryRegion, meant};
+use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::qp::{self, QpType, QueuePair, Rc, Remote, Uc};
+
+/// Which kind of memory window it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_mw_type")]
+pub enum WindowType {
+    /// Any queue pair of the protection domain can use it, and bind it anew while it is bound. No key of it can be
+    /// invalidated.
+    One,
+    /// Only the queue pair that bound it can use it (type 2B). The peer can invalidate its key; before it is bound anew
+    /// it has to be invalidated, or [released](MemoryWindow::release).
+    Two,
+}
+
+impl WindowType {
+    fn number(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
+/// A memory window: a remote key for a part of a [`MemoryRegion`], with rights of its own.
+///
+/// It is bound to memory by a request in the send queue ([`QueuePair::bind`]), and every bind gives it another key, so
+/// that a peer's old key opens nothing. The window holds the region it is bound to, and of type 2 the queue
+/// pair too, for as long as it can know of.
+///
+/// It learns from completions, whoever polls them: of type 2 that the peer has invalidated its key, and of both types that
+/// a bind has failed or was flushed (by the number of its request, so give binds numbers of their own). It is not bound then, as
+/// far as [`MemoryWindow::remote`] says, and the next bind gives it what it needs to be bound again.
+///
+/// ```
+/// use uverbs::{AccessFlags, Bind, WindowType};
+/// # fn main() -> uverbs::Result<()> {
+/// # let context = uverbs::SoftDevice::default().open()?;
+/// # let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(4)?);
+/// # let mut qp = pd.rc(&cq).create()?;
+/// # let options = uverbs::ConnectionOptions::new(1, 0);
+/// # let me = qp.endpoint(&options, 0)?;
+/// # qp.connect(&options, &me, &me)?;
+/// let region = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND)?;
+/// let mut window = pd.alloc_window(WindowType::Two)?;
+/// assert_eq!(window.remote(), None);
+/// qp.bind(&mut window, Bind::new(1, &region, 1024..2048).access(AccessFlags::REMOTE_READ).signaled())?;
+/// let told_to_the_peer = window.remote().unwrap();
+/// assert_eq!(told_to_the_peer.address, region.address() + 1024);
+/// while cq.poll(&mut uverbs::Completion::batch::<1>()) == 0 {}
+/// window.release()?;
+/// assert_eq!(window.remote(), None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[doc(alias = "ibv_mw")]
+pub struct MemoryWindow {
+    window: Window,
+    /// Before the kernel made it.
+    asked: Moment,
+    kind: WindowType,
+    /// The key that it has, or will have when the requests posted so far are carried out.
+    key: u32,
+    /// The key that a window of type 2 had when it was free last, and has if it is free now.
+    free: u32,
+    /// What completions say about the last request.
+    watch: Option<Watch>,
+    bound: Option<Bound>,
+}
+
+/// What the device may use through the window.
+#[derive(Debug)]
+struct Bound {
+    region: MemoryRegion,
+    /// The queue pair that bound a window of type 2. rxe counts the window as its user, waits 50 seconds for that
+    /// to end when the queue pair is destroyed, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c;
+    /// __rxe_cleanup, rxe_pool.c, Linux 6.1 to 7.3).
+    _via: Option<Arc<qp::Shared>>,
+    /// What the peer was or will be told.
+    remote: Remote,
+}
+
+/// What a window is to be bound to.
+#[derive(Clone, Debug)]
+#[doc(alias = "ibv_mw_bind_info")]
+pub struct Bind<'a> {
+    wr_id: u64,
+    region: &'a MemoryRegion,
+    range: Range<usize>,
+    access: AccessFlags,
+    flags: SendFlags,
+}
+
+impl<'a> Bind<'a> {
+    /// This part of a region, which must have been registered with [`AccessFlags::MW_BIND`]. `wr_id` comes back in the completion.
+    pub fn new(wr_id: u64, region: &'a MemoryRegion, range: impl RangeBounds<usize>) -> Self {
+        let range = meant(range, region.len());
+        Self { wr_id, region, range, access: AccessFlags::empty(), flags: SendFlags::empty() }
+    }
+
+    /// What the peer may do: remote read, write and atomic operations; nothing if not given.
+    #[must_use]
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access |= access;
+        self
+    }
+
+    /// The first byte has address zero for the peer; only of windows of type 2.
+    #[must_use]
+    pub fn zero_based(mut self) -> Self {
+        self.access |= AccessFlags::ZERO_BASED;
+        self
+    }
+
+    /// Success is reported by a completion; failure always is.
+    #[must_use]
+    pub fn signaled(mut self) -> Self {
+        self.flags |= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Waits for earlier reads and atomic operations of the queue pair.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.flags |= SendFlags::FENCE;
+        self
+    }
+
+    /// What the device would answer with a broken queue pair (rxe_check_bind_mw, rxe_mw.c, Linux 6.1), and what it
+    /// would not notice: rxe does not look at the region's protection domain.
+    fn check(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
+        let (region, has) = (self.region.access(), |access| self.access.intersects(access));
+        let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let writes = has(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC);
+        let why = if !self.region.is_in(window.pd()) {
+            "the window and the region are of different protection domains"
+        } else if !region.contains(AccessFlags::MW_BIND) {
+            "the region was not registered for windows: MW_BIND"
+        } else if region.contains(AccessFlags::ZERO_BASED) {
+            "a window cannot be bound to a region that is zero-based itself"
+        } else if !(remote | AccessFlags::ZERO_BASED).contains(self.access) {
+            "a window has remote rights only"
+        } else if writes && !region.contains(AccessFlags::LOCAL_WRITE) {
+            "a window that can be written to needs a region with local write"
+        } else if has(AccessFlags::ZERO_BASED) && window.kind == WindowType::One {
+            "windows of type 1 cannot be zero-based"
+        } else if self.range.is_empty() {
+            "the length must be one byte at least"
+        } else {
+            return self.region.inside(op, self.range.start, self.range.len());
+        };
+        Err(Error::refused(op, Errno::EINVAL, why))
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a memory window, not bound to anything.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) when the driver has no memory windows;
+    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no more.
+    ///
+    /// # Kernel
+    /// `ALLOC_MW` by `INVOKE_WRITE` (ib_uverbs_alloc_mw, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_window(&self, kind: WindowType) -> Result<MemoryWindow> {
+        let asked = Moment::now();
+        let window = Window::new(self, kind.number()).map_err(|error| {
+            error.hinted_if(ErrorKind::Unsupported, "the driver has no memory windows, or none of this type")
+        })?;
+        let key = window.rkey();
+        if kind == WindowType::Two {
+            self.context().window_keys().add(key, self.context(), None);
+        }
+        Ok(MemoryWindow { window, asked, kind, key, free: key, watch: None, bound: None })
+    }
+}
+
+impl MemoryWindow {
+    /// Its type.
+    pub fn kind(&self) -> WindowType {
+        self.kind
+    }
+
+    /// The key for the peer, once the bind is carried out; none if nothing is bound.
+    pub fn rkey(&self) -> Option<u32> {
+        self.remote().map(|remote| remote.rkey)
+    }
+
+    /// The window's first byte as the peer names it, once the bind is carried out; none if nothing is bound.
+    ///
+    /// A bind is carried out before all that is posted behind it to the same queue pair, so the message that tells
+    /// the peer may be posted right away.
+    pub fn remote(&self) -> Option<Remote> {
+        let seen = |what: fn(&Seen) -> bool| self.watch.as_ref().is_some_and(|watch| what(watch.seen()));
+        let is_over = seen(Seen::invalidated) || seen(Seen::failed);
+        self.bound.as_ref().filter(|_| !is_over).map(|bound| bound.remote)
+    }
+
+    /// Whether this completion, which was polled, says that the peer has invalidated the key of this window, of type 2: that of
+    /// a receive with the flag [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE). The window lets go of its region
+    /// and its queue pair then. It knows that it is free since the completion was polled, whether this is called or not.
+    pub fn invalidated(&mut self, completion: &Completion) -> bool {
+        let of = self.bound.as_ref().filter(|_| completion.flags.contains(WcFlags::WITH_INVALIDATE));
+        of.is_some_and(|bound| bound.remote.rkey == completion.immediate) && self.settle()
+    }
+
+    /// Takes every key of the window away, whatever it is bound to and whatever became of its binds: the kernel makes a
+    /// window anew and destroys the old one. It can be bound again at once, lets go of its region and its queue pair, and
+    /// a request that would bind it and that is still posted fails.
+    ///
+    /// This is how a window of type 2 is taken back from a peer that does not invalidate it. A local invalidate would
+    /// do it in order with other requests, but rxe's kernel follows a null pointer if the peer invalidated the key before, and
+    /// if the peer does so afterwards (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3), which nobody on this side can
+    /// rule out: so the crate has none.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::alloc_window`], and whatever the kernel says to the destruction; the window is as it
+    /// was.
+    ///
+    /// # Kernel
+    /// `ALLOC_MW` by `INVOKE_WRITE`, and `UVERBS_METHOD_MW_DESTROY` (rxe_alloc_mw and rxe_mw_cleanup, rxe_mw.c, Linux 6.1).
+    #[doc(alias = "ibv_wr_local_inv")]
+    pub fn release(&mut self) -> Result<()> {
+        let mut other = self.pd().alloc_window(self.kind)?;
+        self.window.release()?;
+        // What is dropped is free, and gone.
+        std::mem::swap(self, &mut other);
+        other.let_go();
+        Ok(())
+    }
+
+    /// Destroys the window, bound or not, and says how that went. A request that would bind it and that is still
+    /// posted fails.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_MW_DESTROY` (uverbs_std_types.c, Linux 6.1).
+    #[doc(alias = "ibv_dealloc_mw")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        match self.window.release() {
+            Ok(()) => {
+                self.let_go();
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    fn pd(&self) -> &ProtectionDomain {
+        &self.window.pd
+    }
+
+    /// The key after the next bind: only its low byte is free to choose.
+    fn next_key(&self) -> u32 {
+        (self.key & !0xff) | (self.key.wrapping_add(1) & 0xff)
+    }
+
+    /// If the peer has invalidated the key, makes the window free and says so.
+    fn settle(&mut self) -> bool {
+        let is_over = self.watch.as_ref().is_some_and(|watch| watch.seen().invalidated());
+        if is_over {
+            self.set_free(Some(self.key));
+            self.let_go();
+        }
+        is_over
+    }
+
+    /// Whether it is not known if the last request was carried out.
+    fn is_unknown(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.seen().failed())
+    }
+
+    /// It is bound to nothing any more.
+    fn let_go(&mut self) {
+        self.watch = None;
+        self.bound = None;
+    }
+
+    /// Notes the key that a window of type 2 has while it is free; none when it is gone.
+    fn set_free(&mut self, key: Option<u32>) {
+        let context = self.pd().context();
+        if self.kind == WindowType::Two && context.is_here() {
+            let keys = context.window_keys();
+            keys.remove(self.free, context);
+            if self.key != self.free {
+                keys.remove(self.key, context);
+            }
+            key.iter().for_each(|key| keys.add(*key, context, None));
+        }
+        self.free = key.unwrap_or(self.free);
+    }
+
+    /// Has the kernel make a window anew if this one cannot be bound by that queue pair.
+    ///
+    /// One is that may have another key than is known. The other is one of type 2 that is older than the queue pair: a process that
+    /// ends leaves its objects to the kernel, which destroys the newest first, and rxe would wait 50 seconds for a queue pair
+    /// with such a window and then free it while the window still has it (__uverbs_cleanup_ufile, rdma_core.c;
+    /// __rxe_cleanup, rxe_pool.c; Linux 6.1 to 7.3).
+    fn renew_for(&mut self, via: &qp::Shared) -> Result<()> {
+        let is_older = self.kind == WindowType::Two && self.asked < via.object().made();
+        if is_older || self.is_unknown() { self.release() } else { Ok(()) }
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let released = self.window.release();
+        self.set_free(None);
+        if released.is_err() {
+            // Still bound, as far as the kernel is concerned.
+            std::mem::forget(self.bound.take());
+        }
+    }
+}
+
+/// Types of queue pair that can bind memory windows: RC and UC.
+pub trait Binds: QpType {}
+
+impl Binds for Rc {}
+impl Binds for Uc {}
+
+impl<T: Binds> QueuePair<T> {
+    /// Posts a request that binds a window. From now on [`MemoryWindow::remote`] is what the peer shall use.
+    ///
+    /// The bind of a window of type 1 replaces an earlier one, whose key is worth nothing from then on. Bind it with one
+    /// queue pair, or wait for the completion before another one binds it. Should the bind fail, with
+    /// [`WindowBind`](crate::Status::WindowBind), or be flushed, the window's key is not known any more: once that completion is
+    /// polled the window is not bound, and the next bind makes it anew ([`MemoryWindow::release`]). A reset of the queue pair
+    /// and its end have the same effect on binds whose success was not polled. A window of type 2 that is older than the queue pair is made
+    /// anew, too.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) for a window of type 2 that is bound;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bind that the device
+    /// would refuse (a region without `MW_BIND`, more rights than the region has, a part that leaves the region,
+    /// different protection domains, a zero-based window of type 1) or a queue pair that is not ready to send;
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full. Nothing is bound then that was not, and what was bound is as
+    /// before. Those of [`MemoryWindow::release`] when the window is made anew.
+    ///
+    /// # Kernel
+    /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
+    #[doc(alias = "ibv_bind_mw")]
+    #[doc(alias = "ibv_wr_bind_mw")]
+    #[doc(alias = "ibv_inc_rkey")]
+    pub fn bind(&mut self, window: &mut MemoryWindow, bind: Bind<'_>) -> Result<()> {
+        let op = "qp.bind";
+        // Before any lock is taken.
+        self.shared().object().context().check_origin(op)?;
+        self.same_domain(op, window)?;
+        bind.check(op, window)?;
+        window.settle();
+        if window.kind == WindowType::Two && window.bound.is_some() && !window.is_unknown() {
+            let hint = "the window is bound: have the peer invalidate its key and poll that completion, or release the window";
+            return Err(object::shared(op, hint));
+        }
+        window.renew_for(self.shared())?;
+        let start = bind.range.start as u64;
+        let request = Binding {
+            addr: bind.region.address() + start,
+            length: bind.range.len() as u64,
+            lkey: bind.region.lkey(),
+            rkey: window.key,
+            new_rkey: window.next_key(),
+            access: bind.access.bits(),
+        };
+        let region = Some(bind.region);
+        self.post_window(op, bind.wr_id, bind.flags, request, window, region)?;
+        let is_zero_based = bind.access.contains(AccessFlags::ZERO_BASED);
+        window.bound = Some(Bound {
+            region: bind.region.clone(),
+            _via: (window.kind == WindowType::Two).then(|| self.shared().clone()),
+            remote: Remote { address: if is_zero_based { 0 } else { request.addr }, rkey: request.new_rkey },
+        });
+        Ok(())
+    }
+
+    /// Posts a signaled request that takes the key of a window of type 1 away: a bind to nothing. The region is free when its
+    /// place in the queue is used again; the window can be bound again at once.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a window that is not bound, or
+    /// of another protection domain; [`Unsupported`](ErrorKind::Unsupported) for a window of type 2, which is
+    /// [released](MemoryWindow::release); [`Exhausted`](ErrorKind::Exhausted) when the queue is full.
+    /// Nothing is changed then.
+    ///
+    /// # Kernel
+    /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
+    pub fn unbind(&mut self, window: &mut MemoryWindow, wr_id: u64) -> Result<()> {
+        let op = "qp.unbind";
+        self.shared().object().context().check_origin(op)?;
+        self.same_domain(op, window)?;
+        if window.kind == WindowType::Two {
+            let hint = "a window of type 2 is not unbound by a request: release it, or have the peer invalidate its key";
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+        }
+        if window.remote().is_none() {
+            let hint = match window.is_unknown() {
+                true => "the last bind may have failed: release the window",
+                false => "the window is not bound",
+            };
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let request = Binding { rkey: window.key, new_rkey: window.next_key(), ..Binding::default() };
+        self.post_window(op, wr_id, SendFlags::SIGNALED, request, window, None)?;
+        window.bound = None;
+        Ok(())
+    }
+
+    fn same_domain(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
+        if self.shared().pd().is_same(window.pd()) {
+            return Ok(());
+        }
+        let hint = "the window and the queue pair are of different protection domains";
+        Err(Error::refused(op, Errno::EINVAL, hint))
+    }
+
+    /// The request holds the regions that the window may be bound to while it is posted.
+    fn post_window(
+        &mut self,
+        op: &'static str,
+        wr_id: u64,
+        flags: SendFlags,
+        request: Binding,
+        window: &mut MemoryWindow,
+        region: Option<&MemoryRegion>,
+    ) -> Result<()> {
+        let old = window.bound.as_ref().map(|bound| &bound.region);
+        let watch = self.shared().watch(wr_id, request.new_rkey);
+        let is_two = window.kind == WindowType::Two;
+        let (keys, context) = (window.pd().context().window_keys(), window.pd().context());
+        if is_two {
+            keys.add(request.new_rkey, context, Some(watch.seen().invalidation()));
+        }
+        self.post_local(op, wr_id, flags, Opcode::Bind(request), region.into_iter().chain(old).cloned())
+            .inspect_err(|_| {
+                if is_two {
+                    keys.remove(request.new_rkey, context);
+                }
+            })?;
+        (window.key, window.watch) = (request.new_rkey, Some(watch));
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Completions that are taken from a queue for the sake of completion counters.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
+
+use crate::completion_counter::{CompletionCounter, event_file, told};
+use crate::driver::completion::Completion;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::event;
+use crate::kernel::process::Origin;
+use crate::verbs::cq::{CompletionChannel, CompletionQueue};
+
+/// How many completions are taken at once.
+const BATCH: usize = 16;
+
+impl CompletionQueue {
+    /// Takes all completions that are in the queue, so that [`CompletionCounter`]s count them, and drops them; says how many
+    /// there were.
+    ///
+    /// For queues whose completions nobody looks at. Whoever does takes them by [`poll`](Self::poll), which counts them
+    /// all the same.
+    pub fn progress(&mut self) -> usize {
+        self.take_all(&mut drop)
+    }
+
+    /// Hands over all completions that are in the queue.
+    fn take_all(&mut self, take: &mut impl FnMut(Completion)) -> usize {
+        let mut batch = Completion::batch::<BATCH>();
+        let mut sum = 0;
+        loop {
+            let found = self.poll(&mut batch);
+            batch[..found].iter().copied().for_each(&mut *take);
+            sum += found;
+            if found < BATCH {
+                return sum;
+            }
+        }
+    }
+
+    /// Waits as [`CompletionCounter::wait`] does, and takes and drops completions meanwhile, as
+    /// [`progress`](Self::progress) does: for programs of one thread.
+    ///
+    /// A queue that was made with a [`CompletionChannel`] lets the thread sleep in between; its events are taken from the channel, which must
+    /// be this queue's alone. Without one the thread looks again and again, and gives the processor to others. The wait
+    /// object of the counter does not matter.
+    ///
+    /// # Errors
+    /// Those of [`CompletionCounter::wait`]; [`Unsupported`](crate::ErrorKind::Unsupported) for a counter of the device's; those of [`notify`](Self::notify) and
+    /// [`CompletionChannel::next_event`].
+    ///
+    /// ```
+    /// use uverbs::{CompletionCounter, Counted, Frame, SendRequest, WaitObject};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let mut cq = context.create_cq(16)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).create()?;
+    /// let sent = CompletionCounter::new(WaitObject::None)?;
+    /// qp.bind_counter(&sent, Counted::SEND)?;
+    /// qp.bring_up(1)?;
+    /// qp.post_send(&[SendRequest::inline(1, Frame::Whole, &[0; 60]).signaled()])?;
+    /// cq.progress_until(&sent, 1, None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "fi_cntr_wait")]
+    pub fn progress_until(
+        &mut self,
+        counter: &CompletionCounter,
+        threshold: u64,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let op = "cq.progress_until";
+        self.check_origin(op)?;
+        counter.can_tell()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let channel = self.channel().cloned();
+        let file = Arc::new(event_file(op)?);
+        // Others may change the counter while this thread sleeps on the channel.
+        let mut wait = counter.tell_file(file.clone(), threshold);
+        loop {
+            let found = self.progress();
+            if let Some(outcome) = wait.outcome() {
+                return told(op, Some(outcome));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return told(op, None);
+            }
+            match &channel {
+                _ if found > 0 => {}
+                None => std::thread::yield_now(),
+                Some(channel) => self.sleep(op, channel, &file, left)?,
+            }
+        }
+    }
+
+    /// Sleeps until there may be a completion, or `file` is readable, or the time is over.
+    fn sleep(
+        &mut self,
+        op: &'static str,
+        channel: &CompletionChannel,
+        file: &EventFd,
+        left: Option<Duration>,
+    ) -> Result<()> {
+        self.notify(false)?;
+        // What came before that is not announced.
+        if self.progress() == 0 {
+            event::wait_any(op, &[channel.as_fd(), file.as_fd()], left)?;
+            while channel.next_event()?.is_some() {}
+        }
+        Ok(())
+    }
+}
+
+/// A thread that takes completions from a queue as they come, so that [`CompletionCounter`]s count them. Dropped, it
+/// ends.
+///
+/// ```
+/// use uverbs::{CompletionCounter, Counted, Frame, Progress, SendRequest, WaitObject};
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let channel = context.create_comp_channel()?;
+/// let cq = context.cq(16).channel(&channel).create()?;
+/// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).create()?;
+/// let sent = CompletionCounter::new(WaitObject::Unspecified)?;
+/// qp.bind_counter(&sent, Counted::SEND)?;
+/// qp.bring_up(1)?;
+///
+/// let progress = Progress::start(cq, |_completion| {})?;
+/// qp.post_send(&[SendRequest::inline(1, Frame::Whole, &[0; 60]).signaled()])?;
+/// sent.wait(1, None)?; // nobody here polls
+/// let _cq = progress.stop()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Progress {
+    /// None once it has ended.
+    thread: Option<JoinHandle<(CompletionQueue, Result<()>)>>,
+    stop: Arc<Stop>,
+    /// A child of `fork` has neither the thread nor a file of its own to end it by.
+    origin: Origin,
+}
+
+#[derive(Debug)]
+struct Stop {
+    wanted: AtomicBool,
+    file: EventFd,
+}
+
+impl Progress {
+    /// Starts a thread for a queue that has a [`CompletionChannel`], which must be this queue's alone. The thread hands every
+    /// completion to `take` after it is counted.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a queue without a channel; those of `eventfd(2)` and of
+    /// starting a thread.
+    pub fn start(cq: CompletionQueue, mut take: impl FnMut(Completion) + Send + 'static) -> Result<Self> {
+        let op = "progress.start";
+        cq.check_origin(op)?;
+        let Some(channel) = cq.channel().cloned() else {
+            let hint = "the completion queue was made without a channel, so nothing wakes the thread";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        };
+        let origin = Origin::new().map_err(|errno| Error::kernel(op, errno))?;
+        let stop = Arc::new(Stop { wanted: AtomicBool::new(false), file: event_file(op)? });
+        let seen = stop.clone();
+        let run = move || {
+            let mut cq = cq;
+            let end = run(&mut cq, &channel, &seen, &mut take);
+            (cq, end)
+        };
+        let thread = std::thread::Builder::new().name("uverbs-progress".into()).spawn(run);
+        let thread = thread.map_err(|error| {
+            Error::kernel(op, error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw))
+        })?;
+        Ok(Self { thread: Some(thread), stop, origin })
+    }
+
+    /// Ends the thread, and gives the queue back.
+    ///
+    /// # Errors
+    /// What ended the thread before: those of [`CompletionQueue::notify`] and [`CompletionChannel::next_event`],
+    /// such as [`Disassociated`](crate::ErrorKind::Disassociated), which it also is in a child of `fork`. The queue is gone then.
+    ///
+    /// # Panics
+    /// If the thread has panicked, that is, if `take` has.
+    pub fn stop(mut self) -> Result<CompletionQueue> {
+        self.origin.check("progress.stop")?;
+        match self.end() {
+            Some(Ok((cq, end))) => end.map(|()| cq),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Err(Error::refused("progress.stop", Errno::ESRCH, "the thread has ended already")),
+        }
+    }
+
+    fn end(&mut self) -> Option<std::thread::Result<(CompletionQueue, Result<()>)>> {
+        if !self.origin.is_here() {
+            std::mem::forget(self.thread.take());
+            return None;
+        }
+        self.stop.wanted.store(true, Ordering::Release);
+        // Nobody reads it, and it is written twice at most.
+        let _ = self.stop.file.write(1);
+        self.thread.take().map(JoinHandle::join)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // A panic of `take` was reported where it happened.
+        drop(self.end());
+    }
+}
+
+fn run(
+    cq: &mut CompletionQueue,
+    channel: &CompletionChannel,
+    stop: &Stop,
+    take: &mut impl FnMut(Completion),
+) -> Result<()> {
+    while !stop.wanted.load(Ordering::Acquire) {
+        cq.notify(false)?;
+        // What came before that is not announced.
+        if cq.take_all(take) == 0 {
+            event::wait_any("progress.wait", &[channel.as_fd(), stop.file.as_fd()], None)?;
+            while channel.next_event()?.is_some() {}
+        }
+    }
+    cq.take_all(take);
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Attributes of a queue pair, to be changed together with its state.
+
+use uverbs_abi::types::{AccessFlags, QpAttrMask};
+use uverbs_abi::write::{ModifyQp, QpDest};
+use zerocopy::FromZeros;
+
+use super::QpState;
+use crate::verbs::ah::Route;
+
+/// A state to go to, and the attributes that are set on the way; see [`QueuePair::modify`](super::QueuePair::modify).
+///
+/// ```
+/// use uverbs::{AccessFlags, Attributes, QpState};
+///
+/// let init = Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::REMOTE_WRITE);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_qp_attr")]
+#[must_use = "nothing happens before it is given to `modify`"]
+pub struct Attributes {
+    request: ModifyQp,
+    mask: QpAttrMask,
+}
+
+macro_rules! attributes {
+    ($($(#[$doc:meta])* $name:ident: $type:ty => $field:ident, $bit:ident;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $name(mut self, value: $type) -> Self {
+                self.request.$field = value;
+                self.mask |= QpAttrMask::$bit;
+                self
+            }
+        )*
+    };
+}
+
+impl Attributes {
+    /// Goes to `state`.
+    pub fn to(state: QpState) -> Self {
+        let request = ModifyQp { qp_state: state.number(), ..ModifyQp::new_zeroed() };
+        Self { request, mask: QpAttrMask::STATE }
+    }
+
+    attributes! {
+        /// Port, from 1.
+        port: u8 => port_num, PORT;
+        /// Index of the partition key in the port's table.
+        pkey_index: u16 => pkey_index, PKEY_INDEX;
+        /// Queue key that datagrams must carry.
+        qkey: u32 => qkey, QKEY;
+        /// Largest packet on the way: one of [`uverbs_abi::types::mtu`].
+        path_mtu: u8 => path_mtu, PATH_MTU;
+        /// Number of the queue pair on the other side: 24 bits.
+        destination: u32 => dest_qp_num, DEST_QPN;
+        /// First sequence number that is received: 24 bits.
+        receive_psn: u32 => rq_psn, RQ_PSN;
+        /// First sequence number that is sent: 24 bits.
+        send_psn: u32 => sq_psn, SQ_PSN;
+        /// Reads and atomic operations from the other side that may be under way at once.
+        incoming_reads: u8 => max_dest_rd_atomic, MAX_DEST_RD_ATOMIC;
+        /// Reads and atomic operations to the other side that may be under way at once.
+        outgoing_reads: u8 => max_rd_atomic, MAX_QP_RD_ATOMIC;
+        /// How long the other side is asked to wait when no receive is posted: a code, 12 is 0.64 ms.
+        rnr_timer: u8 => min_rnr_timer, MIN_RNR_TIMER;
+        /// Time to wait for an acknowledgement: 4.096 us * 2^n, 0 for ever.
+        timeout: u8 => timeout, TIMEOUT;
+        /// How often a request is sent again when no acknowledgement comes: up to 7.
+        retries: u8 => retry_cnt, RETRY_CNT;
+        /// How often a request is sent again when the other side has no receive posted: up to 6, 7 for ever.
+        rnr_retries: u8 => rnr_retry, RNR_RETRY;
+    }
+
+    /// What the other side may do with this side's memory.
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.request.qp_access_flags = access.bits();
+        self.mask |= QpAttrMask::ACCESS_FLAGS;
+        self
+    }
+
+    /// The way to the other side.
+    pub fn route(mut self, route: &Route) -> Self {
+        let attr = route.attr();
+        self.request.dest = QpDest {
+            dgid: attr.grh.dgid,
+            flow_label: attr.grh.flow_label,
+            dlid: attr.dlid,
+            sgid_index: attr.grh.sgid_index,
+            hop_limit: attr.grh.hop_limit,
+            traffic_class: attr.grh.traffic_class,
+            sl: attr.sl,
+            is_global: attr.is_global,
+            port_num: attr.port_num,
+            ..QpDest::new_zeroed()
+        };
+        self.mask |= QpAttrMask::AV;
+        self
+    }
+
+    /// Which attributes are set.
+    pub(super) fn mask(&self) -> QpAttrMask {
+        self.mask
+    }
+
+    /// The request for a queue pair.
+    pub(super) fn request(&self, qp_handle: u32) -> ModifyQp {
+        ModifyQp { qp_handle, attr_mask: self.mask.bits(), ..self.request }
+    }
+}

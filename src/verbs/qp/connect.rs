@@ -1,0 +1,218 @@
+//! Bringing queue pairs up: all states in one call.
+
+use std::fmt;
+use std::str::FromStr;
+
+use nix::errno::Errno;
+use uverbs_abi::types::{AccessFlags, mtu};
+
+use super::{Attributes, QpState, QueuePair, RawPacket, Rc, Uc, Ud};
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::ah::Route;
+
+/// One side of a connection, as the other side must know it.
+///
+/// As text it has the form that the pingpong programs of libibverbs exchange:
+///
+/// ```
+/// let text = "0000:000011:37a5f0:00000000000000000000ffffc0000201";
+/// let endpoint: uverbs::Endpoint = text.parse()?;
+/// assert_eq!((endpoint.qp_num, endpoint.psn), (0x11, 0x37a5f0));
+/// assert_eq!(endpoint.to_string(), text);
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Local identifier of the port; only InfiniBand has one.
+    pub lid: u16,
+    /// Number of the queue pair.
+    pub qp_num: u32,
+    /// First sequence number that it sends: 24 bits.
+    pub psn: u32,
+    /// GID of the port.
+    pub gid: [u8; 16],
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gid = u128::from_be_bytes(self.gid);
+        write!(f, "{:04x}:{:06x}:{:06x}:{gid:032x}", self.lid, self.qp_num, self.psn)
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            let hint = "an endpoint is LID:QPN:PSN:GID in hexadecimal digits, 4, 6, 6 and 32 of them";
+            Error::refused("endpoint.parse", Errno::EINVAL, hint)
+        };
+        let mut parts = text.trim_end_matches(['\0', '\n']).split(':');
+        let mut part = |digits: usize| {
+            let part = parts.next().filter(|part| part.len() == digits)?;
+            let hex = part.bytes().all(|digit| digit.is_ascii_hexdigit());
+            u128::from_str_radix(part, 16).ok().filter(|_| hex)
+        };
+        let (lid, qp_num, psn, gid) = (part(4), part(6), part(6), part(32));
+        let (Some(lid), Some(qp_num), Some(psn), Some(gid), None) = (lid, qp_num, psn, gid, parts.next())
+        else {
+            return Err(wrong());
+        };
+        // Each has as many digits as its type holds.
+        Ok(Self { lid: lid as u16, qp_num: qp_num as u32, psn: psn as u32, gid: gid.to_be_bytes() })
+    }
+}
+
+/// How a connection is made; both sides should agree on `mtu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionOptions {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index of the own GID in the port's table.
+    pub gid_index: u8,
+    /// Largest packet: one of [`uverbs_abi::types::mtu`].
+    pub mtu: u8,
+    /// What the other side may do with this side's memory.
+    pub access: AccessFlags,
+    /// Reads and atomic operations that may be under way at once, in each direction.
+    pub reads: u8,
+    /// How long the other side is asked to wait when no receive is posted: a code, 12 is 0.64 ms.
+    pub rnr_timer: u8,
+    /// Time to wait for an acknowledgement: 4.096 us * 2^n.
+    pub timeout: u8,
+    /// How often a request is sent again when no acknowledgement comes: up to 7, which is for ever on rxe.
+    pub retries: u8,
+    /// How often a request is sent again when the other side has no receive posted: up to 6, 7 for ever.
+    pub rnr_retries: u8,
+}
+
+impl ConnectionOptions {
+    /// On `port`, with its GID at `gid_index`; packets of 1024 bytes, no access, and the timers of libibverbs'
+    /// pingpong programs.
+    pub fn new(port: u8, gid_index: u8) -> Self {
+        Self {
+            port,
+            gid_index,
+            mtu: mtu::MTU_1024,
+            access: AccessFlags::empty(),
+            reads: 1,
+            rnr_timer: 12,
+            timeout: 14,
+            retries: 7,
+            rnr_retries: 7,
+        }
+    }
+
+    /// What the other side may do with this side's memory.
+    #[must_use]
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = access;
+        self
+    }
+
+    fn init(&self) -> Attributes {
+        Attributes::to(QpState::Init).port(self.port).pkey_index(0)
+    }
+
+    /// The step to "ready to receive" that all connected types share.
+    fn receive(&self, remote: &Endpoint) -> Attributes {
+        let route = Route { lid: remote.lid, ..Route::new(self.port, self.gid_index, remote.gid) };
+        Attributes::to(QpState::ReadyToReceive)
+            .route(&route)
+            .path_mtu(self.mtu)
+            .destination(remote.qp_num)
+            .receive_psn(remote.psn)
+    }
+}
+
+impl<T: super::QpType> QueuePair<T> {
+    /// This side of a connection, to be told to the other side. `psn` is any number of 24 bits.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when the port has no GID at that index.
+    pub fn endpoint(&self, options: &ConnectionOptions, psn: u32) -> Result<Endpoint> {
+        let context = self.shared.object().context();
+        let lid = context.query_port(options.port)?.legacy_resp.lid;
+        let gid = context.gid(options.port, options.gid_index.into())?.raw;
+        Ok(Endpoint { lid, qp_num: self.number(), psn: psn & 0xff_ffff, gid })
+    }
+}
+
+impl QueuePair<Rc> {
+    /// Connects to the other side: init, ready to receive, ready to send. `local` is what
+    /// [`QueuePair::endpoint`] gave and the other side was told.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
+    /// queue pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn connect(
+        &mut self,
+        options: &ConnectionOptions,
+        local: &Endpoint,
+        remote: &Endpoint,
+    ) -> Result<()> {
+        self.modify(&options.init().access(options.access))?;
+        self.modify(&options.receive(remote).incoming_reads(options.reads).rnr_timer(options.rnr_timer))?;
+        self.modify(
+            &Attributes::to(QpState::ReadyToSend)
+                .send_psn(local.psn)
+                .timeout(options.timeout)
+                .retries(options.retries)
+                .rnr_retries(options.rnr_retries)
+                .outgoing_reads(options.reads),
+        )
+    }
+}
+
+impl QueuePair<Uc> {
+    /// Connects to the other side: init, ready to receive, ready to send. `local` is what
+    /// [`QueuePair::endpoint`] gave and the other side was told.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
+    /// queue pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn connect(
+        &mut self,
+        options: &ConnectionOptions,
+        local: &Endpoint,
+        remote: &Endpoint,
+    ) -> Result<()> {
+        self.modify(&options.init().access(options.access))?;
+        self.modify(&options.receive(remote))?;
+        self.modify(&Attributes::to(QpState::ReadyToSend).send_psn(local.psn))
+    }
+}
+
+impl QueuePair<Ud> {
+    /// Makes the queue pair ready for datagrams that carry `qkey`: init, ready to receive, ready to send.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue
+    /// pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn activate(&mut self, options: &ConnectionOptions, qkey: u32, psn: u32) -> Result<()> {
+        self.modify(&options.init().qkey(qkey))?;
+        self.modify(&Attributes::to(QpState::ReadyToReceive))?;
+        self.modify(&Attributes::to(QpState::ReadyToSend).send_psn(psn & 0xff_ffff))
+    }
+}
+
+impl QueuePair<RawPacket> {
+    /// Brings a queue pair up on `port`, from reset to ready to send. A raw packet queue pair takes its port
+    /// with the first step and nothing else (mlx5_ib_modify_qp, qp.c, Linux 6.1).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or from another
+    /// state than reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn bring_up(&mut self, port: u8) -> Result<()> {
+        self.modify(&Attributes::to(QpState::Init).port(port)).map_err(|error| {
+            error.hinted_if(ErrorKind::InvalidInput, "the queue pair must be in reset, and the port exist")
+        })?;
+        self.modify(&Attributes::to(QpState::ReadyToReceive))?;
+        self.modify(&Attributes::to(QpState::ReadyToSend))
+    }
+}

@@ -1,0 +1,188 @@
+//! Operations that count into completion counters.
+
+use nix::errno::Errno;
+use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
+
+use super::state::query;
+use super::{QpType, QueuePair, Shared};
+use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::device::object::Object;
+use crate::driver::request::Opcode;
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::kernel::command::Command;
+#[cfg(feature = "comp-cntr-uapi")]
+use crate::kernel::error::ErrorKind;
+use crate::kernel::error::{Error, Result};
+
+/// Names binding in errors.
+const OP: &str = "qp.bind_counter";
+
+/// What a request counts as. An atomic operation brings an old value back, as a read does.
+fn kind(opcode: &Opcode<'_>) -> Kind {
+    match opcode {
+        Opcode::Send | Opcode::SendImmediate(_) | Opcode::SendInvalidate(_) | Opcode::Datagram { .. } => {
+            Kind::Send
+        }
+        Opcode::Write(_) | Opcode::WriteImmediate(..) => Kind::Write,
+        Opcode::Read(_) | Opcode::CompareSwap { .. } | Opcode::FetchAdd { .. } => Kind::Read,
+        Opcode::AtomicWrite(_) | Opcode::Flush { .. } | Opcode::Bind(_) | Opcode::LocalInvalidate(_) => {
+            Kind::Other
+        }
+        // Its frames are one request.
+        Opcode::Large { .. } => Kind::Send,
+    }
+}
+
+/// The operations that queue pairs of a type have, and software can see.
+fn visible(type_: u8) -> Counted {
+    let messages = Counted::SEND | Counted::RECEIVE;
+    match type_ {
+        qp_type::RC => messages | Counted::READ | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        qp_type::UC => messages | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        _ => messages,
+    }
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// Has `counter` count operations of the queue pair from now on, until the queue pair is destroyed. Several
+    /// counters may count the same operations, and one counter those of several queue pairs. Of one completion those that
+    /// were bound first count first.
+    ///
+    /// They count when their completions are taken from the completion queue, by whomever:
+    /// [`poll`](crate::CompletionQueue::poll), [`progress`](crate::CompletionQueue::progress) or
+    /// [`Progress`](crate::Progress). A send that was not [`signaled`](crate::SendRequest::signaled) has no
+    /// completion; it counts when one of a later send proves that it is done. Its place in the queue
+    /// is free then, and not before.
+    ///
+    /// What fails adds one to the error value, whatever the counter counts. That includes receives that are flushed. A device
+    /// may not say of a failure whether it was a send or a receive: if both complete in one queue, the number of the
+    /// request tells them apart, so give them different ones.
+    ///
+    /// Before a queue pair is reset, take its completions from the queue: what is gone with the reset is not
+    /// counted.
+    ///
+    /// ```
+    /// use uverbs::{CompletionCounter, Counted, SendRequest, WaitObject};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let mut cq = context.create_cq(16)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).create()?;
+    /// let sent = CompletionCounter::new(WaitObject::None)?;
+    /// qp.bind_counter(&sent, Counted::SEND)?;
+    /// qp.bring_up(1)?;
+    ///
+    /// let frame = [0; 60];
+    /// let request = |wr_id| SendRequest::inline(wr_id, uverbs::Frame::Whole, &frame);
+    /// qp.post_send(&[request(1), request(2), request(3).signaled()])?;
+    /// assert_eq!(cq.progress(), 1); // one completion, of three sends
+    /// assert_eq!(sent.read(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for what software cannot see: remote reads of this side's
+    /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
+    /// already, and for a queue pair beyond [`QpState::Init`](crate::QpState::Init): bind first, then connect. Of a counter of the device's
+    /// (feature `comp-cntr-uapi`) those of the kernel.
+    #[doc(alias = "fi_ep_bind")]
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
+    pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
+        let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.slots() as u32 };
+        of.bind(&mut self.sends.bound, counter, counted)
+    }
+}
+
+/// A request of so many bytes, as counters tell it apart.
+pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u32) -> Posted {
+    Posted { wr_id, kind: kind(opcode), bytes, signaled: flags.contains(SendFlags::SIGNALED) }
+}
+
+/// A queue pair to which a counter is to be bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bindable<'a> {
+    pub(super) shared: &'a Shared,
+    /// One of [`qp_type`], and how many sends it has room for.
+    pub(super) type_: u8,
+    pub(super) slots: u32,
+}
+
+impl Bindable<'_> {
+    /// Adds a counter to those that are `bound`.
+    pub(super) fn bind(
+        self,
+        bound: &mut Option<Box<Bound>>,
+        counter: &CompletionCounter,
+        counted: Counted,
+    ) -> Result<()> {
+        let refused = |hint| Err(Error::refused(OP, Errno::EINVAL, hint));
+        if counted.is_empty() {
+            return refused("no operation is named");
+        }
+        #[cfg(feature = "comp-cntr-uapi")]
+        if let Some(object) = counter.object() {
+            return self.attach_counter(counter, object, counted);
+        }
+        self.is_visible(counted)?;
+        if bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
+            return refused("the counter counts some of these operations of the queue pair already");
+        }
+        let state = query(self.shared.object(), QpAttrMask::STATE)?.qp_state;
+        if ![qp_state::RESET, qp_state::INIT].contains(&state) {
+            return refused(
+                "bind counters before the queue pair is connected: what is in flight would be missed",
+            );
+        }
+        let queues = match &*self.shared.cqs {
+            [send_cq, receive_cq] => [send_cq, receive_cq].map(|cq| cq.registry().clone()),
+            _ => return refused("the queue pair has no queues of its own"),
+        };
+        let (number, slots) = (self.shared.number, self.slots);
+        bound.get_or_insert_with(|| Box::new(Bound::new(number, slots, queues))).bind(counter, counted);
+        Ok(())
+    }
+
+    /// Has a counter of the device's count. The numbers of the mask are the same.
+    #[cfg(feature = "comp-cntr-uapi")]
+    fn attach_counter(&self, counter: &CompletionCounter, object: &Object, counted: Counted) -> Result<()> {
+        use uverbs_abi::ids::qp::{self, attach_comp_cntr};
+        use uverbs_abi::types::CompCntrOps;
+        if !CompCntrOps::all().contains(CompCntrOps::from_bits_retain(counted.bits())) {
+            let hint = "a counter of the device's counts no such operations";
+            return Err(Error::refused(OP, Errno::EOPNOTSUPP, hint));
+        }
+        let own = self.shared.object();
+        if !object.context().is_same(own.context()) {
+            return Err(Error::refused(OP, Errno::EINVAL, "the counter belongs to another open device"));
+        }
+        let mut command = Command::new(OP, qp::OBJECT, qp::method::ATTACH_COMP_CNTR);
+        command
+            .handle(attach_comp_cntr::HANDLE, own.id())
+            .handle(attach_comp_cntr::CNTR_HANDLE, object.id())
+            .flags(attach_comp_cntr::OP_MASK, counted.bits());
+        own.context().invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::Busy, "the queue pair has a counter for some of these operations")
+        })?;
+        self.shared.attached.add(counter);
+        Ok(())
+    }
+
+    /// Refuses what would never be counted.
+    fn is_visible(&self, counted: Counted) -> Result<()> {
+        let hidden = counted.difference(visible(self.type_));
+        if hidden.is_empty() {
+            return Ok(());
+        }
+        let hint = if hidden.intersects(Counted::REMOTE_READ) {
+            "nobody is told of reads of its memory: only hardware counters see them"
+        } else if hidden.intersects(Counted::REMOTE_WRITE) {
+            "nobody is told of writes into its memory: only hardware counters see them; REMOTE_WRITE_IMMEDIATE counts \
+             those with immediate data"
+        } else {
+            "queue pairs of this type have no such operations"
+        };
+        Err(Error::refused(OP, Errno::EOPNOTSUPP, hint))
+    }
+}

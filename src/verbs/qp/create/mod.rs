@@ -1,0 +1,309 @@
+//! Making a queue pair.
+
+#[cfg(feature = "raw")]
+pub(crate) mod parts;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::qp::{self, create};
+use uverbs_abi::types::{QpCreateFlags, RawPacketCaps};
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::send::SendQueue;
+use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
+use crate::completion_counter::Watching;
+use crate::device::context::Context;
+use crate::device::object::{Kind, Object};
+use crate::driver::{QpQueues, QpShape};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::cq::{self, CompletionQueue};
+use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::srq::SharedReceiveQueue;
+use crate::verbs::work::{Held, Kept, ReceiveQueue, Receiving};
+use crate::verbs::wq;
+
+/// What the queues of a queue pair can hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "ibv_qp_cap")]
+pub struct Capacity {
+    /// Send requests in flight.
+    pub sends: u32,
+    /// Receive requests in flight; zero if they come from a shared receive queue.
+    pub receives: u32,
+    /// Segments of one send request.
+    pub send_segments: u32,
+    /// Segments of one receive request.
+    pub receive_segments: u32,
+    /// Bytes of one send request that is posted inline.
+    pub inline: u32,
+    /// Bytes of the header of a large send; zero without them.
+    pub large_header: u32,
+}
+
+/// A queue pair about to be made; see [`ProtectionDomain::rc`] and its like.
+#[derive(Debug)]
+#[must_use = "nothing is made before `create` or `connect`"]
+#[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_qp_init_attr_ex")]
+pub struct QueuePairBuilder<'a, T> {
+    pd: &'a ProtectionDomain,
+    send_cq: &'a Arc<cq::Shared>,
+    receive_cq: &'a Arc<cq::Shared>,
+    srq: Option<&'a SharedReceiveQueue>,
+    wanted: Capacity,
+    cookie: u64,
+    flags: QpCreateFlags,
+    kind: PhantomData<T>,
+}
+
+/// What a queue pair consists of.
+pub(super) struct Made {
+    pub(super) sends: SendQueue,
+    pub(super) receives: Option<ReceiveQueue>,
+    pub(super) capacity: Capacity,
+    pub(super) shared: Shared,
+}
+
+impl ProtectionDomain {
+    /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, RawPacket> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins a reliably connected queue pair, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn rc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Rc> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins an unreliably connected queue pair, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn uc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Uc> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins a queue pair for datagrams, whose completions go to `cq`.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn ud<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Ud> {
+        QueuePairBuilder::new(self, cq)
+    }
+}
+
+impl<'a, T: QpType> QueuePairBuilder<'a, T> {
+    fn new(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> Self {
+        let wanted = Capacity {
+            sends: 64,
+            receives: 64,
+            send_segments: 1,
+            receive_segments: 1,
+            inline: 0,
+            large_header: 0,
+        };
+        let flags = QpCreateFlags::empty();
+        let cq = cq.shared();
+        Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, flags, kind: PhantomData }
+    }
+
+    /// Room for at least `depth` send requests; 64 if not given.
+    pub fn send_depth(mut self, depth: u32) -> Self {
+        self.wanted.sends = depth;
+        self
+    }
+
+    /// Room for at least `depth` receive requests; 64 if not given.
+    pub fn receive_depth(mut self, depth: u32) -> Self {
+        self.wanted.receives = depth;
+        self
+    }
+
+    /// Up to `segments` segments in each request; 1 if not given.
+    pub fn segments(mut self, segments: u32) -> Self {
+        self.wanted.send_segments = segments;
+        self.wanted.receive_segments = segments;
+        self
+    }
+
+    /// Up to `bytes` bytes in a send request that is posted inline; none if not given.
+    pub fn inline(mut self, bytes: u32) -> Self {
+        self.wanted.inline = bytes;
+        self
+    }
+
+    /// Another completion queue for receives.
+    pub fn receive_cq(mut self, cq: &'a CompletionQueue) -> Self {
+        self.receive_cq = cq.shared();
+        self
+    }
+
+    /// Receives come from `srq`; the queue pair has no receive queue of its own.
+    pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> Self {
+        self.srq = Some(srq);
+        self
+    }
+
+    /// A number by which asynchronous events tell which queue pair they are about; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Makes the queue pair, in the state [`Reset`](super::QpState::Reset).
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for raw packets without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not have, such as raw packets on
+    /// rxe; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits, or queues of another open
+    /// device.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
+    #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn create(self) -> Result<QueuePair<T>> {
+        let op = "qp.create";
+        let Made { sends, receives, capacity, shared } = self.make(T::NUMBER)?;
+        let held = Held::new(op, sends.slots())?;
+        let receives = receives.map(|queue| Receiving::new(op, queue)).transpose()?;
+        let (shared, markers) = (Arc::new(shared), Markers::default());
+        let (peer, is_peer_settled, kind) = ([0; 16], false, PhantomData);
+        let qp = QueuePair { sends, receives, held, markers, capacity, peer, is_peer_settled, shared, kind };
+        Ok(qp)
+    }
+
+    /// Makes the queues of a queue pair of a type of the kernel's.
+    pub(super) fn make(self, type_: u8) -> Result<Made> {
+        let op = "qp.create";
+        let context = self.pd.context();
+        let srq = self.srq.map(|srq| srq.shared().clone());
+        let cqs = [self.send_cq, self.receive_cq].map(Arc::clone);
+        let foreign = |other: &Context| !other.is_same(context);
+        if cqs.iter().any(|cq| foreign(cq.context()))
+            || srq.as_ref().is_some_and(|srq| foreign(srq.context()))
+        {
+            let hint = "a completion queue or the shared receive queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        if self.flags.contains(QpCreateFlags::CVLAN_STRIPPING) {
+            context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, wq::KEEPS_VLAN)?;
+        }
+        if self.wanted.large_header > 0 {
+            context.most_large_send(op)?;
+        }
+        let wanted = QpCap {
+            max_send_wr: self.wanted.sends,
+            max_recv_wr: self.wanted.receives,
+            max_send_sge: self.wanted.send_segments,
+            max_recv_sge: self.wanted.receive_segments,
+            max_inline_data: self.wanted.inline,
+        };
+        let shape =
+            QpShape { type_, cap: wanted, large_header: self.wanted.large_header, has_srq: srq.is_some() };
+        let queues = [self.send_cq.side(), self.receive_cq.side()];
+        let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
+        let mut real = QpCap::new_zeroed();
+        let mut number = 0_u32;
+        let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .handle(create::PD_HANDLE, self.pd.id())
+            .handle(create::SEND_CQ_HANDLE, self.send_cq.id())
+            .handle(create::RECV_CQ_HANDLE, self.receive_cq.id())
+            .input(create::USER_HANDLE, &self.cookie)
+            .input(create::CAP, &wanted)
+            .value(create::TYPE, type_.into())
+            .output(create::RESP_CAP, real.as_mut_bytes())
+            .output(create::RESP_QP_NUM, number.as_mut_bytes())
+            .driver_payload(plan.payload());
+        if !self.flags.is_empty() {
+            command.flags(create::FLAGS, self.flags.bits());
+        }
+        if let Some(srq) = &srq {
+            command.handle(create::SRQ_HANDLE, srq.id());
+        }
+        context.invoke(&mut command).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied if type_ == RawPacket::NUMBER => {
+                error.hinted("raw packet queue pairs need CAP_NET_RAW")
+            }
+            ErrorKind::Unsupported if srq.is_some() => {
+                error.hinted("the device has no queue pairs of this type, or none that share their receives")
+            }
+            ErrorKind::Unsupported => error.hinted("the device has no queue pairs of this type"),
+            ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
+            _ => error,
+        })?;
+        let object =
+            Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let QpQueues { sends, receives, cap: real } = plan.open(op, number, real, context)?;
+        let receives =
+            receives.map(|receives| ReceiveQueue::new(context.origin(), receives, real.max_recv_sge));
+        let sends = SendQueue::new(context, object.id(), sends, real.max_send_sge, real.max_inline_data);
+        let capacity = Capacity {
+            sends: real.max_send_wr,
+            receives: if srq.is_some() { 0 } else { real.max_recv_wr },
+            send_segments: real.max_send_sge,
+            receive_segments: if srq.is_some() { 0 } else { real.max_recv_sge },
+            inline: real.max_inline_data,
+            large_header: self.wanted.large_header,
+        };
+        let shared = Shared {
+            object,
+            kept: Kept::default(),
+            number,
+            receives: real.max_recv_wr > 0 || srq.is_some(),
+            groups: Groups::default(),
+            windows: Watching::default(),
+            cqs: cqs.into(),
+            _srq: srq,
+            _table: None,
+            #[cfg(feature = "comp-cntr-uapi")]
+            attached: crate::completion_counter::Attached::default(),
+            pd: self.pd.clone(),
+        };
+        Ok(Made { sends, receives, capacity, shared })
+    }
+}
+
+impl QueuePairBuilder<'_, RawPacket> {
+    /// The device takes the outer VLAN tag off what is received, and tells it in [`Completion::vlan`](crate::Completion::vlan).
+    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not.
+    #[doc(alias = "IBV_QP_CREATE_CVLAN_STRIPPING")]
+    pub fn strip_vlan(mut self) -> Self {
+        self.flags |= QpCreateFlags::CVLAN_STRIPPING;
+        self
+    }
+
+    /// Room for large sends with headers of up to `header` bytes; see
+    /// [`SendRequest::large_send`](super::SendRequest::large_send). [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
+    ///
+    /// ```
+    /// # use uverbs::ErrorKind;
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
+    /// let refused = pd.raw_packet(&cq).large_sends(54).connect(1).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported); // the soft device sends what it is given
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "max_tso_header")]
+    pub fn large_sends(mut self, header: u32) -> Self {
+        self.wanted.large_header = header;
+        self
+    }
+
+    /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
+    ///
+    /// # Errors
+    /// As [`QueuePairBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the
+    /// device does not have.
+    pub fn connect(self, port: u8) -> Result<QueuePair<RawPacket>> {
+        let mut qp = self.create()?;
+        qp.bring_up(port)?;
+        Ok(qp)
+    }
+}

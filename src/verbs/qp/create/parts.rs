@@ -1,0 +1,197 @@
+//! Queue pairs in parts, of any type: the kernel's object and the queues, by address and key.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uverbs_abi::ids::device::invoke_write::CORE_IN;
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags, qp_type};
+use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, QueryQpResp, cmd};
+
+use super::{Capacity, Made, QueuePairBuilder};
+use crate::completion_counter::{CompletionCounter, Counted};
+use crate::device::object;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
+use crate::verbs::cq::object::CompletionObject;
+use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::qp::counting::Bindable;
+use crate::verbs::qp::send::{SEND, SendQueue};
+use crate::verbs::qp::{RawPacket, RssQueuePair, Shared, post, state};
+use crate::verbs::srq::SharedReceiveQueue;
+use crate::verbs::work::ReceiveQueue;
+
+/// What a queue pair is made from.
+#[derive(Debug)]
+pub struct QueuePairInit<'a> {
+    /// One of [`uverbs_abi::types::qp_type`].
+    pub type_: u8,
+    /// Where sends complete.
+    pub send_cq: &'a CompletionObject,
+    /// Where receives complete.
+    pub receive_cq: &'a CompletionObject,
+    /// Where receives come from, if not from a queue of its own.
+    pub srq: Option<&'a SharedReceiveQueue>,
+    /// What the queues shall hold at least.
+    pub capacity: Capacity,
+    /// The number that asynchronous events carry.
+    pub cookie: u64,
+    /// As the kernel knows them.
+    pub flags: QpCreateFlags,
+}
+
+/// A queue pair without its queues. It holds its domain and its completion queues, as a
+/// [`QueuePair`](crate::QueuePair) does.
+#[derive(Debug)]
+pub struct QueuePair {
+    shared: Arc<Shared>,
+    /// One of [`uverbs_abi::types::qp_type`].
+    type_: u8,
+    capacity: Capacity,
+}
+
+impl ProtectionDomain {
+    /// Makes a queue pair and its queues; no receive queue if it shares one.
+    ///
+    /// # Errors
+    /// As [`QueuePairBuilder::create`].
+    pub fn create_parts(
+        &self,
+        init: &QueuePairInit<'_>,
+    ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
+        let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
+        let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
+        // Of no type in particular: the number says which.
+        let kind = PhantomData::<RawPacket>;
+        let builder =
+            QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
+        let Made { sends, receives, capacity, shared } = builder.make(type_)?;
+        Ok((QueuePair { shared: Arc::new(shared), type_, capacity }, sends, receives))
+    }
+}
+
+/// A queue pair on a table of work queues has no queues of its own.
+impl From<RssQueuePair> for QueuePair {
+    fn from(qp: RssQueuePair) -> Self {
+        let capacity = Capacity::default();
+        Self { shared: qp.into_shared(), type_: qp_type::RAW_PACKET, capacity }
+    }
+}
+
+impl QueuePair {
+    /// The kernel's handle of the queue pair.
+    pub fn handle(&self) -> u32 {
+        self.shared.object().id()
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// What the queues can hold.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Changes attributes as the request says, whose handle is filled in.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn modify(
+        &self,
+        request: &ModifyQp,
+        sends: &mut SendQueue,
+        receives: Option<&mut ReceiveQueue>,
+    ) -> Result<()> {
+        let object = self.shared.object();
+        let request = ModifyQp { qp_handle: object.id(), ..*request };
+        let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)?;
+        // The queues learn of the state that was asked for.
+        if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
+            sends.enter(request.qp_state);
+            if let Some(receives) = receives {
+                receives.enter(request.qp_state);
+            }
+        }
+        Ok(())
+    }
+
+    /// The attributes that the kernel tells.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
+        state::query(self.shared.object(), mask)
+    }
+
+    /// Has `counter` count operations of the queue pair from now on, until its send queue is dropped.
+    ///
+    /// # Errors
+    /// As [`QueuePair::bind_counter`](crate::QueuePair::bind_counter).
+    pub fn bind_counter(
+        &self,
+        sends: &mut SendQueue,
+        counter: &CompletionCounter,
+        counted: Counted,
+    ) -> Result<()> {
+        let slots = sends.slots() as u32;
+        Bindable { shared: &self.shared, type_: self.type_, slots }.bind(&mut sends.bound, counter, counted)
+    }
+
+    /// Joins a multicast group.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_multicast(&self, gid: [u8; 16], mlid: u16) -> Result<()> {
+        let object = self.shared.object();
+        let request = AttachMcast { gid, qp_handle: object.id(), mlid, reserved: 0 };
+        let mut command = Command::write("qp.join_multicast", cmd::ATTACH_MCAST);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn detach_multicast(&self, gid: [u8; 16], mlid: u16) -> Result<()> {
+        let object = self.shared.object();
+        let request = DetachMcast { gid, qp_handle: object.id(), mlid, reserved: 0 };
+        let mut command = Command::write("qp.leave_multicast", cmd::DETACH_MCAST);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command)
+    }
+
+    /// Destroys the queue pair, and says how many of its asynchronous events were read.
+    ///
+    /// # Errors
+    /// As [`QueuePair::destroy`](crate::QueuePair::destroy).
+    pub fn destroy(mut self) -> Result<u32, (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let error = object::shared("qp.destroy", "a flow still uses the queue pair");
+            return Err((self, error));
+        };
+        let answer = shared.object.release_reporting::<DestroyQpResp>();
+        answer.map(|answer| answer.events_reported).map_err(|error| (self, error))
+    }
+}
+
+impl QueuePair {
+    /// Refuses a large send that the device or this queue pair cannot take, with so many bytes of header and of data.
+    /// `wants_head` as [`SendQueue::wants_head`] says.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a header that the queue was not made for, no
+    /// data, or more than the device takes at once; [`Unsupported`](crate::ErrorKind::Unsupported) on a device that does not cut frames.
+    pub fn check_large(&self, wants_head: bool, header: usize, mss: u16, bytes: u64) -> Result<()> {
+        let object = self.shared.object();
+        let room = post::LargeRoom { object, wants_head, most: self.capacity.large_header };
+        room.check(SEND, header, mss, bytes)
+    }
+}

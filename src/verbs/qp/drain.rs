@@ -1,0 +1,164 @@
+//! Draining a queue pair: everything that was posted ends.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::{QpType, QueuePair};
+use crate::driver::completion::Completion;
+use crate::kernel::error::{Error, Result};
+use crate::verbs::cq::CompletionQueue;
+
+/// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it.
+///
+/// An empty ring would not tell: rxe gives the slot back before it writes the completion (do_complete, rxe_comp.c
+/// and rxe_resp.c, Linux 6.1).
+#[derive(Debug, Default)]
+pub(super) struct Markers {
+    /// Their number; that of receives is the next one. Made by chance, so that it is nobody else's.
+    id: Option<u64>,
+    /// Those whose completion has not been seen.
+    sends: u32,
+    receives: u32,
+}
+
+impl Markers {
+    fn id(&mut self) -> u64 {
+        *self.id.get_or_insert_with(|| RandomState::new().hash_one("drain"))
+    }
+
+    /// Whether a completion of the queue pair is a marker's; it is then counted.
+    fn take(&mut self, wr_id: u64) -> bool {
+        let Some(id) = self.id else { return false };
+        let left = match wr_id.wrapping_sub(id) {
+            0 => &mut self.sends,
+            1 => &mut self.receives,
+            _ => return false,
+        };
+        *left = left.saturating_sub(1);
+        true
+    }
+
+    fn are_out(&self) -> bool {
+        self.sends + self.receives > 0
+    }
+}
+
+/// How many completions are taken at once.
+const BATCH: usize = 16;
+
+impl<T: QpType> QueuePair<T> {
+    /// Moves the queue pair to [`QpState::Error`](super::QpState::Error) and polls until everything that was
+    /// posted has completed; whatever comes out of the queues meanwhile goes to `take`, of other queue pairs too.
+    ///
+    /// `queues` are the completion queues of the queue pair: one, or two if receives have their own; others may be
+    /// among them. Afterwards no completion of this queue pair comes any more, and the memory that it named can go.
+    ///
+    /// Requests that complete without a completion, such as unsignaled ones that succeed, are not waited for. Completion
+    /// counters have them all afterwards.
+    /// Receives in a shared receive queue are not this queue pair's, and stay there; a message that was coming in
+    /// when the error came may still end with a completion after this
+    /// ([`QpLastWqeReached`](crate::EventKind::QpLastWqeReached) tells when no more can come, where the device has that event).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when a completion queue is missing, or in
+    /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: the
+    /// completion queue has no room or has overrun, so that completions are lost; drain may be called again.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone: nothing completes any more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use uverbs::{AccessFlags, Attributes, Completion, QpState, ReceiveRequest, Status};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(16)?);
+    /// let mut qp = pd.ud(&cq).create()?;
+    /// qp.modify(&Attributes::to(QpState::Init).port(1).pkey_index(0).qkey(1))?;
+    /// let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+    /// qp.post_receive(&[ReceiveRequest::new(7, &[memory.segment(0..2048)?])])?;
+    /// let mut ended = Vec::new();
+    /// qp.drain(&mut [&mut cq], Duration::from_secs(1), |completion| ended.push((completion.wr_id, completion.status)))?;
+    /// assert_eq!(ended, [(7, Status::Flushed)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "ib_drain_qp")]
+    pub fn drain(
+        &mut self,
+        queues: &mut [&mut CompletionQueue],
+        timeout: Duration,
+        mut take: impl FnMut(Completion),
+    ) -> Result<()> {
+        let op = "qp.drain";
+        let is_given = |cq| queues.iter().any(|queue| Arc::ptr_eq(queue.shared(), cq));
+        if !self.shared.cqs.iter().all(is_given) {
+            let hint =
+                "every completion queue of the queue pair must be given, to be polled; nothing was done";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let markers = self.markers.id();
+        if let Some(bound) = &self.sends.bound {
+            bound.set_marker(markers);
+        }
+        self.to_error()?;
+        let start = Instant::now();
+        let (mut sends, mut receives) = (true, self.receives.is_some());
+        loop {
+            // Full rings get room as the device flushes them.
+            sends = sends && !self.mark_sends()?;
+            receives = receives && !self.mark_receives()?;
+            let mut found = 0;
+            for queue in &mut *queues {
+                found += self.take_from(queue, &mut take);
+            }
+            if !(sends || receives || self.markers.are_out()) {
+                self.held.let_all_go();
+                if let Some(receives) = &mut self.receives {
+                    receives.let_go();
+                }
+                return Ok(());
+            }
+            if start.elapsed() >= timeout {
+                let hint = "not everything has completed; a completion queue without room loses completions";
+                return Err(Error::refused(op, Errno::ETIMEDOUT, hint));
+            }
+            if found == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Hands on what is in a queue, without the markers; says how many there were.
+    fn take_from(&mut self, queue: &mut CompletionQueue, take: &mut impl FnMut(Completion)) -> usize {
+        let mut batch = Completion::batch::<BATCH>();
+        let found = queue.poll(&mut batch);
+        for completion in &batch[..found] {
+            if completion.qp_num != self.shared.number || !self.markers.take(completion.wr_id) {
+                take(*completion);
+            }
+        }
+        found
+    }
+
+    /// Posts the last send; false when there is no room yet.
+    fn mark_sends(&mut self) -> Result<bool> {
+        let Some(slot) = self.sends.post_marker("qp.drain", self.markers.id())? else { return Ok(false) };
+        self.held.slots().hold(slot, &[], None);
+        self.markers.sends += 1;
+        Ok(true)
+    }
+
+    /// Posts the last receive; false when there is no room yet.
+    fn mark_receives(&mut self) -> Result<bool> {
+        let wr_id = self.markers.id().wrapping_add(1);
+        if !self.receives.as_mut().is_some_and(|receives| receives.post_empty(wr_id)) {
+            return Ok(false);
+        }
+        self.markers.receives += 1;
+        // Receives have no doorbell: going to the error state again makes the device look.
+        self.to_error()?;
+        Ok(true)
+    }
+}

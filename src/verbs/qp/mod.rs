@@ -1,0 +1,149 @@
+//! Queue pairs.
+
+mod attributes;
+mod connect;
+mod counting;
+pub(crate) mod create;
+mod drain;
+mod multicast;
+mod operation;
+mod post;
+mod rss;
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
+pub(crate) mod send;
+mod state;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+pub use self::attributes::Attributes;
+pub use self::connect::{ConnectionOptions, Endpoint};
+pub use self::create::{Capacity, QueuePairBuilder};
+use self::drain::Markers;
+use self::multicast::Groups;
+pub use self::multicast::{MULTICAST_QP, Membership};
+pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud};
+pub use self::post::SendRequest;
+pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
+use self::send::SendQueue;
+pub use self::state::QpState;
+use crate::completion_counter::{Watch, Watching};
+use crate::device::object::{self, Object};
+pub use crate::driver::request::Remote;
+use crate::kernel::error::{Error, Result};
+use crate::verbs::cq;
+use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::srq;
+use crate::verbs::work::{Held, Kept, Receiving};
+use crate::verbs::wq;
+
+/// A queue pair of type `T`.
+///
+/// Posting takes `&mut self`: a queue pair has one poster, and no lock is needed.
+#[derive(Debug)]
+#[doc(alias = "ibv_qp")]
+#[doc(alias = "ibv_qp_ex")]
+#[doc(alias = "ibv_qp_to_qp_ex")]
+pub struct QueuePair<T: QpType> {
+    sends: SendQueue,
+    /// None if receives come from a shared queue.
+    receives: Option<Receiving>,
+    /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
+    /// after its completion.
+    held: Held,
+    markers: Markers,
+    capacity: Capacity,
+    /// The GID of the other side, once it was told: keys of its windows are noted with that.
+    peer: [u8; 16],
+    /// Whether that GID stands for all of its device.
+    is_peer_settled: bool,
+    shared: Arc<Shared>,
+    kind: PhantomData<T>,
+}
+
+/// The part of a queue pair that flows, memberships and memory windows share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    /// Behind the object: the memory of its requests is let go after it.
+    kept: Kept,
+    number: u32,
+    /// Whether it has a queue, of its own or another, that frames can come in by.
+    receives: bool,
+    groups: Groups,
+    /// What completions say about windows that it has bound.
+    windows: Watching,
+    /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
+    cqs: Vec<Arc<cq::Shared>>,
+    _srq: Option<Arc<srq::Shared>>,
+    _table: Option<Arc<wq::SharedTable>>,
+    #[cfg(feature = "comp-cntr-uapi")]
+    attached: crate::completion_counter::Attached,
+    pd: ProtectionDomain,
+}
+
+impl Shared {
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Watches what completions say about a request that is about to be posted, and that gives a window this key.
+    pub(crate) fn watch(&self, wr_id: u64, key: u32) -> Watch {
+        let registry = |at: usize| self.cqs.get(at).map(|cq| cq.registry().clone()).unwrap_or_default();
+        let origin = self.object.context().origin();
+        self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
+    }
+
+    /// The error of posting a receive to a queue pair that has no receive queue of its own.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn without_receives(&self, op: &'static str) -> Error {
+        self.object.context().check_origin(op).err().unwrap_or_else(|| srq::not_here(op))
+    }
+
+    pub(crate) fn can_receive(&self) -> bool {
+        self.receives
+    }
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// The queue pair's number.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// What the queues can hold.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group still steers packets to it,
+    /// or a memory window of type 2 that it bound exists.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else {
+            let hint = "a flow, a multicast group or a memory window still uses the queue pair";
+            return Err((self, object::shared("qp.destroy", hint)));
+        };
+        shared.object.release().map_err(|error| (self, error))
+    }
+}
+
+impl<T: QpType> Drop for QueuePair<T> {
+    fn drop(&mut self) {
+        // A flow or a membership may keep the kernel object, and that the memory of what is posted.
+        let received = self.receives.as_mut().map(Receiving::take_held).unwrap_or_default();
+        self.shared.kept.keep([std::mem::take(&mut self.held), received]);
+    }
+}

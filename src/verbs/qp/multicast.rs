@@ -1,0 +1,161 @@
+//! Multicast: datagrams to every queue pair of a group.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::CORE_IN;
+use uverbs_abi::write::{AttachMcast, DetachMcast, cmd};
+
+use super::{QueuePair, Shared, Ud};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+/// The number that stands for every queue pair of a group: where datagrams to a multicast GID go.
+pub const MULTICAST_QP: u32 = 0xff_ffff;
+
+/// The groups that a queue pair is in.
+///
+/// The kernel forgives a queue pair that joins a group again, but counts it once; and when it joined one GID with two
+/// LIDs, rxe leaves with the first and the core never lets the queue pair go (ib_uverbs_detach_mcast, uverbs_cmd.c;
+/// rxe_detach_mcg, rxe_mcast.c, Linux 6.1). So each GID is joined once.
+#[derive(Debug, Default)]
+pub(super) struct Groups(Mutex<Vec<[u8; 16]>>);
+
+impl Groups {
+    /// Runs a command that adds or removes `gid`; what it must find is whether the group is there.
+    fn change(
+        &self,
+        gid: &[u8; 16],
+        is_in: bool,
+        command: impl FnOnce() -> Result<()>,
+    ) -> Option<Result<()>> {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if groups.contains(gid) != is_in {
+            return None;
+        }
+        let answer = command();
+        if answer.is_ok() {
+            if is_in { groups.retain(|group| group != gid) } else { groups.push(*gid) }
+        }
+        Some(answer)
+    }
+}
+
+/// A queue pair's membership in a multicast group: it receives what is sent to the group as long as this exists.
+///
+/// It keeps the queue pair's kernel object alive.
+#[derive(Debug)]
+#[must_use = "dropped, it leaves the group"]
+pub struct Membership {
+    qp: Arc<Shared>,
+    gid: [u8; 16],
+    lid: u16,
+}
+
+impl QueuePair<Ud> {
+    /// Joins the multicast group `gid`, whose local identifier is `lid` (0 on Ethernet, which has none).
+    ///
+    /// A datagram is sent to a group by an [`AddressHandle`](crate::AddressHandle) for its GID and to the queue pair
+    /// [`MULTICAST_QP`]; every queue pair in the group that has its queue key receives it, as far as it has a receive
+    /// posted, the sender's own too.
+    ///
+    /// On Ethernet the group is an IPv6 multicast address or an IPv4 one in the form `::ffff:a.b.c.d`.
+    ///
+    /// ```
+    /// use uverbs::{ConnectionOptions, Datagram, MULTICAST_QP, Route, SendRequest};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
+    /// let mut qp = pd.ud(&cq).create()?;
+    /// qp.activate(&ConnectionOptions::new(1, 0), 0x11, 0)?;
+    /// let group = [0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+    /// let membership = qp.join_multicast(&group, 0)?;
+    /// let to = pd.create_ah(&Route::new(1, 0, group))?;
+    /// let datagram = Datagram { to: &to, qp_num: MULTICAST_QP, qkey: 0x11, immediate: None };
+    /// qp.post_send(&[SendRequest::new(1, datagram, &[])])?;
+    /// membership.leave().map_err(|(_, error)| error)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a GID that is no group's, a LID outside those of groups on
+    /// InfiniBand, or a group that the queue pair is in already (EEXIST); [`Exhausted`](ErrorKind::Exhausted) for more
+    /// groups or members than the device has.
+    ///
+    /// # Kernel
+    /// `ATTACH_MCAST` by `INVOKE_WRITE` (ib_uverbs_attach_mcast, uverbs_cmd.c, Linux 6.1). ib_attach_mcast, verbs.c,
+    /// takes UD queue pairs only.
+    #[doc(alias = "ibv_attach_mcast")]
+    pub fn join_multicast(&self, gid: &[u8; 16], lid: u16) -> Result<Membership> {
+        let op = "qp.join_multicast";
+        let object = self.shared.object();
+        let request = AttachMcast { gid: *gid, qp_handle: object.id(), mlid: lid, reserved: 0 };
+        object.context().check_origin(op)?;
+        let answer = self.shared.groups.change(gid, false, || {
+            let mut command = Command::write(op, cmd::ATTACH_MCAST);
+            command.input(CORE_IN, &request);
+            object.context().invoke(&mut command)
+        });
+        answer
+            .unwrap_or_else(|| {
+                Err(Error::refused(op, Errno::EEXIST, "the queue pair is in this group already"))
+            })
+            .map_err(|error| {
+                error.hinted_if(ErrorKind::InvalidInput, "not the GID of a multicast group, or not its LID")
+            })?;
+        Ok(Membership { qp: self.shared.clone(), gid: *gid, lid })
+    }
+}
+
+impl Membership {
+    /// GID of the group.
+    pub fn gid(&self) -> [u8; 16] {
+        self.gid
+    }
+
+    /// Leaves the group and says how that went; what has arrived stays.
+    ///
+    /// # Errors
+    /// Those of the kernel; the membership comes back with them.
+    ///
+    /// # Kernel
+    /// `DETACH_MCAST` by `INVOKE_WRITE` (ib_uverbs_detach_mcast, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_detach_mcast")]
+    pub fn leave(self) -> Result<(), (Self, Error)> {
+        match self.detach() {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Leaves the group, if that is not done. A device that has gone has forgotten its groups.
+    fn detach(&self) -> Result<()> {
+        let object = self.qp.object();
+        if !object.context().is_here() {
+            // A child of `fork` does not wait for the lock, and leaves no group of its parent's.
+            return Ok(());
+        }
+        let request = DetachMcast { gid: self.gid, qp_handle: object.id(), mlid: self.lid, reserved: 0 };
+        let answer = self.qp.groups.change(&self.gid, true, || {
+            let mut command = Command::write("qp.leave_multicast", cmd::DETACH_MCAST);
+            command.input(CORE_IN, &request);
+            object.context().invoke(&mut command).or_else(|error| match error.kind() {
+                ErrorKind::Disassociated => Ok(()),
+                _ => Err(error),
+            })
+        });
+        answer.unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            // Nobody is left to hear of it; the kernel leaves the group when the file is closed.
+            #[cfg(feature = "tracing")]
+            tracing::warn!(%error, "membership in a multicast group left to the kernel");
+            #[cfg(not(feature = "tracing"))]
+            drop(error);
+        }
+    }
+}

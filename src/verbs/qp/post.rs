@@ -1,0 +1,484 @@
+//! Posting requests.
+
+use nix::errno::Errno;
+use uverbs_abi::types::{RawPacketCaps, SendFlags};
+
+use super::operation::sealed::Encode;
+use super::send::{Batch, FillSends, SEND, SendQueue};
+use super::{Capacity, Frame, QpType, QueuePair};
+use crate::device::object::Object;
+use crate::driver::queues::Lower;
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms};
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::mr::{MemoryRegion, Segment};
+use crate::verbs::work::{ReceiveRequest, Slots, refused};
+
+/// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
+///
+/// ```
+/// # use uverbs::SendRequest;
+/// // A frame of a raw packet queue pair, from no memory at all, with a completion:
+/// let request = SendRequest::frame(7, &[]).signaled();
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_send_wr")]
+pub struct SendRequest<'a, O = Frame<'a>> {
+    wr_id: u64,
+    operation: O,
+    data: Local<'a>,
+    flags: SendFlags,
+}
+
+/// The local side of a request.
+#[derive(Clone, Copy, Debug)]
+enum Local<'a> {
+    Segments(&'a [Segment<'a>]),
+    /// Copied into the queue when the request is posted.
+    Inline(&'a [u8]),
+}
+
+/// Bytes of a frame's own header.
+pub(crate) const ETHERNET_HEADER: usize = 14;
+
+impl Local<'_> {
+    /// Bytes of it.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Segments(segments) => segments.iter().map(|segment| u64::from(segment.sge().length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// The first bytes.
+    #[cold]
+    fn head(&self, op: &'static str) -> Result<FrameHead> {
+        let short = || {
+            let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
+            Error::refused(op, Errno::EINVAL, hint)
+        };
+        match self {
+            Self::Inline(bytes) => bytes.first_chunk().copied().ok_or_else(short),
+            Self::Segments(segments) => {
+                let mut head = FrameHead::default();
+                let mut rest = &mut head[..];
+                for segment in *segments {
+                    rest = segment.read_into(rest)?;
+                }
+                if rest.is_empty() { Ok(head) } else { Err(short()) }
+            }
+        }
+    }
+}
+
+impl<'a> SendRequest<'a> {
+    /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
+    pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame::Whole, segments)
+    }
+
+    /// Sends as many frames as `segments` need, one behind the other: the device cuts them into pieces of `mss` bytes, the
+    /// last one shorter, and puts `header` before each. `header` is that of Ethernet, IP and TCP, without a length of
+    /// IP; the device fills in that, counts on IPv4's identification and TCP's sequence number, and keeps TCP's
+    /// FIN and PSH for the last frame. It fills in checksums when [asked to](Self::checksums).
+    ///
+    /// For queue pairs made with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
+    ///
+    /// ```
+    /// # use uverbs::SendRequest;
+    /// let header = [0; 54]; // Ethernet, IPv4, TCP
+    /// let request = SendRequest::large_send(7, &header, 1448, &[]).checksums().signaled();
+    /// ```
+    #[doc(alias = "IBV_WR_TSO")]
+    #[doc(alias = "ibv_wr_send_tso")]
+    pub fn large_send(wr_id: u64, header: &'a [u8], mss: u16, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame::Large { header, mss }, segments)
+    }
+
+    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
+    /// their places does not matter.
+    ///
+    /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
+    /// is [`Unsupported`](ErrorKind::Unsupported), and nothing is posted.
+    ///
+    /// ```
+    /// use uverbs::{ErrorKind, SendRequest};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let cq = context.create_cq(4)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).connect(1)?;
+    /// // The soft device sends what it is given.
+    /// let refused = qp.post_send(&[SendRequest::frame(1, &[]).checksums()]).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "IBV_SEND_IP_CSUM")]
+    #[must_use]
+    pub fn checksums(mut self) -> Self {
+        self.flags |= SendFlags::IP_CSUM;
+        self
+    }
+}
+
+impl<'a, O> SendRequest<'a, O> {
+    /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
+    #[doc(alias = "ibv_wr_set_sge")]
+    #[doc(alias = "ibv_wr_set_sge_list")]
+    pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
+        Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
+    }
+
+    /// An operation over bytes that are copied when it is posted; at most
+    /// [`inline`](crate::Capacity::inline) of them.
+    #[doc(alias = "ibv_wr_set_inline_data")]
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
+        Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
+    }
+
+    /// Success is reported by a completion; failure always is.
+    #[must_use]
+    #[doc(alias = "ibv_send_flags")]
+    pub fn signaled(mut self) -> Self {
+        self.flags |= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Wakes a receiver that waits for solicited messages.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.flags |= SendFlags::SOLICITED;
+        self
+    }
+
+    /// Waits for earlier reads and atomic operations of the queue pair.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.flags |= SendFlags::FENCE;
+        self
+    }
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// Posts room for messages or frames, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for, or when it
+    /// receives from a shared receive queue.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        let op = "qp.post_receive";
+        match &mut self.receives {
+            Some(receives) => receives.post(op, requests),
+            None => Err(self.shared.without_receives(op)),
+        }
+    }
+
+    /// Posts requests to the send queue, all of them or none, with one doorbell.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
+    /// for, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
+    /// [`checksums`](SendRequest::checksums) on a device that does not fill them in, and for
+    /// [`large_send`](SendRequest::large_send) on one that does not cut them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a second [`SendInvalidate`](super::Operation::SendInvalidate) of a key.
+    ///
+    /// # Kernel
+    /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
+    /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
+    #[doc(alias = "ibv_post_send")]
+    #[doc(alias = "ibv_wr_start")]
+    #[doc(alias = "ibv_wr_complete")]
+    #[doc(alias = "ibv_wr_abort")]
+    #[inline]
+    pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
+        let posted = match requests {
+            [request] => self.post_one(request),
+            _ => self.post_all(requests, false),
+        };
+        match posted {
+            Ok(()) => Ok(()),
+            Err(stopped) => self.post_otherwise(requests, stopped),
+        }
+    }
+
+    /// Posts all requests or none. Those that take keys from the other side only if the keys are noted.
+    #[inline(never)]
+    fn post_all(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        let Self { sends, held, shared, capacity, .. } = self;
+        let wants_head = sends.wants_head();
+        let posting =
+            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted };
+        let put = sends.batch(All { requests, posting });
+        Self::publish(sends, put)
+    }
+
+    /// The same of one request, by a way without a loop.
+    #[inline(never)]
+    fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        let Self { sends, held, shared, capacity, .. } = self;
+        let wants_head = sends.wants_head();
+        let posting =
+            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted: false };
+        let put = sends.step(One { request, posting });
+        Self::publish(sends, put)
+    }
+
+    /// Shows the device what was put; or forgets it.
+    #[inline(always)]
+    fn publish(sends: &mut SendQueue, put: Result<Result<(), Stopped>, Refused>) -> Result<(), Stopped> {
+        match put {
+            Ok(Ok(())) => sends.publish().map_err(Stopped::unseen),
+            Ok(Err(stopped)) => {
+                sends.rewind();
+                Err(stopped)
+            }
+            Err(why) => Err(Stopped::Refused(why)),
+        }
+    }
+
+    /// What becomes of requests of which none was posted at first.
+    #[cold]
+    #[inline(never)]
+    fn post_otherwise(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        stopped: Stopped,
+    ) -> Result<()> {
+        match stopped {
+            Stopped::TakesKeys => self.post_invalidating(requests),
+            Stopped::Refused(why) => Err(refused(SEND, why)),
+            Stopped::Looked(error) | Stopped::Unseen(error) => Err(*error),
+        }
+    }
+
+    /// Posts requests of which some take keys from the other side.
+    fn post_invalidating(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
+        let key = |request: &SendRequest<'_, T::Operation<'_>>| match request.operation.opcode() {
+            Opcode::SendInvalidate(key) => Some(key),
+            _ => None,
+        };
+        let keys: Vec<_> = requests.iter().filter_map(key).collect();
+        let shared = self.shared.clone();
+        let context = shared.object().context();
+        if !self.is_peer_settled {
+            // A device has several GIDs: of the own one the first stands for all.
+            let gids = context.gid_table()?;
+            let is_own = gids.iter().any(|gid| gid.raw == self.peer);
+            self.peer = gids.first().filter(|_| is_own).map_or(self.peer, |gid| gid.raw);
+            self.is_peer_settled = true;
+        }
+        let known = context.window_keys();
+        let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
+        let (error, is_none_posted) = match self.post_all(requests, true) {
+            Ok(()) | Err(Stopped::TakesKeys) => return Ok(()),
+            Err(Stopped::Refused(why)) => (refused(SEND, why), true),
+            Err(Stopped::Looked(error)) => (*error, true),
+            // With any other error it is not known whether the device has them.
+            Err(Stopped::Unseen(error)) => {
+                let is_refused = error.kind() == ErrorKind::InvalidInput;
+                (*error, is_refused)
+            }
+        };
+        if is_none_posted {
+            known.take_back(self.peer, &noted);
+        }
+        Err(error)
+    }
+
+    /// Posts one request that moves no data, and that needs these regions until it is completed.
+    pub(crate) fn post_local(
+        &mut self,
+        op: &'static str,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: Opcode<'_>,
+        regions: impl Iterator<Item = MemoryRegion>,
+    ) -> Result<()> {
+        let Self { sends, held, .. } = self;
+        sends.post_local(op, wr_id, flags, opcode, |slot| held.slots().hold_regions(slot, regions.collect()))
+    }
+}
+
+/// Why nothing of a batch was posted.
+// As small as it is, it is handed on in registers.
+#[derive(Debug)]
+enum Stopped {
+    /// A key is to be noted first.
+    TakesKeys,
+    Refused(Refused),
+    /// A look at a request found something.
+    Looked(Box<Error>),
+    /// The device was not shown what was put.
+    Unseen(Box<Error>),
+}
+
+impl Stopped {
+    #[cold]
+    #[inline(never)]
+    fn unseen(error: Error) -> Self {
+        Self::Unseen(Box::new(error))
+    }
+
+    fn looked(error: Error) -> Self {
+        Self::Looked(Box::new(error))
+    }
+}
+
+/// What is to be known for putting a request, and what requests need until they are completed.
+struct Posting<'a> {
+    held: Slots<'a>,
+    object: &'a Object,
+    capacity: &'a Capacity,
+    wants_head: bool,
+    are_noted: bool,
+}
+
+/// Puts one request.
+struct One<'a, 'r, O> {
+    request: &'a SendRequest<'r, O>,
+    posting: Posting<'a>,
+}
+
+impl<O: Encode> FillSends for One<'_, '_, O> {
+    type Answer = Result<(), Stopped>;
+
+    #[inline(always)]
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        self.posting.put(batch, batch.next_slot(), self.request)
+    }
+}
+
+/// Puts all of several.
+struct All<'a, 'r, O> {
+    requests: &'a [SendRequest<'r, O>],
+    posting: Posting<'a>,
+}
+
+impl<O: Encode> FillSends for All<'_, '_, O> {
+    type Answer = Result<(), Stopped>;
+
+    #[inline(always)]
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        let first = batch.next_slot();
+        for request in self.requests {
+            let slot = batch.next_slot();
+            if let Err(why) = self.posting.put(batch, slot, request) {
+                self.posting.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Posting<'_> {
+    #[inline(always)]
+    fn put<L: Lower, O: Encode>(
+        &mut self,
+        batch: &mut Batch<'_, L>,
+        slot: u32,
+        request: &SendRequest<'_, O>,
+    ) -> Result<(), Stopped> {
+        let SendRequest { wr_id, operation, data, flags } = request;
+        let mut head = None;
+        let is_special = O::IS_FRAME && (self.wants_head || flags.contains(SendFlags::IP_CSUM));
+        if is_special || operation.needs_a_look() {
+            head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
+        }
+        match data {
+            // Most often there is one: then it is known here, and asked nowhere else.
+            Local::Segments([segment]) => {
+                let segment = std::slice::from_ref(segment);
+                self.put_segments(batch, slot, request, head, segment)?;
+            }
+            Local::Segments(segments) => self.put_segments(batch, slot, request, head, segments)?,
+            Local::Inline(bytes) => {
+                let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
+                batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+                self.held.hold(slot, &[], operation.address());
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_segments<L: Lower, O: Encode>(
+        &mut self,
+        batch: &mut Batch<'_, L>,
+        slot: u32,
+        request: &SendRequest<'_, O>,
+        head: Option<FrameHead>,
+        segments: &[Segment<'_>],
+    ) -> Result<(), Stopped> {
+        let SendRequest { wr_id, operation, flags, .. } = request;
+        let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
+        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        // Not before: of a full ring the next slot is that of a request which is not completed.
+        self.held.hold(slot, segments, operation.address());
+        Ok(())
+    }
+}
+
+impl<O: Encode> SendRequest<'_, O> {
+    /// Looks at what most requests have not: gives the head of a frame if the device wants it apart.
+    #[cold]
+    #[inline(never)]
+    fn look(
+        &self,
+        object: &Object,
+        capacity: &Capacity,
+        wants_head: bool,
+        are_noted: bool,
+    ) -> Result<Option<FrameHead>, Stopped> {
+        if self.flags.contains(SendFlags::IP_CSUM) {
+            let hint = "the device does not fill in checksums of raw packets; nothing was posted";
+            let checked = object.context().needs_raw_packet(SEND, RawPacketCaps::IP_CSUM, hint);
+            checked.map_err(Stopped::looked)?;
+        }
+        match self.operation.opcode() {
+            Opcode::SendInvalidate(_) if !are_noted => Err(Stopped::TakesKeys),
+            Opcode::Large { header, mss } => {
+                let room = LargeRoom { object, wants_head, most: capacity.large_header };
+                room.check(SEND, header.len(), mss, self.data.len()).map_err(Stopped::looked)?;
+                Ok(None)
+            }
+            _ => wants_head.then(|| self.data.head(SEND)).transpose().map_err(Stopped::looked),
+        }
+    }
+}
+
+/// What headers of large sends a queue pair has room for.
+#[derive(Debug)]
+pub(super) struct LargeRoom<'a> {
+    pub(super) object: &'a Object,
+    /// Whether the device must find the head of a frame in a request; and most bytes of a header.
+    pub(super) wants_head: bool,
+    pub(super) most: u32,
+}
+
+impl LargeRoom<'_> {
+    /// Refuses a large send that the device or this queue pair cannot take.
+    #[inline(never)]
+    pub(super) fn check(&self, op: &'static str, header: usize, mss: u16, len: u64) -> Result<()> {
+        let most = self.object.context().most_large_send(op)?;
+        let least = if self.wants_head { size_of::<FrameHead>() } else { ETHERNET_HEADER };
+        let hint = if !(least..=self.most as usize).contains(&header) {
+            "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
+        } else if mss == 0 {
+            "a large send is cut into pieces of one byte at least"
+        } else if len == 0 || len > most.into() {
+            "a large send has one byte of data at least, and no more than max_tso"
+        } else {
+            return Ok(());
+        };
+        Err(Error::refused(op, Errno::EINVAL, hint))
+    }
+}

@@ -1,0 +1,374 @@
+//! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
+
+mod batch;
+
+use uverbs_abi::types::{SendFlags, qp_state};
+
+use self::batch::Counting;
+pub use self::batch::{Batch, FillSends};
+use crate::completion_counter::{Bound, Posted};
+use crate::device::context::Context;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use crate::device::context::Unseen;
+use crate::driver::queues::{Lower, Published, Sends, WithSends};
+#[cfg(feature = "raw")]
+use crate::driver::request::Sge;
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused};
+use crate::kernel::command::Doorbell;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::process::{Here, Origin, elsewhere};
+use crate::verbs::work::{NOT_READY, refused};
+
+/// A send queue. A request names memory by address and key, and whoever posts it keeps that memory until it is completed.
+#[derive(Debug)]
+pub struct SendQueue {
+    sends: Sends,
+    /// Asked before each batch: the slots of a shared ring may be the parent's requests.
+    origin: Origin,
+    wants_head: bool,
+    /// Most pieces and most inline bytes of a request.
+    pieces: u32,
+    inline: u32,
+    /// The request that was begun last, where counters are bound.
+    begun: Option<Posted>,
+    /// The completion counters, if there are any.
+    pub(super) bound: Option<Box<Bound>>,
+    doorbell: Doorbell,
+    context: Context,
+}
+
+impl SendQueue {
+    /// Of the queue pair with this handle, with room for so many pieces and inline bytes in each request.
+    pub(super) fn new(context: &Context, handle: u32, sends: Sends, pieces: u32, inline: u32) -> Self {
+        let doorbell = context.doorbell(handle);
+        let origin = context.origin();
+        let wants_head = sends.wants_head();
+        Self {
+            sends,
+            origin,
+            wants_head,
+            pieces,
+            inline,
+            begun: None,
+            bound: None,
+            doorbell,
+            context: context.clone(),
+        }
+    }
+
+    /// Number of slots.
+    pub(super) fn slots(&self) -> usize {
+        self.sends.slots()
+    }
+
+    /// Whether the device must find the first bytes of a frame in the request itself: then [`Batch::put`] is to be given them.
+    #[inline]
+    pub fn wants_head(&self) -> bool {
+        self.wants_head
+    }
+
+    /// Most pieces of memory of a request.
+    #[inline]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Most bytes of a request that is posted inline.
+    #[inline]
+    pub fn max_inline(&self) -> u32 {
+        self.inline
+    }
+
+    /// Begins a batch, which `how` fills. The device sees it after [`SendQueue::publish`].
+    ///
+    /// # Errors
+    /// [`Refused::Elsewhere`], before anything is asked.
+    #[inline(always)]
+    pub fn batch<F: FillSends>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let halfway = Halfway(self);
+        let (sends, filling) = halfway.0.filling(how);
+        let answer = sends.batch(filling);
+        std::mem::forget(halfway);
+        Ok(answer)
+    }
+
+    /// The same for a step of one request: it is begun, or gets its data.
+    ///
+    /// # Errors
+    /// As [`SendQueue::batch`].
+    #[inline(always)]
+    pub fn step<F: FillSends>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let halfway = Halfway(self);
+        let (sends, filling) = halfway.0.filling(how);
+        let answer = sends.step(filling);
+        std::mem::forget(halfway);
+        Ok(answer)
+    }
+
+    /// Whether the device reads requests in blocks, so that the shortest way is [`SendQueue::step_in_blocks`] and not
+    /// [`SendQueue::step_in_slots`].
+    #[cfg(feature = "raw")]
+    pub fn is_in_blocks(&self) -> bool {
+        self.sends.is_in_blocks()
+    }
+
+    /// A step of one request by the shortest way, for whoever has asked which process this is. None when something else was asked, in a
+    /// queue without slots, and where counters are bound: there is [`SendQueue::step`]. Unless it `LOOKS`, a request is refused as for
+    /// a full queue when there is none left of the slots that were free when it looked last.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn step_in_slots<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.slots_way::<LOOKS>()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same in a queue of blocks.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn step_in_blocks<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.blocks_way::<LOOKS>()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// Writes one request over pieces of memory into the next slot, as [`Batch::put`] does.
+    ///
+    /// # Errors
+    /// As [`Batch::put`] and [`SendQueue::batch`].
+    #[cfg(feature = "raw")]
+    pub fn put(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &Opcode<'_>,
+        pieces: &[Sge],
+    ) -> Result<(), Refused> {
+        self.step(Pieces { wr_id, flags, opcode, pieces })?
+    }
+
+    #[inline(always)]
+    fn filling<F>(&mut self, how: F) -> (&mut Sends, Filling<'_, F>) {
+        let Self { sends, pieces, inline, begun, bound, .. } = self;
+        let counting = bound.as_mut().map(|bound| Counting { begun, bound });
+        (sends, Filling { pieces: *pieces, inline: *inline, counting, how })
+    }
+
+    /// Posts one request without data.
+    pub(super) fn post_local(
+        &mut self,
+        op: &'static str,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: Opcode<'_>,
+        hold: impl FnOnce(u32),
+    ) -> Result<()> {
+        let put = self.step(One { wr_id, flags, opcode, hold });
+        put.and_then(|put| put).map_err(|why| {
+            self.rewind();
+            refused(op, why)
+        })?;
+        self.publish_as(op)
+    }
+
+    /// Posts a request of the crate's own behind all others, which no counter counts, and says in which slot; none when there is no
+    /// room.
+    pub(super) fn post_marker(&mut self, op: &'static str, wr_id: u64) -> Result<Option<u32>> {
+        let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
+        let (mut at, opcode) = (None, Opcode::Send);
+        let one = One { wr_id, flags: SendFlags::SIGNALED, opcode, hold: |slot| at = Some(slot) };
+        if self.sends.step(Filling { pieces: 0, inline: 0, counting: None, how: one }).is_err() {
+            return Ok(None);
+        }
+        if self.sends.publish() == Published::Shown
+            && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
+        {
+            self.sends.retract();
+            return Err(self.context.unseen(op, why));
+        }
+        Ok(at)
+    }
+
+    /// Forgets what was put and not published.
+    #[cold]
+    pub fn rewind(&mut self) {
+        if self.origin.is_here() {
+            self.sends.rewind();
+            self.begun = None;
+            self.bound.iter_mut().for_each(|bound| bound.rewind());
+        }
+    }
+
+    /// Shows the device every request put so far. With an error it has seen none of them.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when the queue pair is not ready to send, and others of the kernel where it has to be
+    /// told; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    ///
+    /// # Kernel
+    /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
+    /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
+    #[inline(always)]
+    pub fn publish(&mut self) -> Result<()> {
+        self.publish_as(SEND)
+    }
+
+    /// The same under another name.
+    #[inline(always)]
+    pub(super) fn publish_as(&mut self, op: &'static str) -> Result<()> {
+        let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
+        self.show(op, here).map_err(|why| self.not_looked_at(op, why))
+    }
+
+    /// The same with what was refused as a word, of which [`SendQueue::unseen`] makes the error.
+    ///
+    /// # Errors
+    /// As [`SendQueue::publish`].
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn try_publish(&mut self) -> Result<(), Unseen> {
+        match self.origin.ask() {
+            Some(here) => self.show(SEND, here),
+            None => Err(Unseen::ELSEWHERE),
+        }
+    }
+
+    /// The same for whoever has asked which process this is.
+    ///
+    /// # Errors
+    /// As [`SendQueue::publish`], also when something else was asked.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn publish_here(&mut self, here: Here) -> Result<(), Unseen> {
+        if self.origin.is(here) { self.show(SEND, here) } else { Err(Unseen::ELSEWHERE) }
+    }
+
+    /// The error of what was refused by [`SendQueue::try_publish`] or [`SendQueue::publish_here`]. Requests that the kernel has not looked at are taken back.
+    #[cfg(feature = "raw")]
+    #[cold]
+    pub fn unseen(&mut self, why: Unseen) -> Error {
+        self.not_looked_at(SEND, why)
+    }
+
+    #[inline(always)]
+    fn show(&mut self, op: &'static str, here: Here) -> Result<(), Unseen> {
+        if self.bound.is_some() {
+            self.show_counters();
+        }
+        match self.sends.publish() {
+            Published::Nothing | Published::Told => Ok(()),
+            Published::Shown => self.context.ring(op, &mut self.doorbell, here),
+        }
+    }
+
+    /// Before the device can complete any of the requests.
+    #[cold]
+    #[inline(never)]
+    fn show_counters(&mut self) {
+        if let Some(bound) = &mut self.bound {
+            self.begun.take().iter().for_each(|begun| bound.stage(begun));
+            bound.publish();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
+        let error = self.context.unseen(op, why);
+        // Refused for its state, the kernel has not looked at the ring.
+        if error.kind() == ErrorKind::InvalidInput {
+            self.sends.retract();
+            self.bound.iter_mut().for_each(|bound| bound.retract());
+        }
+        error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
+    }
+
+    /// The queue pair has come to a state.
+    pub(super) fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            // What was begun is gone with what was posted.
+            self.rewind();
+        }
+        self.sends.enter(state);
+        if let (Some(bound), qp_state::RESET) = (&mut self.bound, state) {
+            bound.reset();
+        }
+    }
+}
+
+/// A batch that is being filled. One that stops halfway, by a panic, is forgotten as far as the device has not seen it.
+struct Halfway<'a>(&'a mut SendQueue);
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        self.0.rewind();
+    }
+}
+
+/// Names posting in errors.
+pub(super) const SEND: &str = "qp.post_send";
+
+struct Filling<'a, F> {
+    pieces: u32,
+    inline: u32,
+    counting: Option<Counting<'a>>,
+    how: F,
+}
+
+impl<F: FillSends> WithSends for Filling<'_, F> {
+    type Answer = F::Answer;
+
+    #[inline(always)]
+    fn with<L: Lower>(self, lower: L) -> F::Answer {
+        let Self { pieces, inline, counting, how } = self;
+        how.fill(&mut Batch { lower, pieces, inline, counting })
+    }
+}
+
+/// A batch of one request without data.
+struct One<'a, H> {
+    wr_id: u64,
+    flags: SendFlags,
+    opcode: Opcode<'a>,
+    hold: H,
+}
+
+impl<H: FnOnce(u32)> FillSends for One<'_, H> {
+    type Answer = Result<(), Refused>;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        let slot = batch.next_slot();
+        let nothing = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
+        // The head is for devices that want one.
+        batch.put(self.wr_id, self.flags, &self.opcode, Some(FrameHead::default()), &nothing)?;
+        (self.hold)(slot);
+        Ok(())
+    }
+}
+
+/// A batch of one request over pieces of memory.
+#[cfg(feature = "raw")]
+struct Pieces<'a> {
+    wr_id: u64,
+    flags: SendFlags,
+    opcode: &'a Opcode<'a>,
+    pieces: &'a [Sge],
+}
+
+#[cfg(feature = "raw")]
+impl FillSends for Pieces<'_> {
+    type Answer = Result<(), Refused>;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+        let data = Data::<_, NoBytes>::Pieces(self.pieces.iter());
+        batch.put(self.wr_id, self.flags, self.opcode, None, &data)
+    }
+}

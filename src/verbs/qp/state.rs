@@ -1,0 +1,213 @@
+//! States of a queue pair, and how it gets from one to another.
+//!
+//! The device changes the state by itself (to [`QpState::Error`] above all), so the state is no type
+//! parameter and is never remembered here: it is asked for.
+
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
+use uverbs_abi::write::{QueryQp, QueryQpResp, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Attributes, QpType, QueuePair};
+use crate::device::object::Object;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "ibv_qp_state")]
+pub enum QpState {
+    /// Just made, or emptied: nothing can be posted.
+    Reset,
+    /// Receives can be posted; nothing is received yet.
+    Init,
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Ready to send.
+    ReadyToSend,
+    /// The send queue drains.
+    SendQueueDrain,
+    /// The send queue stopped at an error.
+    SendQueueError,
+    /// Everything posted completes with [`Status::Flushed`](crate::Status::Flushed).
+    Error,
+}
+
+use QpState::{Error as Failed, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError};
+
+impl QpState {
+    const ALL: [(Self, u8); 7] = [
+        (Reset, qp_state::RESET),
+        (Init, qp_state::INIT),
+        (ReadyToReceive, qp_state::RTR),
+        (ReadyToSend, qp_state::RTS),
+        (SendQueueDrain, qp_state::SQD),
+        (SendQueueError, qp_state::SQE),
+        (Failed, qp_state::ERR),
+    ];
+
+    pub(super) fn number(self) -> u8 {
+        Self::ALL.iter().find(|(state, _)| *state == self).map_or(qp_state::ERR, |(_, number)| *number)
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == number).map(|(state, _)| *state)
+    }
+}
+
+/// The attributes that a step must set, and those that it may; none when there is no such step.
+///
+/// Source: `qp_state_table`, verbs.c, Linux 6.1; for raw packets mlx5_ib_modify_qp, qp.c.
+fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
+    use QpAttrMask as A;
+    let none = A::empty();
+    let (rc, connected, ud) =
+        (type_ == qp_type::RC, matches!(type_, qp_type::RC | qp_type::UC), type_ == qp_type::UD);
+    let only = |condition: bool, mask: A| if condition { mask } else { none };
+    Some(match (from, to) {
+        (Reset, Failed) => return None,
+        (_, Reset | Failed) => (none, none),
+        (Reset, Init) => (
+            A::PORT
+                | only(connected || ud, A::PKEY_INDEX)
+                | only(connected, A::ACCESS_FLAGS)
+                | only(ud, A::QKEY),
+            none,
+        ),
+        (Init, Init) if connected => (none, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
+        (Init, Init) if ud => (none, A::PKEY_INDEX | A::PORT | A::QKEY),
+        (Init, ReadyToReceive) => (
+            only(connected, A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN)
+                | only(rc, A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER),
+            only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PKEY_INDEX)
+                | only(ud, A::PKEY_INDEX | A::QKEY),
+        ),
+        (ReadyToReceive, ReadyToSend) => (
+            only(connected || ud, A::SQ_PSN)
+                | only(rc, A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
+            only(connected || ud, A::CUR_STATE)
+                | only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PATH_MIG_STATE)
+                | only(rc, A::MIN_RNR_TIMER)
+                | only(ud, A::QKEY),
+        ),
+        (ReadyToSend, ReadyToSend) => (
+            none,
+            only(connected || ud, A::CUR_STATE)
+                | only(connected, A::ACCESS_FLAGS | A::ALT_PATH | A::PATH_MIG_STATE)
+                | only(rc, A::MIN_RNR_TIMER)
+                | only(ud, A::QKEY),
+        ),
+        (ReadyToSend, SendQueueDrain) => (none, A::EN_SQD_ASYNC_NOTIFY),
+        (SendQueueDrain | SendQueueError, ReadyToSend) => (none, A::CUR_STATE | only(ud, A::QKEY)),
+        _ => return None,
+    })
+}
+
+/// Says what a refused step lacks or has too much, if it is that.
+fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<String> {
+    let names = |mask: QpAttrMask| {
+        mask.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
+    };
+    let Some((required, optional)) = step(type_, from, to) else {
+        return Some(format!("there is no step from {from:?} to {to:?}"));
+    };
+    let missing = required.difference(mask);
+    let forbidden = mask.difference(required | optional | QpAttrMask::STATE);
+    let words = [("missing", missing), ("not allowed", forbidden)]
+        .into_iter()
+        .filter(|(_, mask)| !mask.is_empty())
+        .map(|(word, mask)| format!("{word}: {}", names(mask)))
+        .collect::<Vec<_>>();
+    (!words.is_empty()).then(|| format!("from {from:?} to {to:?}, {}", words.join("; ")))
+}
+
+/// Asks the kernel for the attributes of a queue pair.
+pub(super) fn query(object: &Object, mask: QpAttrMask) -> Result<QueryQpResp> {
+    let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
+    let mut response = QueryQpResp::new_zeroed();
+    let mut command = Command::write("qp.query", cmd::QUERY_QP);
+    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+    object.context().invoke(&mut command)?;
+    Ok(response)
+}
+
+impl<T: QpType> QueuePair<T> {
+    /// The state that the kernel says the queue pair is in.
+    ///
+    /// # Errors
+    /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know.
+    #[doc(alias = "ibv_query_qp")]
+    pub fn state(&self) -> Result<QpState> {
+        let state = self.query(QpAttrMask::STATE)?.qp_state;
+        QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
+    }
+
+    /// All attributes of the queue pair that the kernel tells.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
+        query(self.shared.object(), mask)
+    }
+
+    /// Changes the state and the attributes that go with it.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput), with the attributes that the step needs and those that it
+    /// does not allow.
+    ///
+    /// # Kernel
+    /// `MODIFY_QP` by `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
+        let object = self.shared.object();
+        let request = attributes.request(object.id());
+        let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
+        command.input(CORE_IN, &request);
+        object.context().invoke(&mut command).map_err(|error| {
+            let refused = error.kind() == ErrorKind::InvalidInput;
+            let from = refused.then(|| self.state().ok()).flatten();
+            let to = QpState::from_number(request.qp_state);
+            let hint = from.zip(to).and_then(|(from, to)| explain(T::NUMBER, from, to, attributes.mask()));
+            match hint {
+                Some(hint) => error.hinted(hint),
+                None => error,
+            }
+        })?;
+        if attributes.mask().contains(QpAttrMask::AV) {
+            (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
+        }
+        if attributes.mask().contains(QpAttrMask::STATE) {
+            if request.qp_state == qp_state::RESET {
+                self.shared.windows.reset();
+            }
+            self.sends.enter(request.qp_state);
+            if let Some(receives) = &mut self.receives {
+                receives.enter(request.qp_state);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the queue pair to [`QpState::Error`]: everything posted completes as flushed.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn to_error(&mut self) -> Result<()> {
+        self.modify(&Attributes::to(QpState::Error))
+    }
+
+    /// Moves the queue pair to [`QpState::Reset`]: everything posted is forgotten without completion.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn reset(&mut self) -> Result<()> {
+        self.modify(&Attributes::to(QpState::Reset))
+    }
+}

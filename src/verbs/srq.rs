@@ -1,0 +1,330 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ids::srq::{self, create};
+use uverbs_abi::types::srq_type;
+use uverbs_abi::write::{ModifySrq, QuerySrq, QuerySrqResp, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::device::context::Context;
+use crate::device::object::{self, Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::pd::ProtectionDomain;
+use crate::verbs::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
+
+/// Bits of [`ModifySrq::attr_mask`].
+const MAX_WR: u32 = 1 << 0;
+const LIMIT: u32 = 1 << 1;
+
+/// A receive queue that several queue pairs take from.
+///
+/// Posting takes `&mut self`: the queue has one poster, and no lock is needed. Queue pairs keep the kernel object
+/// alive, and with it the memory of the requests that are posted; only this handle can post more.
+///
+/// A completion of a shared receive comes to the completion queue of the queue pair that took it, and names
+/// that queue pair. A device may take a request out of the queue when its message begins, so its slot may be
+/// used again before its completion is there: keep a handle of its memory until then.
+///
+/// ```
+/// use uverbs::{AccessFlags, ReceiveRequest};
+/// # fn main() -> uverbs::Result<()> {
+/// let context = uverbs::SoftDevice::default().open()?;
+/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
+/// let mut srq = pd.srq(32).limit(4).cookie(7).create()?;
+/// let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+/// let segments = [memory.segment(0..2048)?];
+/// srq.post_receive(&[ReceiveRequest::new(1, &segments)])?;
+///
+/// let mut qp = pd.rc(&cq).srq(&srq).create()?;
+/// // A queue pair that receives from a shared queue has none of its own.
+/// assert!(qp.post_receive(&[ReceiveRequest::new(2, &segments)]).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[doc(alias = "ibv_srq")]
+pub struct SharedReceiveQueue {
+    receives: Receiving,
+    shared: Arc<Shared>,
+    capacity: u32,
+    segments: u32,
+    /// The device works on a ring that could not be mapped.
+    lost: bool,
+}
+
+/// The part of a shared receive queue that queue pairs have, too.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    /// Behind the object: the memory of its requests is let go after it.
+    kept: Kept,
+    _pd: ProtectionDomain,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> u32 {
+        self.object.id()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.object.context()
+    }
+}
+
+/// A shared receive queue about to be made; see [`ProtectionDomain::srq`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+#[doc(alias = "ibv_srq_init_attr")]
+#[doc(alias = "ibv_srq_init_attr_ex")]
+pub struct SharedReceiveQueueBuilder<'a> {
+    pd: &'a ProtectionDomain,
+    depth: u32,
+    segments: u32,
+    limit: u32,
+    cookie: u64,
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue with room for at least `depth` requests of one segment.
+    ///
+    /// # Errors
+    /// As [`SharedReceiveQueueBuilder::create`].
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, depth: u32) -> Result<SharedReceiveQueue> {
+        self.srq(depth).create()
+    }
+
+    /// Begins a shared receive queue with more to say about it; `depth` is as in
+    /// [`ProtectionDomain::create_srq`].
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
+        SharedReceiveQueueBuilder { pd: self, depth, segments: 1, limit: 0, cookie: 0 }
+    }
+}
+
+impl SharedReceiveQueueBuilder<'_> {
+    /// Up to `segments` segments in each request; 1 if not given.
+    pub fn segments(mut self, segments: u32) -> Self {
+        self.segments = segments;
+        self
+    }
+
+    /// Arms the queue at once, as [`SharedReceiveQueue::arm`] does; not armed if not given.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// A number by which asynchronous events tell which queue they are about; 0 if not given.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a depth of zero, or more requests or segments than the device
+    /// has; [`Unsupported`](ErrorKind::Unsupported) when the device has no such queues.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_SRQ_CREATE` (uverbs_std_types_srq.c, Linux 6.1).
+    #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn create(self) -> Result<SharedReceiveQueue> {
+        let op = "srq.create";
+        let context = self.pd.context();
+        let mut plan = context.driver().plan_srq(op)?;
+        let (mut requests, mut segments) = (0_u32, 0_u32);
+        let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
+        command
+            .new_handle(create::HANDLE)
+            .handle(create::PD_HANDLE, self.pd.id())
+            .value(create::TYPE, srq_type::BASIC.into())
+            .input(create::USER_HANDLE, &self.cookie)
+            .input(create::MAX_WR, &self.depth)
+            .input(create::MAX_SGE, &self.segments)
+            .input(create::LIMIT, &self.limit)
+            .output(create::RESP_MAX_WR, requests.as_mut_bytes())
+            .output(create::RESP_MAX_SGE, segments.as_mut_bytes())
+            .driver_payload(plan.payload());
+        context.invoke(&mut command).map_err(|error| {
+            let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })?;
+        let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
+        let queue = ReceiveQueue::new(context.origin(), plan.open(op, context)?, segments);
+        let receives = Receiving::new(op, queue)?;
+        // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
+        let capacity = receives.queue.capacity();
+        let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
+        Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, lost: false })
+    }
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How many requests the queue can hold.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How many segments one request can have.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// Posts room for messages, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        let op = "srq.post_receive";
+        if self.lost {
+            return Err(lost(op));
+        }
+        self.receives.post(op, requests)
+    }
+
+    /// Asks for one event ([`SrqLimitReached`](crate::EventKind::SrqLimitReached)) when fewer than `limit` requests
+    /// are left, after one was taken; 0 asks for none. The event disarms the queue.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for more than the queue can hold.
+    ///
+    /// # Kernel
+    /// `MODIFY_SRQ` by `INVOKE_WRITE` (ib_uverbs_modify_srq, uverbs_cmd.c; rxe_modify_srq, rxe_verbs.c, Linux 6.1).
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn arm(&self, limit: u32) -> Result<()> {
+        let op = "srq.arm";
+        let context = self.shared.context();
+        let request =
+            ModifySrq { srq_handle: self.shared.id(), attr_mask: LIMIT, max_wr: 0, srq_limit: limit };
+        let plan = context.driver().plan_srq_change(op)?;
+        let mut command = Command::write(op, cmd::MODIFY_SRQ);
+        command.input(CORE_IN, &request);
+        plan.arm(&mut command);
+        context.invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::InvalidInput, "the limit is more than the queue can hold")
+        })
+    }
+
+    /// Gives the queue room for at least `depth` requests; those that are posted stay posted.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero, for fewer than are posted or than the limit, or for more
+    /// than the device has: the queue is as it was. [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)`
+    /// when the device has changed the ring but the new one cannot be mapped: nothing can be posted until another
+    /// resize succeeds.
+    ///
+    /// # Kernel
+    /// `MODIFY_SRQ` by `INVOKE_WRITE`; rxe tells of the new ring at an address that the request carries
+    /// (rxe_srq_from_attr, rxe_srq.c, Linux 6.1).
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn resize(&mut self, depth: u32) -> Result<()> {
+        let op = "srq.resize";
+        let context = self.shared.context().clone();
+        let request =
+            ModifySrq { srq_handle: self.shared.id(), attr_mask: MAX_WR, max_wr: depth, srq_limit: 0 };
+        let mut plan = context.driver().plan_srq_change(op)?;
+        let mut command = Command::write(op, cmd::MODIFY_SRQ);
+        command.input(CORE_IN, &request);
+        plan.resize(&mut command);
+        context.invoke(&mut command).map_err(|error| {
+            let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
+            error.hinted_if(ErrorKind::InvalidInput, hint)
+        })?;
+        // From here on the device looks at the new ring only.
+        self.lost = true;
+        self.receives.move_to(op, plan.open(op, &context)?)?;
+        self.lost = false;
+        self.capacity = self.receives.queue.capacity();
+        Ok(())
+    }
+
+    /// What the kernel says about the queue: its size, and the limit that it is armed with.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    ///
+    /// # Kernel
+    /// `QUERY_SRQ` by `INVOKE_WRITE` (ib_uverbs_query_srq, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_query_srq")]
+    #[doc(alias = "ibv_srq_attr")]
+    pub fn query(&self) -> Result<QuerySrqResp> {
+        let request = QuerySrq { srq_handle: self.shared.id(), ..QuerySrq::new_zeroed() };
+        let mut response = QuerySrqResp::new_zeroed();
+        let mut command = Command::write("srq.query", cmd::QUERY_SRQ);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        self.shared.context().invoke(&mut command)?;
+        Ok(response)
+    }
+
+    /// Destroys the queue and says how that went. Requests still posted are gone without completion.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a queue pair still receives from it.
+    #[doc(alias = "ibv_destroy_srq")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        self.alone().and_then(Object::release).map_err(|error| (self, error))
+    }
+
+    /// The kernel's object, if no queue pair has it.
+    fn alone(&mut self) -> Result<&mut Object> {
+        let hint = "a queue pair still receives from the shared receive queue";
+        let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("srq.destroy", hint))?;
+        Ok(&mut shared.object)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl SharedReceiveQueue {
+    /// The kernel's handle of the queue.
+    pub fn handle(&self) -> u32 {
+        self.shared.id()
+    }
+
+    /// The queue by address and key; none if its ring was lost in a resize.
+    #[inline]
+    pub fn queue_mut(&mut self) -> Option<&mut ReceiveQueue> {
+        (!self.lost).then_some(&mut self.receives.queue)
+    }
+
+    /// Destroys the queue, and says how many of its asynchronous events were read.
+    ///
+    /// # Errors
+    /// As [`SharedReceiveQueue::destroy`].
+    pub fn destroy_reporting(mut self) -> Result<u32, (Self, Error)> {
+        let answer = self.alone().and_then(Object::release_reporting::<uverbs_abi::write::DestroySrqResp>);
+        answer.map(|answer| answer.events_reported).map_err(|error| (self, error))
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // Queue pairs may go on taking what is posted.
+        self.shared.kept.keep([self.receives.take_held(), Held::default()]);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lost(op: &'static str) -> Error {
+    Error::malformed(op, "the ring was lost in a resize; resize again, or destroy the queue")
+}
+
+/// The error of posting a receive to a queue pair that has no receive queue of its own.
+pub(crate) fn not_here(op: &'static str) -> Error {
+    let hint = "the queue pair receives from a shared receive queue: post there; nothing was posted";
+    Error::refused(op, Errno::EINVAL, hint)
+}

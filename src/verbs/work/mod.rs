@@ -1,0 +1,346 @@
+//! Work queues: what posted requests need, and the receive queue that a queue pair has or shares.
+
+mod held;
+
+use std::borrow::Borrow;
+
+use nix::errno::Errno;
+
+pub(crate) use self::held::{Held, Kept, Slots};
+use crate::driver::queues::{LowerReceive, Receives, WithReceives};
+use crate::driver::request::{Refused, Sge};
+use crate::kernel::error::{Error, Result};
+use crate::kernel::process::{Origin, elsewhere};
+use crate::verbs::mr::Segment;
+
+/// Room for a message or frame to be received: it fills `segments`, one behind the other.
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_recv_wr")]
+pub struct ReceiveRequest<'a> {
+    wr_id: u64,
+    segments: &'a [Segment<'a>],
+}
+
+impl<'a> ReceiveRequest<'a> {
+    /// Room in `segments`; `wr_id` comes back in the completion.
+    pub fn new(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
+        Self { wr_id, segments }
+    }
+}
+
+/// The error of a request that is not put into a queue.
+#[cold]
+#[inline(never)]
+pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
+    let (errno, hint) = match why {
+        Refused::Full => (Errno::ENOMEM, "the queue has no room for all of these; nothing was posted"),
+        Refused::TooLarge => {
+            (Errno::EINVAL, "more segments or inline bytes than the queue was made for; nothing was posted")
+        }
+        Refused::NotReady => (Errno::EINVAL, NOT_READY),
+        Refused::Elsewhere => return elsewhere(op),
+        Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
+        Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
+    };
+    Error::refused(op, errno, hint)
+}
+
+/// Why a request is refused for the state of its queue pair.
+pub(crate) const NOT_READY: &str = "the queue pair is not ready to send";
+
+/// A receive queue, by address and key: what both the safe interface and bindings post to. Whoever posts keeps the memory until it
+/// is filled.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    receives: Receives,
+    /// Asked before each batch: the slots of a shared ring may be the parent's requests.
+    origin: Origin,
+    /// Most pieces of a request.
+    pieces: u32,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(origin: Origin, receives: Receives, pieces: u32) -> Self {
+        Self { receives, origin, pieces }
+    }
+
+    /// How many requests it can hold.
+    pub fn capacity(&self) -> u32 {
+        self.receives.capacity()
+    }
+
+    /// Most pieces of memory of a request.
+    #[inline]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Posts one request.
+    ///
+    /// # Errors
+    /// As [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
+    #[cfg(feature = "raw")]
+    pub fn post_one(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), Refused> {
+        self.step(Pieces { wr_id, pieces })?
+    }
+
+    /// Posts a batch, which `how` fills.
+    ///
+    /// # Errors
+    /// [`Refused::Elsewhere`], before anything is asked.
+    #[inline(always)]
+    pub fn post<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let pieces = self.pieces;
+        let halfway = Halfway(self);
+        let answer = halfway.0.receives.post(Filling { pieces, how });
+        std::mem::forget(halfway);
+        Ok(answer)
+    }
+
+    /// The same of one request.
+    ///
+    /// # Errors
+    /// As [`ReceiveQueue::post`].
+    #[inline(always)]
+    pub fn step<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere);
+        }
+        let pieces = self.pieces;
+        let halfway = Halfway(self);
+        let answer = halfway.0.receives.step(Filling { pieces, how });
+        std::mem::forget(halfway);
+        Ok(answer)
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        self.receives.enter(state);
+    }
+}
+
+/// A batch that is being filled. One that stops halfway, by a panic, is forgotten: it must not go out with the next.
+struct Halfway<'a>(&'a mut ReceiveQueue);
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        self.0.receives.rewind();
+    }
+}
+
+/// How a batch of receives is made, for whichever driver.
+pub trait FillReceives {
+    /// What comes of it.
+    type Answer;
+
+    /// Fills slots.
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer;
+
+    /// Whether the device is to see what was filled; else that is forgotten.
+    fn is_kept(answer: &Self::Answer) -> bool;
+}
+
+/// A batch of requests on its way into the slots of a receive queue.
+#[derive(Debug)]
+pub struct ReceiveBatch<L> {
+    lower: L,
+    pieces: u32,
+}
+
+impl<L: LowerReceive> ReceiveBatch<L> {
+    /// The slot that is filled next.
+    #[inline(always)]
+    pub fn next_slot(&self) -> u32 {
+        self.lower.next_slot()
+    }
+
+    /// Most pieces of memory of a request.
+    #[inline(always)]
+    pub fn max_pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Fills the next slot.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
+    #[inline(always)]
+    pub fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        if pieces.len() > self.pieces as usize {
+            return Err(Refused::TooLarge);
+        }
+        self.lower.put(wr_id, pieces)
+    }
+}
+
+struct Filling<F> {
+    pieces: u32,
+    how: F,
+}
+
+impl<F: FillReceives> WithReceives for Filling<F> {
+    type Answer = F::Answer;
+
+    #[inline(always)]
+    fn with<L: LowerReceive>(self, lower: L) -> F::Answer {
+        self.how.fill(&mut ReceiveBatch { lower, pieces: self.pieces })
+    }
+
+    #[inline(always)]
+    fn is_kept(answer: &F::Answer) -> bool {
+        F::is_kept(answer)
+    }
+}
+
+/// A batch of one receive.
+#[cfg(feature = "raw")]
+struct Pieces<'a> {
+    wr_id: u64,
+    pieces: &'a [Sge],
+}
+
+#[cfg(feature = "raw")]
+impl FillReceives for Pieces<'_> {
+    type Answer = Result<(), Refused>;
+
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        batch.put(self.wr_id, self.pieces.iter())
+    }
+
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// A receive with what it needs.
+struct One<'a> {
+    request: &'a ReceiveRequest<'a>,
+    held: Slots<'a>,
+}
+
+impl FillReceives for One<'_> {
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let (slot, ReceiveRequest { wr_id, segments }) = (batch.next_slot(), self.request);
+        batch.put(*wr_id, segments.iter().map(Segment::sge))?;
+        self.held.hold(slot, segments, None);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// Receives with what each of them needs.
+struct All<'a> {
+    requests: &'a [ReceiveRequest<'a>],
+    held: Slots<'a>,
+}
+
+impl FillReceives for All<'_> {
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
+        let first = batch.next_slot();
+        for request in self.requests {
+            let slot = batch.next_slot();
+            if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
+                self.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
+                return Err(why);
+            }
+            // Not before: of a full ring the next slot is that of a request which is not completed.
+            self.held.hold(slot, request.segments, None);
+        }
+        Ok(())
+    }
+
+    /// All or none.
+    #[inline(always)]
+    fn is_kept(answer: &Self::Answer) -> bool {
+        answer.is_ok()
+    }
+}
+
+/// A receive queue, and what the request in each of its slots needs. That is let go when its slot is used again.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) queue: ReceiveQueue,
+    held: Held,
+}
+
+impl Receiving {
+    pub(crate) fn new(op: &'static str, queue: ReceiveQueue) -> Result<Self> {
+        let held = Held::new(op, queue.receives.slots())?;
+        Ok(Self { queue, held })
+    }
+
+    /// Posts all requests or none.
+    // An error is made here, where it is the caller's: to hand one on from function to function costs more than a number.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, op: &'static str, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        let posted = match requests {
+            [request] => self.put_one(request),
+            _ => self.put_all(requests),
+        };
+        match posted {
+            Ok(()) => Ok(()),
+            Err(why) => Err(refused(op, why)),
+        }
+    }
+
+    #[inline(never)]
+    fn put_all(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
+        let Self { queue, held } = self;
+        queue.post(All { requests, held: held.slots() })?
+    }
+
+    /// The same of one request, by a way without a loop.
+    #[inline(never)]
+    fn put_one(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
+        let Self { queue, held } = self;
+        queue.step(One { request, held: held.slots() })?
+    }
+
+    /// Posts room for nothing; false when there is no slot for it.
+    pub(crate) fn post_empty(&mut self, wr_id: u64) -> bool {
+        self.post("", &[ReceiveRequest::new(wr_id, &[])]).is_ok()
+    }
+
+    /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
+    ///
+    /// # Errors
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory: nothing has changed here.
+    pub(crate) fn move_to(&mut self, op: &'static str, receives: Receives) -> Result<()> {
+        let mut new = Self::new(op, ReceiveQueue { receives, ..self.queue })?;
+        let moved = new.queue.receives.next_slot() as usize;
+        self.held.move_to(new.held, self.queue.receives.next_slot() as usize, moved);
+        self.queue = new.queue;
+        Ok(())
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        self.queue.enter(state);
+    }
+
+    /// Everything that was posted is known to have ended.
+    pub(crate) fn let_go(&mut self) {
+        self.held.let_all_go();
+    }
+
+    /// What the posted requests need, taken out.
+    pub(crate) fn take_held(&mut self) -> Held {
+        std::mem::take(&mut self.held)
+    }
+}

@@ -1,0 +1,139 @@
+//! Indirection tables.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::write::{ExCreateRwqIndTable, ExCreateRwqIndTableResp, cmd};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::WorkQueue;
+use crate::device::context::Context;
+use crate::device::object::{self, Kind, Object};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+/// Most entries as a power of two: `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`, ib_user_verbs.h, Linux 6.1.
+const MAX_LOG_SIZE: u32 = 13;
+
+/// A list of work queues, over which a hash of each frame's headers spreads them: the hash's low bits are the place in
+/// the list. A work queue may stand in it more than once.
+///
+/// It keeps its work queues alive. See [`ProtectionDomain::rss`](crate::ProtectionDomain::rss) for the hash.
+#[derive(Debug)]
+#[doc(alias = "ibv_rwq_ind_table")]
+pub struct IndirectionTable(Arc<Shared>);
+
+/// What a queue pair on the table holds.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    object: Object,
+    /// The device's.
+    #[cfg(feature = "raw")]
+    number: u32,
+    queues: Vec<Arc<super::Shared>>,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> u32 {
+        self.object.id()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+}
+
+impl Context {
+    /// Makes a table of work queues: a power of two of them, at most
+    /// `query_device()?.rss_caps.max_rwq_indirection_table_size`.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without tables;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a number that is no power of two or more than the device has, or work
+    /// queues of another open device.
+    ///
+    /// # Kernel
+    /// `EX_CREATE_RWQ_IND_TBL` by `INVOKE_WRITE` (ib_uverbs_ex_create_rwq_ind_table, uverbs_cmd.c, Linux 6.1).
+    #[doc(alias = "ibv_create_rwq_ind_table")]
+    pub fn create_indirection_table(&self, queues: &[&WorkQueue]) -> Result<IndirectionTable> {
+        let op = "indirection_table.create";
+        let refused = |hint: &'static str| Err(Error::refused(op, Errno::EINVAL, hint));
+        self.driver().plan_table(op)?;
+        if !queues.len().is_power_of_two() || queues.len() > 1 << MAX_LOG_SIZE {
+            return refused("the number of work queues must be a power of two, at most 8192");
+        }
+        if queues.iter().any(|queue| !queue.shared().object.context().is_same(self)) {
+            return refused("a work queue belongs to another open device");
+        }
+        let head = ExCreateRwqIndTable { comp_mask: 0, log_ind_tbl_size: queues.len().ilog2() };
+        // The kernel takes extended requests in units of eight bytes.
+        let size = (size_of_val(&head) + size_of::<u32>() * queues.len()).next_multiple_of(8);
+        let mut request = Error::room(op, size)?;
+        request.extend_from_slice(head.as_bytes());
+        for queue in queues {
+            request.extend_from_slice(queue.shared().object.id().as_bytes());
+        }
+        request.resize(size, 0);
+        let mut kept = Error::room(op, queues.len())?;
+        kept.extend(queues.iter().map(|queue| queue.shared().clone()));
+        let mut response = ExCreateRwqIndTableResp::new_zeroed();
+        let mut command = Command::write(op, cmd::EX_CREATE_RWQ_IND_TBL);
+        command.input(CORE_IN, &request[..]).output(CORE_OUT, response.as_mut_bytes());
+        self.invoke(&mut command).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => error.hinted("the device has no indirection tables"),
+            ErrorKind::InvalidInput => error.hinted("more work queues than max_rwq_indirection_table_size"),
+            _ => error,
+        })?;
+        let object = Object::new(self, Kind::IndirectionTable, response.ind_tbl_handle);
+        let shared = Shared {
+            object,
+            #[cfg(feature = "raw")]
+            number: response.ind_tbl_num,
+            queues: kept,
+        };
+        Ok(IndirectionTable(Arc::new(shared)))
+    }
+}
+
+impl IndirectionTable {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
+    /// The numbers of the work queues, in the order of the table.
+    pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.0.queues.iter().map(|queue| queue.number)
+    }
+
+    /// Destroys the table and says how that went.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) while a queue pair spreads frames by it.
+    #[doc(alias = "ibv_destroy_rwq_ind_table")]
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        let Some(shared) = Arc::get_mut(&mut self.0) else {
+            let hint = "a queue pair still spreads frames by the table";
+            return Err((self, object::shared("indirection_table.destroy", hint)));
+        };
+        shared.object.release().map_err(|error| (self, error))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl IndirectionTable {
+    /// The kernel's handle of the table.
+    pub fn handle(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The device's number of the table.
+    pub fn number(&self) -> u32 {
+        self.0.number
+    }
+}

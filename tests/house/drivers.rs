@@ -1,0 +1,167 @@
+//! Which code may name a driver.
+
+use std::collections::BTreeSet;
+
+use super::{assert_none, sources};
+
+/// Where drivers are named: their own folder, discovery, which knows their numbers, the device that has rxe's rings and mlx5's payload,
+/// and what mlx5 alone offers, with the root that declares it and the program that shows it.
+const DRIVERS: &[&str] = &[
+    "src/driver/",
+    "src/device/mod.rs",
+    "src/device/netlink.rs",
+    "src/device/sysfs.rs",
+    "src/soft/",
+    "src/mlx5/",
+    "src/lib.rs",
+    // What is printed, and measured, for people.
+    "src/bin/uverbs/info/",
+    "src/bin/uverbs/bench/",
+    // Names for a linker, in the form of a table.
+    "uverbs-c/src/export/archive.rs",
+];
+
+/// Where drivers are asked, and the plans and queues of whichever driver.
+const QUESTIONS: &[&str] = &[
+    "src/driver/flow.rs",
+    "src/driver/mod.rs",
+    "src/driver/plans.rs",
+    "src/driver/query.rs",
+    "src/driver/queues.rs",
+];
+
+/// Files that pass requests about in the layout of one driver's rings.
+const REQUESTS: &[&str] = &["src/kernel/command/doorbell.rs"];
+
+/// A text without comments, and without what stands in quotes.
+fn bare_code(text: &str) -> String {
+    let (mut code, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(['/', '"', '\'']) {
+        let (before, from) = rest.split_at(at);
+        code += before;
+        let raw = before.trim_end_matches('#');
+        let hashes = before.len() - raw.len();
+        let (first, tail) = from.split_at(1);
+        let skipped = if from.starts_with("//") {
+            from.find('\n')
+        } else if from.starts_with("/*") {
+            from.find("*/").map(|end| end + 2)
+        } else if first == "\"" && raw.ends_with('r') {
+            let end = format!("\"{}", "#".repeat(hashes));
+            tail.find(&end).map(|found| 1 + found + end.len())
+        } else if first == "\"" {
+            let mut escaped = false;
+            let end = tail.find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            end.map(|end| end + 2)
+        } else if first == "'" && tail.starts_with('\\') {
+            // What is escaped may be the quote itself.
+            tail.char_indices().skip(2).find(|(_, c)| *c == '\'').map(|(end, _)| end + 2)
+        } else if first == "'" && tail.chars().nth(1) == Some('\'') {
+            tail.char_indices().nth(2).map(|(end, _)| end + 1)
+        } else {
+            code.push_str(first);
+            Some(1)
+        };
+        // Lines keep their numbers.
+        let (skipped, after) = from.split_at(skipped.unwrap_or(from.len()));
+        code.extend(skipped.matches('\n'));
+        rest = after;
+    }
+    code + rest
+}
+
+/// The words of which names are made: `Mlx5Plan` and `plan_mlx5` have `mlx5`.
+fn name_parts(line: &str) -> impl Iterator<Item = String> {
+    line.split(|c: char| !c.is_alphanumeric()).flat_map(|word| {
+        let is_upper = word.chars().all(|c| !c.is_lowercase());
+        let mut parts: Vec<String> = Vec::new();
+        for c in word.chars() {
+            match parts.last_mut() {
+                Some(part) if is_upper || !c.is_uppercase() => part.extend(c.to_lowercase()),
+                _ => parts.push(c.to_lowercase().collect()),
+            }
+        }
+        parts
+    })
+}
+
+#[test]
+fn drivers_are_named_where_they_are_at_home() {
+    let names = ["mlx5", "rxe", "siw", "efa"];
+    let (mut wrong, mut requests) = (Vec::new(), BTreeSet::new());
+    for (name, text) in sources(&["src", "uverbs-c/src"]) {
+        if DRIVERS.iter().any(|home| name.starts_with(home)) || name.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (i, line) in bare_code(text).lines().enumerate() {
+            let found = name_parts(line).find(|part| names.contains(&part.as_str()));
+            if found.is_some() && REQUESTS.contains(&name.as_str()) {
+                requests.insert(name.clone());
+            } else if found.is_some() {
+                wrong.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("drivers that are named outside their rooms", &wrong);
+    let listed: BTreeSet<_> = REQUESTS.iter().map(ToString::to_string).collect();
+    assert_eq!(requests, listed, "files with requests of one driver");
+}
+
+/// What takes one variant of an enum and says nothing of the others: a rest, `matches!`, `if let Self::A`, `let Sends::A`, `== Self::A`.
+fn leaves_out_variants(line: &str) -> bool {
+    let names_variant = |pattern: &str| {
+        let path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        pattern.starts_with(char::is_uppercase)
+            && pattern[..pattern.find(|c| !path(c)).unwrap_or(pattern.len())].contains("::")
+    };
+    ["_ =>", "_ if ", "matches!(", "== Self::", "!= Self::"].iter().any(|rest| line.contains(rest))
+        || line.match_indices("let ").any(|(at, found)| names_variant(&line[at + found.len()..]))
+}
+
+/// A driver that is added must not compile before it has answered: no match on drivers, on plans, or on queues has a rest.
+#[test]
+fn each_driver_answers_each_question() {
+    let mut found = Vec::new();
+    for (name, text) in sources(&["src/driver"]) {
+        if !QUESTIONS.contains(&name.as_str()) {
+            continue;
+        }
+        let lines = bare_code(&text);
+        let lines = lines.lines().filter(|line| leaves_out_variants(line));
+        found.extend(lines.map(|line| line.trim().to_owned()));
+    }
+    // Numbers of drivers that nobody knows.
+    assert_eq!(found, ["_ => Self::Other,"]);
+}
+
+#[test]
+fn variants_left_out_are_found() {
+    let lines = [
+        "_ => {}",
+        "(Self::A, _) if x => 1",
+        "_ if x => 1,",
+        "if let Self::A(a) = self {",
+        "let Sends::A(a) = b else {",
+    ];
+    let found: Vec<_> = lines.iter().map(|line| leaves_out_variants(line)).collect();
+    assert_eq!(found, [true, false, true, true, true]);
+    let lines =
+        ["let Some(a) = b else {", "let a = Self::new();", "Self::A(_) => {}", "if let Ok(a) = A::b() {"];
+    assert!(!lines.iter().any(|line| leaves_out_variants(line)));
+}
+
+#[test]
+fn names_are_found_in_code_only() {
+    let text =
+        "a // rxe\nlet x = \"rxe \\\" rxe\"; '\"'; r#\"rxe \" \"#; f::<'a>('\\'') /* rxe\n*/ * MLX5 / b";
+    assert_eq!(bare_code(text).lines().count(), text.lines().count());
+    let found: Vec<_> = name_parts(&bare_code(text)).filter(|part| part == "rxe" || part == "mlx5").collect();
+    assert_eq!(found, ["mlx5"]);
+    let parts: Vec<_> = name_parts("Mlx5Plan::plan_mlx5 default DRIVER_RXE OfRxe").collect();
+    assert_eq!(parts, ["mlx5", "plan", "plan", "mlx5", "default", "driver", "rxe", "of", "rxe"]);
+}

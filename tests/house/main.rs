@@ -1,0 +1,333 @@
+//! Rules of the source tree that no compiler checks: where `unsafe` may be, how long files are, what may not be
+//! left in them, and which module may use which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod drivers;
+mod layers;
+mod rooms;
+
+/// The only files with `unsafe` in them. Each has a row in `docs/internals/safety.md`.
+const UNSAFE: &[&str] = &[
+    "src/counters/clock/mod.rs",
+    "src/driver/ring/mod.rs",
+    "src/driver/ring/consumer.rs",
+    "src/driver/ring/producer.rs",
+    "src/driver/ring/units.rs",
+    "src/kernel/mapping/mod.rs",
+    "src/kernel/mapping/register.rs",
+    "src/kernel/process.rs",
+    "src/raw.rs",
+    "src/soft/connection.rs",
+    "src/kernel/transport/contract.rs",
+    "src/kernel/transport/uverbs.rs",
+    "tests/allocations.rs",
+    "tests/common/raw.rs",
+    "tests/fork.rs",
+    "uverbs-c/src/boundary.rs",
+    "uverbs-c/src/export/mod.rs",
+];
+
+/// Most lines of a file, and of one with tables of the ABI's numbers.
+const LINES: usize = 500;
+const TABLE_LINES: usize = 600;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file under these directories, by its path from the root.
+fn sources(directories: &[&str]) -> BTreeMap<String, String> {
+    let mut open: Vec<PathBuf> = directories.iter().map(|directory| root().join(directory)).collect();
+    let mut files = BTreeMap::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.ends_with("target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+                files.insert(name, fs::read_to_string(path).expect("text"));
+            }
+        }
+    }
+    assert!(!files.is_empty());
+    files
+}
+
+fn all_sources() -> BTreeMap<String, String> {
+    sources(&["src", "uverbs-abi", "uverbs-c", "tests", "benches"])
+}
+
+/// Lines that are not comments, with their numbers.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
+    lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+#[track_caller]
+fn assert_none(what: &str, found: &[String]) {
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_where_the_safety_page_says() {
+    let is_unsafe = |text: &str| code(text).any(|(_, line)| words(line).any(|word| word == "unsafe"));
+    let allows = |text: &str| {
+        code(text).any(|(_, line)| line.contains("allow(unsafe_code") || line.contains("expect(unsafe_code"))
+    };
+    let listed: BTreeSet<_> = UNSAFE.iter().map(ToString::to_string).collect();
+    let this = "tests/house/main.rs";
+
+    let mut found = all_sources();
+    found.retain(|name, text| name != this && (is_unsafe(text) || allows(text)));
+    for (name, text) in &found {
+        let page: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(page.contains("# Safety"), "{name} begins without a `# Safety` section");
+    }
+    assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with `unsafe`, and those that may");
+
+    let page = fs::read_to_string(root().join("docs/internals/safety.md")).expect("docs/internals/safety.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let rows: BTreeSet<_> = rows.filter(|name| name.ends_with(".rs")).map(str::to_owned).collect();
+    assert_eq!(rows, listed, "the rows of docs/internals/safety.md");
+
+    let abi = fs::read_to_string(root().join("uverbs-abi/src/lib.rs")).expect("the ABI crate");
+    assert!(abi.contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    for directories in
+        [&["src", "uverbs-abi/src"][..], &["uverbs-c"], &["tests", "uverbs-abi/tests", "benches"]]
+    {
+        let mut lengths = Vec::new();
+        for (name, text) in sources(directories) {
+            let (length, limit) = (text.lines().count(), limit(&name));
+            lengths.push(length);
+            if length > limit {
+                long.push(format!("{name}: {length} lines, {limit} allowed"));
+            }
+        }
+        lengths.sort_unstable();
+        let at = |quarter: usize| lengths[(lengths.len() - 1) * quarter / 4];
+        println!(
+            "{directories:?}: {} files; median {} lines, third quartile {}, longest {}",
+            lengths.len(),
+            at(2),
+            at(3),
+            at(4)
+        );
+    }
+    assert_none("too long", &long);
+}
+
+fn limit(name: &str) -> usize {
+    if name.starts_with("uverbs-abi/src/") { TABLE_LINES } else { LINES }
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    // In pieces, so that this file passes too.
+    let words = [
+        concat!("todo", "!"),
+        concat!("unimpl", "emented!"),
+        concat!("db", "g!"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+    ];
+    let mut found = Vec::new();
+    for (name, text) in all_sources() {
+        for (i, line) in text.lines().enumerate() {
+            if words.iter().any(|word| line.contains(word)) {
+                found.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("left to do", &found);
+}
+
+/// What a test prints by a macro is shown only when it fails: skips go through `tests/common/skips.rs`.
+#[test]
+fn what_is_skipped_is_said() {
+    let said = concat!("println!(", "\"skip");
+    let mut found = Vec::new();
+    for (name, text) in sources(&["src", "uverbs-abi", "uverbs-c", "tests"]) {
+        let lines = code(&text).filter(|(_, line)| line.contains(said));
+        found.extend(lines.map(|(i, line)| format!("{name}:{i}: {}", line.trim())));
+    }
+    assert_none("skipped where nobody sees it", &found);
+}
+
+/// The only files that name a transport or what it can do. Everything else goes through `Context`, by way of `door.rs`, which asks
+/// first whose the device is: a command of a child of `fork` beside its parent's can be one that the kernel does not survive.
+/// `open.rs` makes a context of a transport, and sends nothing; `identify.rs` asks a file that was opened just now.
+const TRANSPORTS: &[&str] = &[
+    "src/device/context/door.rs",
+    "src/device/context/identify.rs",
+    "src/device/context/mod.rs",
+    "src/device/context/open.rs",
+];
+
+#[test]
+fn one_file_sends_commands() {
+    let may = |name: &str| {
+        TRANSPORTS.contains(&name)
+            || name.starts_with("src/kernel/transport/")
+            || name.starts_with("src/soft/")
+    };
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&["src"]) {
+        if may(&name) || name.starts_with("src/bin/") {
+            continue;
+        }
+        for (i, line) in code(&text) {
+            if line.contains("dyn Transport") || line.contains("transport.") || line.contains("::Uverbs") {
+                wrong.push(format!("{name}:{i}: {}", line.trim()));
+            }
+        }
+    }
+    assert_none("ways to a transport around the door", &wrong);
+
+    // In the door each way begins with the question, and there it is a field that no other file can see.
+    let door = fs::read_to_string(root().join("src/device/context/door.rs")).expect("the door");
+    assert!(door.contains("\n    transport: Box<dyn Transport>,\n"), "a private field");
+    let asks = [
+        "self.may_ask(",
+        "self.take(",
+        "self.check(",
+        "if !self.was_asked(here) {",
+        "if !self.owner.is_here() {",
+    ];
+    let (mut ways, mut asked) = (Vec::new(), false);
+    for (i, line) in code(&door) {
+        if line.trim_start().starts_with("fn ") || line.contains(" fn ") {
+            asked = false;
+        }
+        asked |= asks.iter().any(|ask| line.contains(ask));
+        if line.contains("self.transport.") {
+            ways.push((i, asked));
+        }
+    }
+    assert_eq!(ways.len(), 6, "invoke, read_counters, ring, map, file, and whether the device has gone");
+    assert!(ways.iter().all(|(_, asked)| *asked), "a way without the question: {ways:?}");
+
+    // What another file does with a transport is to make the door of it.
+    for name in ["src/device/context/mod.rs", "src/device/context/open.rs"] {
+        let text = fs::read_to_string(root().join(name)).expect("a source");
+        let sends = [".invoke(", ".read_counters(", ".ring(", ".map("].map(|call| format!("transport{call}"));
+        for (i, line) in code(&text) {
+            assert!(!sends.iter().any(|call| line.contains(call)), "{name}:{i}: sends around the door");
+        }
+    }
+}
+
+/// The files with locks, or with what may be initialized by one thread while others wait. A child of `fork` that finds one held
+/// waits for ever: so each says in a comment, or by what it asks first, why that does not come (`docs/internals/safety.md`).
+const LOCKS: &[&str] = &[
+    "src/counters/clock/watch.rs",
+    "src/completion_counter/hardware.rs",
+    "src/completion_counter/registry.rs",
+    "src/completion_counter/state.rs",
+    "src/completion_counter/sync.rs",
+    "src/completion_counter/wait_object.rs",
+    "src/completion_counter/waiter.rs",
+    "src/completion_counter/watch.rs",
+    "src/counters/mod.rs",
+    "src/counters/refresh.rs",
+    "src/counters/sampler/mod.rs",
+    "src/counters/sampler/thread.rs",
+    "src/kernel/mapping/register.rs",
+    "src/mlx5/pool.rs",
+    "src/mlx5/snapshots.rs",
+    "src/device/object.rs",
+    "src/kernel/process.rs",
+    "src/driver/mlx5/completions.rs",
+    "src/driver/mlx5/state.rs",
+    "src/verbs/qp/multicast.rs",
+    "src/soft/mod.rs",
+    "src/kernel/transport/raw.rs",
+    "src/kernel/transport/trace.rs",
+    "src/verbs/work/held.rs",
+    "uverbs-c/src/abi/objects.rs",
+    "uverbs-c/src/channel.rs",
+];
+
+#[test]
+fn locks_are_where_the_safety_page_says() {
+    let locks = ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "Barrier", "mpsc"];
+    let has_lock = |text: &str| {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+        self::code(code).any(|(_, line)| words(line).any(|word| locks.contains(&word)))
+    };
+    let mut found = sources(&["src", "uverbs-c/src"]);
+    found
+        .retain(|name, text| !name.starts_with("src/bin/") && !name.ends_with("/tests.rs") && has_lock(text));
+    let listed: BTreeSet<_> = LOCKS.iter().map(ToString::to_string).collect();
+    assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), listed, "files with locks");
+    let page = fs::read_to_string(root().join("docs/internals/safety.md")).expect("docs/internals/safety.md");
+    for name in LOCKS {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/internals/safety.md");
+    }
+}
+
+#[test]
+fn the_abi_crate_uses_nothing_but_its_two_helpers() {
+    let manifest = fs::read_to_string(root().join("uverbs-abi/Cargo.toml")).expect("a manifest");
+    let table = manifest.split("[dependencies]").nth(1).expect("dependencies");
+    let names = table.lines().skip(1).take_while(|line| !line.starts_with('['));
+    let names: Vec<_> = names.filter_map(|line| Some(line.split_once(['.', ' '])?.0)).collect();
+    assert_eq!(names, ["bitflags", "zerocopy"]);
+}
+
+/// Where packages come from is for the machine's own configuration to say: it may have a mirror.
+#[test]
+fn no_registry_is_named() {
+    // In pieces, so that this file passes too.
+    let hosts = [
+        concat!("debian", ".org"),
+        concat!("ubuntu", ".com"),
+        concat!("//crates", ".io"),
+        concat!("index.crates", ".io"),
+        concat!("pypi", ".org"),
+        concat!("pythonhosted", ".org"),
+        concat!("npmjs", ".org"),
+    ];
+    let mut found = Vec::new();
+    for path in all_files() {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(root()).expect("below the root").display();
+        // What the lock file names is cargo's, whatever mirror it is given.
+        if !name.to_string().ends_with("Cargo.lock") {
+            let named = |line: &str| hosts.iter().any(|host| line.contains(host));
+            let lines = text.lines().enumerate().filter(|(_, line)| named(line));
+            found.extend(lines.map(|(i, line)| format!("{name}:{}: {}", i + 1, line.trim())));
+        }
+    }
+    assert_none("hosts of registries", &found);
+}
+
+/// Every file of the project: what no `.gitignore` names and git does not keep for itself.
+fn all_files() -> Vec<PathBuf> {
+    let (mut open, mut files) = (vec![root().to_path_buf()], Vec::new());
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            match path.is_dir() {
+                true if [".git", "target", "__pycache__", "corpus", "artifacts"].contains(&name) => {}
+                true => open.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    assert!(files.len() > 400, "only {} files", files.len());
+    files
+}
