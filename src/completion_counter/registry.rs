@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::CompletionCounter;
 use super::ledger::{Binding, Counted, Ledger};
 use super::log::{Log, Posted, Writer};
-use super::watch::Watched;
+use super::watch::WindowBinder;
 use crate::driver::completion::Completion;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Extended;
@@ -24,7 +24,7 @@ pub(crate) struct Registry {
     origin: Origin,
     entries: Mutex<Vec<Entry>>,
     /// Those that have bound memory windows, by their numbers.
-    watched: Mutex<Vec<Arc<Watched>>>,
+    binders: Mutex<Vec<Arc<WindowBinder>>>,
     changes: AtomicU32,
     /// Closed when something was bound.
     gate: Gate,
@@ -43,7 +43,7 @@ impl Default for Registry {
         Self {
             origin: Origin::here(),
             entries: Mutex::default(),
-            watched: Mutex::default(),
+            binders: Mutex::default(),
             changes: AtomicU32::new(0),
             gate: Gate::open(),
         }
@@ -82,25 +82,25 @@ impl Registry {
         self.gate.close();
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn binders(&self) -> MutexGuard<'_, Vec<Arc<WindowBinder>>> {
+        self.binders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on completions of this queue pair are shown to it.
-    pub(super) fn watch(&self, of: &Arc<Watched>) {
-        let mut watched = self.watched();
-        match watched.binary_search_by_key(&of.number(), |of| of.number()) {
+    pub(super) fn watch(&self, of: &Arc<WindowBinder>) {
+        let mut binders = self.binders();
+        match binders.binary_search_by_key(&of.number(), |of| of.number()) {
             // One that is gone, whose number this one got.
-            Ok(at) => watched[at] = of.clone(),
-            Err(at) => watched.insert(at, of.clone()),
+            Ok(at) => binders[at] = of.clone(),
+            Err(at) => binders.insert(at, of.clone()),
         }
-        drop(watched);
+        drop(binders);
         self.changed();
     }
 
     /// No longer.
-    pub(super) fn unwatch(&self, of: &Arc<Watched>) {
-        self.watched().retain(|other| !Arc::ptr_eq(other, of));
+    pub(super) fn unwatch(&self, of: &Arc<WindowBinder>) {
+        self.binders().retain(|other| !Arc::ptr_eq(other, of));
         self.changed();
     }
 
@@ -123,7 +123,7 @@ impl Registry {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     entries: Vec<Entry>,
-    watched: Vec<Arc<Watched>>,
+    binders: Vec<Arc<WindowBinder>>,
     changes: u32,
 }
 
@@ -154,10 +154,10 @@ impl Tally {
             let entries = registry.entries.lock().unwrap_or_else(PoisonError::into_inner);
             self.entries.clone_from(&entries);
             drop(entries);
-            self.watched.clone_from(&registry.watched());
+            self.binders.clone_from(&registry.binders());
             self.changes = changes;
         }
-        if !self.watched.is_empty() {
+        if !self.binders.is_empty() {
             self.see(completions);
         }
         for completion in completions {
@@ -172,8 +172,8 @@ impl Tally {
 impl Tally {
     fn see(&self, completions: &[Completion]) {
         for completion in completions {
-            let known = self.watched.binary_search_by_key(&completion.qp_num, |of| of.number());
-            if let Some(of) = known.ok().and_then(|at| self.watched.get(at)) {
+            let known = self.binders.binary_search_by_key(&completion.qp_num, |of| of.number());
+            if let Some(of) = known.ok().and_then(|at| self.binders.get(at)) {
                 of.see(completion);
             }
         }

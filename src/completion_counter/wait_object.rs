@@ -145,11 +145,11 @@ pub(crate) fn event_file(op: &'static str) -> Result<EventFd> {
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "fi_wait_open")]
-pub struct WaitSet(Arc<Shared>);
+pub struct WaitSet(Arc<WaitSetCore>);
 
 impl Default for WaitSet {
     fn default() -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(WaitSetCore {
             origin: Origin::here(),
             signalled: Mutex::default(),
             changed: Condvar::new(),
@@ -158,7 +158,7 @@ impl Default for WaitSet {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WaitSetCore {
     /// Asked before the lock: a child of `fork` must not wait for it.
     origin: Origin,
     signalled: Mutex<bool>,

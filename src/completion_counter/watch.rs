@@ -47,14 +47,14 @@ impl Seen {
 
 /// A queue pair that has bound windows: its requests, by the keys that they give.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WindowBinder {
     number: u32,
     /// In a child of `fork` no lock is taken: its holder may not be there.
     origin: Origin,
     requests: Mutex<BTreeMap<u32, (u64, Arc<Seen>)>>,
 }
 
-impl Watched {
+impl WindowBinder {
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -83,7 +83,7 @@ impl Watched {
 /// One request, as long as its window cares.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    of: Arc<Watched>,
+    of: Arc<WindowBinder>,
     key: u32,
     seen: Arc<Seen>,
 }
@@ -109,7 +109,7 @@ impl Drop for Watch {
 
 /// The part of a queue pair: nothing until it binds a window.
 #[derive(Debug, Default)]
-pub(crate) struct Watching(OnceLock<(Arc<Watched>, [Arc<Registry>; 2])>);
+pub(crate) struct Watching(OnceLock<(Arc<WindowBinder>, [Arc<Registry>; 2])>);
 
 impl Watching {
     /// Watches a request that is about to be posted, and that gives this key. `queues` are the registries of the queue
@@ -122,7 +122,8 @@ impl Watching {
         key: u32,
     ) -> Watch {
         let (of, _) = self.0.get_or_init(|| {
-            let (of, queues) = (Arc::new(Watched { number, origin, requests: Mutex::default() }), queues());
+            let (of, queues) =
+                (Arc::new(WindowBinder { number, origin, requests: Mutex::default() }), queues());
             queues.iter().for_each(|queue| queue.watch(&of));
             (of, queues)
         });

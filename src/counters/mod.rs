@@ -113,10 +113,10 @@ impl TryFrom<u32> for Point {
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_counters")]
-pub struct Counters(Arc<Inner>);
+pub struct Counters(Arc<CountersCore>);
 
 #[derive(Debug)]
-struct Inner {
+struct CountersCore {
     context: Context,
     /// Held while a flow is created or destroyed, and while a point is attached. Before this lock and the next the context is
     /// asked whether it is this process's: a child of `fork` must not wait for them.
@@ -145,7 +145,7 @@ struct Binding {
     snapshot: Option<Snapshot>,
 }
 
-impl Drop for Inner {
+impl Drop for CountersCore {
     fn drop(&mut self) {
         // Still there when a flow could not be destroyed.
         let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,8 @@ impl Context {
     #[doc(alias = "ibv_counters_init_attr")]
     pub fn create_counters(&self) -> Result<Counters> {
         let kernel = Kernel { object: create(self)?, slots: None };
-        let inner = Inner { context: self.clone(), binding: Mutex::default(), kernel: RwLock::new(kernel) };
+        let inner =
+            CountersCore { context: self.clone(), binding: Mutex::default(), kernel: RwLock::new(kernel) };
         Ok(Counters(Arc::new(inner)))
     }
 }

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
 use crate::driver::Driver;
-use crate::driver::ring::Watcher;
+use crate::driver::ring::RingDevice;
 use crate::kernel::error::{Error, Result};
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
@@ -152,11 +152,11 @@ impl Device {
 
     /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
     #[cfg_attr(not(feature = "soft"), expect(unused_variables))]
-    pub(crate) fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>> {
+    pub(crate) fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>> {
         match &self.node {
             Node::File(_) => None,
             #[cfg(feature = "soft")]
-            Node::Soft(device) => Some(Box::new(device.watcher(qp))),
+            Node::Soft(device) => Some(Box::new(device.ring_device(qp))),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) use self::plans::{
 pub(crate) use self::query::PacketCaps;
 #[cfg(feature = "raw")]
 pub use self::query::{CompletionFields, PacketCaps};
-use self::ring::Watcher;
+use self::ring::RingDevice;
 use self::side::CqSide;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -70,7 +70,7 @@ pub(crate) trait Kernel {
     fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping>;
 
     /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
-    fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>>;
+    fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>>;
 }
 
 /// What goes with a new context.

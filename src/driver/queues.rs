@@ -8,7 +8,7 @@ use super::completion::Place;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
 use super::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
-use super::ring::{Producer, Watcher};
+use super::ring::{Producer, RingDevice};
 use super::side::CqSide;
 use super::{mlx5, rxe};
 use crate::kernel::error::Result;
@@ -206,10 +206,10 @@ fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
 /// Posts to a ring, and tells who watches it.
 #[cold]
 #[inline(never)]
-fn watched<W: WithReceives>(receives: &mut rxe::Receives, watcher: &dyn Watcher, what: W) -> W::Answer {
+fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDevice, what: W) -> W::Answer {
     let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
     end(receives.ring(), W::is_kept(&answer));
-    watcher.look();
+    device.look();
     answer
 }
 
@@ -368,7 +368,7 @@ impl Sends {
 pub(crate) enum Receives {
     Rings(rxe::Receives),
     /// The soft device's: it is told what was posted, and has it before the call returns.
-    Watched(rxe::Receives, Box<dyn Watcher>),
+    Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
 }
 
@@ -376,7 +376,7 @@ impl Receives {
     /// Number of slots.
     pub(crate) fn slots(&self) -> usize {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.geometry().slots(),
+            Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
         }
     }
@@ -384,7 +384,7 @@ impl Receives {
     /// How many requests it can hold.
     pub(crate) fn capacity(&self) -> u32 {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.geometry().capacity(),
+            Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().capacity(),
             Self::Mlx5(receives) => receives.slots() as u32,
         }
     }
@@ -392,7 +392,7 @@ impl Receives {
     /// The slot that is filled next.
     pub(crate) fn next_slot(&mut self) -> u32 {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().next_slot(),
+            Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().next_slot(),
             Self::Mlx5(receives) => receives.next_slot(),
         }
     }
@@ -406,7 +406,7 @@ impl Receives {
                 end(receives.ring(), W::is_kept(&answer));
                 answer
             }
-            Self::Watched(receives, watcher) => watched(receives, &**watcher, what),
+            Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
         }
     }
@@ -420,7 +420,7 @@ impl Receives {
                 end(receives.ring(), W::is_kept(&answer));
                 answer
             }
-            Self::Watched(receives, watcher) => watched(receives, &**watcher, what),
+            Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
         }
     }
@@ -429,7 +429,7 @@ impl Receives {
     #[cold]
     pub(crate) fn rewind(&mut self) {
         match self {
-            Self::Rings(receives) | Self::Watched(receives, _) => receives.ring().rewind(),
+            Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
         }
     }
@@ -438,7 +438,7 @@ impl Receives {
     pub(crate) fn enter(&mut self, state: u8) {
         match self {
             // The kernel knows the state.
-            Self::Rings(_) | Self::Watched(..) => {}
+            Self::Rings(_) | Self::Announced(..) => {}
             Self::Mlx5(receives) => {
                 if state == qp_state::RESET {
                     receives.reset();

@@ -9,12 +9,12 @@ use crate::kernel::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) enum CqSide {
     Rings,
-    Mlx5(Arc<mlx5::CqShared>),
+    Mlx5(Arc<mlx5::CompletionSide>),
 }
 
 impl CqSide {
     /// What the queue pairs of mlx5 must know of it.
-    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CqShared>> {
+    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CompletionSide>> {
         match self {
             Self::Mlx5(shared) => Ok(shared),
             Self::Rings => Err(Error::malformed(op, "a completion queue of another driver")),

@@ -34,16 +34,16 @@ use crate::verbs::qp::{self, QpType, QueuePair, RssQueuePair};
 /// and its counters alive.
 #[derive(Debug)]
 #[doc(alias = "ibv_flow")]
-pub struct Flow(Arc<Inner>);
+pub struct Flow(Arc<FlowCore>);
 
 #[derive(Debug)]
-struct Inner {
+struct FlowCore {
     object: Object,
     counters: Option<Counters>,
-    _qp: Arc<qp::Shared>,
+    _qp: Arc<qp::QueuePairCore>,
 }
 
-impl Inner {
+impl FlowCore {
     fn release(&mut self) -> Result<()> {
         let Self { object, counters, .. } = self;
         match counters {
@@ -53,7 +53,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for FlowCore {
     fn drop(&mut self) {
         // A flow that could not be destroyed goes on counting until the device file is closed. It is not
         // tried again: that could run beside a read.
@@ -103,7 +103,7 @@ impl RssQueuePair {
     }
 }
 
-impl qp::Shared {
+impl qp::QueuePairCore {
     /// Puts a rule in force, with this queue pair as destination, which is of that type.
     fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>, type_: u8) -> Result<Flow> {
         rule.check()?;
@@ -122,7 +122,7 @@ impl qp::Shared {
             }
             None => self.send_rule(context, rule, type_, None)?,
         };
-        let inner = Inner { object, counters: rule.counters().cloned(), _qp: self.clone() };
+        let inner = FlowCore { object, counters: rule.counters().cloned(), _qp: self.clone() };
         Ok(Flow(Arc::new(inner)))
     }
 
@@ -152,7 +152,7 @@ impl qp::Shared {
 
 /// Refuses a rule that gives packets to a queue pair that cannot have them: mlx5's driver names the receiver 0, which it has
 /// not made (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3), and that may be anybody's.
-pub(crate) fn check_destination<K: RuleType>(qp: &qp::Shared, rule: &FlowRule<K>) -> Result<()> {
+pub(crate) fn check_destination<K: RuleType>(qp: &qp::QueuePairCore, rule: &FlowRule<K>) -> Result<()> {
     if qp.can_receive() || !rule.needs_a_receiver() {
         return Ok(());
     }

@@ -34,7 +34,7 @@ mod sealed {
 
     /// What a queue pair shares with its flows.
     #[derive(Debug)]
-    pub struct Target<'a>(pub(in super::super) &'a Arc<qp::Shared>);
+    pub struct Target<'a>(pub(in super::super) &'a Arc<qp::QueuePairCore>);
 
     impl Sealed for QueuePair<RawPacket> {
         fn target(&self) -> Target<'_> {
@@ -58,7 +58,7 @@ pub struct PoolFlow {
     /// Behind the flow, which uses it.
     _matcher: Object,
     counter: PoolCounter,
-    _qp: Arc<qp::Shared>,
+    _qp: Arc<qp::QueuePairCore>,
 }
 
 impl PoolCounter {
@@ -96,7 +96,7 @@ impl PoolCounter {
         context: &Context,
         op: &'static str,
         found: &Match,
-        (matcher, qp): (&Object, &qp::Shared),
+        (matcher, qp): (&Object, &qp::QueuePairCore),
     ) -> Result<Object> {
         use flow::create::{
             ARR_COUNTERS_DEVX, ARR_COUNTERS_DEVX_OFFSET, DEST_QP, FLAGS, HANDLE, MATCH_VALUE, MATCHER, TAG,

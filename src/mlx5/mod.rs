@@ -31,8 +31,6 @@
 //! # }
 //! ```
 
-#[cfg(feature = "tokio")]
-mod asynchronous;
 mod device;
 mod devx;
 mod flow;
@@ -42,10 +40,12 @@ mod queries;
 mod reader;
 mod row;
 mod snapshots;
-
 #[cfg(feature = "tokio")]
-pub use self::asynchronous::AsyncPoolReader;
+mod tokio;
+
 pub use self::flow::{Destination, PoolFlow};
 pub use self::pool::{CounterPool, PoolCounter};
 pub use self::queries::PoolQueries;
 pub use self::reader::{PoolReader, Totals, Values};
+#[cfg(feature = "tokio")]
+pub use self::tokio::AsyncPoolReader;

@@ -26,10 +26,10 @@ use crate::kernel::error::{Error, Result};
 ///
 /// Cheap to clone; freed when the last clone, counter, flow and reader is gone.
 #[derive(Clone, Debug)]
-pub struct CounterPool(pub(super) Arc<Inner>);
+pub struct CounterPool(pub(super) Arc<PoolCore>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct PoolCore {
     pub(super) row: Arc<Row>,
     pub(super) features: Features,
     pub(super) snapshots: Snapshots,
@@ -86,7 +86,7 @@ impl CounterPool {
         let row = Arc::new(Row { object, first, capacity });
         let free = Mutex::new((0..capacity as u32).collect());
         let (features, snapshots) = (Features::new(&flow_table), Snapshots::new(&row));
-        Ok(Self(Arc::new(Inner { row, features, snapshots, free })))
+        Ok(Self(Arc::new(PoolCore { row, features, snapshots, free })))
     }
 
     /// How many counters it has.
@@ -154,7 +154,7 @@ impl CounterPool {
     }
 }
 
-impl Inner {
+impl PoolCore {
     /// None in a child of `fork`, which must not wait for the lock.
     fn free(&self) -> Option<MutexGuard<'_, VecDeque<u32>>> {
         let is_here = self.row.object.context().is_here();
@@ -178,7 +178,7 @@ struct Slot {
 /// A number that nobody else has.
 #[derive(Debug)]
 struct Taken {
-    pool: Arc<Inner>,
+    pool: Arc<PoolCore>,
     index: u32,
     /// A flow that could not be destroyed goes on counting into it.
     is_lost: AtomicBool,
@@ -201,7 +201,7 @@ impl PoolCounter {
         self.0.taken.index as usize
     }
 
-    pub(super) fn pool(&self) -> &Arc<Inner> {
+    pub(super) fn pool(&self) -> &Arc<PoolCore> {
         &self.0.taken.pool
     }
 

@@ -10,7 +10,7 @@ use uverbs_abi::mlx5::prm::QueryFlowCounterIn;
 use zerocopy::FromBytes;
 
 use super::devx;
-use super::pool::Inner;
+use super::pool::PoolCore;
 use super::reader::Values;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::event;
@@ -27,7 +27,7 @@ const NUMBER: usize = size_of::<DevxAsyncCmdHdr>();
 #[derive(Debug)]
 pub struct PoolQueries {
     answers: OwnedFd,
-    pool: Arc<Inner>,
+    pool: Arc<PoolCore>,
     request: QueryFlowCounterIn,
     /// The last answer, behind its number.
     answer: Box<[u8]>,
@@ -35,7 +35,7 @@ pub struct PoolQueries {
 }
 
 impl PoolQueries {
-    pub(super) fn new(pool: Arc<Inner>) -> Result<Self> {
+    pub(super) fn new(pool: Arc<PoolCore>) -> Result<Self> {
         let answers = devx::answers(pool.row.object.context(), OP)?;
         event::set_nonblocking(OP, &answers)?;
         let (request, answer) = (pool.row.request(), vec![0; NUMBER + pool.row.answer_size()]);

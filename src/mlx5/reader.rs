@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use uverbs_abi::mlx5::prm::{QueryFlowCounterIn, TrafficCounter};
 
 use super::devx;
-use super::pool::{Inner, PoolCounter};
+use super::pool::{PoolCore, PoolCounter};
 use crate::kernel::error::{Error, Result};
 
 /// What was counted.
@@ -39,13 +39,13 @@ impl From<TrafficCounter> for Totals {
 /// It keeps the pool. One reader is for one thread; make one for each.
 #[derive(Debug)]
 pub struct PoolReader {
-    pool: Arc<Inner>,
+    pool: Arc<PoolCore>,
     request: QueryFlowCounterIn,
     answer: Box<[u8]>,
 }
 
 impl PoolReader {
-    pub(super) fn new(pool: Arc<Inner>) -> Self {
+    pub(super) fn new(pool: Arc<PoolCore>) -> Self {
         let (request, answer) = (pool.row.request(), vec![0; pool.row.answer_size()]);
         Self { pool, request, answer: answer.into() }
     }
@@ -90,13 +90,13 @@ impl PoolReader {
 /// What one read has found: all counters of the pool at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
-    pool: &'a Arc<Inner>,
+    pool: &'a Arc<PoolCore>,
     counters: &'a [TrafficCounter],
 }
 
 impl<'a> Values<'a> {
     #[inline]
-    pub(super) fn new(pool: &'a Arc<Inner>, counters: &'a [TrafficCounter]) -> Self {
+    pub(super) fn new(pool: &'a Arc<PoolCore>, counters: &'a [TrafficCounter]) -> Self {
         Self { pool, counters }
     }
 

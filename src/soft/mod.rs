@@ -70,7 +70,7 @@ pub use self::profile::Profile;
 pub use self::resources::Resources;
 use self::state::State;
 pub use self::traffic::{Traffic, TrafficError, Vary};
-use crate::driver::ring::Watcher;
+use crate::driver::ring::RingDevice;
 use crate::kernel::error::Result;
 use crate::kernel::process::Origin as Process;
 use crate::kernel::transport::Transport;
@@ -203,7 +203,7 @@ impl SoftDevice {
     }
 
     /// To be told of receives of this queue pair, or of a shared queue.
-    pub(crate) fn watcher(&self, qp: Option<u32>) -> impl Watcher + use<> {
+    pub(crate) fn ring_device(&self, qp: Option<u32>) -> impl RingDevice + use<> {
         Receives { hardware: self.hardware.clone(), qp }
     }
 
@@ -244,7 +244,7 @@ struct Receives {
     qp: Option<u32>,
 }
 
-impl Watcher for Receives {
+impl RingDevice for Receives {
     fn look(&self) {
         let Some(mut state) = self.hardware.lock() else { return };
         if let Some(qp) = self.qp {

@@ -130,10 +130,10 @@ fn checksum_is_good(header: &[u8]) -> bool {
 /// Cheap to clone; destroyed when the last clone and the last posted request with it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_ah")]
-pub struct AddressHandle(Arc<Inner>);
+pub struct AddressHandle(Arc<AddressHandleCore>);
 
 #[derive(Debug)]
-struct Inner {
+struct AddressHandleCore {
     object: Object,
     number: u32,
     _pd: ProtectionDomain,
@@ -167,7 +167,7 @@ impl ProtectionDomain {
             error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
-        let inner = Inner { object, number: plan.number(), _pd: self.clone() };
+        let inner = AddressHandleCore { object, number: plan.number(), _pd: self.clone() };
         Ok(AddressHandle(Arc::new(inner)))
     }
 }

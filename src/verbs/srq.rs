@@ -49,7 +49,7 @@ const LIMIT: u32 = 1 << 1;
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {
     receives: Receiving,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReceiveQueueCore>,
     capacity: u32,
     segments: u32,
     /// The device works on a ring that could not be mapped.
@@ -58,14 +58,14 @@ pub struct SharedReceiveQueue {
 
 /// The part of a shared receive queue that queue pairs have, too.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedReceiveQueueCore {
     object: Object,
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
     _pd: ProtectionDomain,
 }
 
-impl Shared {
+impl SharedReceiveQueueCore {
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }
@@ -161,13 +161,13 @@ impl SharedReceiveQueueBuilder<'_> {
         let receives = Receiving::new(op, queue)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.queue.capacity();
-        let shared = Shared { object, kept: Kept::default(), _pd: self.pd.clone() };
+        let shared = SharedReceiveQueueCore { object, kept: Kept::default(), _pd: self.pd.clone() };
         Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, lost: false })
     }
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedReceiveQueueCore> {
         &self.shared
     }
 

@@ -28,7 +28,7 @@ use self::kept::Abandoned;
 pub use self::open::OpenOptions;
 pub use self::query::{Gid, GidKind};
 use crate::device::Device;
-use crate::driver::ring::Watcher;
+use crate::driver::ring::RingDevice;
 use crate::driver::{self, Driver};
 use crate::kernel::command::{Command, CountersRead, Doorbell};
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -47,10 +47,10 @@ use crate::kernel::transport::{Mapping, Transport};
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_context")]
 #[doc(alias = "ibv_close_device")]
-pub struct Context(Arc<Inner>);
+pub struct Context(Arc<ContextCore>);
 
 #[derive(Debug)]
-struct Inner {
+struct ContextCore {
     door: Door,
     device: Device,
     driver: Driver,
@@ -90,7 +90,7 @@ impl Context {
         command.new_fd(async_event::alloc::FD_HANDLE);
         door.invoke(&mut command)?;
         let events = command.take_fd()?;
-        let inner = Inner {
+        let inner = ContextCore {
             door,
             device,
             window_keys: Keys::of(&driver),
@@ -253,8 +253,8 @@ impl driver::Kernel for Context {
         self.0.door.map(op, offset, len)
     }
 
-    fn watcher(&self, qp: Option<u32>) -> Option<Box<dyn Watcher>> {
-        self.0.device.watcher(qp)
+    fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>> {
+        self.0.device.ring_device(qp)
     }
 }
 

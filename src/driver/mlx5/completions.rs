@@ -89,7 +89,7 @@ impl CqPlan {
     pub(crate) fn open(mut self) -> Completions {
         self.ring.clear();
         let ring = Arc::new(self.ring);
-        let shared = Shared {
+        let shared = CompletionSide {
             ring: Mutex::new(ring.clone()),
             consumer: self.consumer,
             arm: self.arm,
@@ -121,7 +121,7 @@ const ARMED: u32 = 2;
 
 /// What queue pairs know of a completion queue.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CompletionSide {
     /// The process that has the queue: a child of `fork` takes no lock of it.
     origin: Origin,
     /// The poller has it too, and changes both.
@@ -143,7 +143,7 @@ pub(crate) struct Shared {
     is_told: AtomicBool,
 }
 
-impl Shared {
+impl CompletionSide {
     fn change<T>(&self, how: impl FnOnce(&mut Vec<Arc<Track>>) -> T) -> T {
         let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = how(&mut tracks);
@@ -220,11 +220,11 @@ pub(crate) struct Completions {
     last: usize,
     tracks: Vec<Arc<Track>>,
     changes: u32,
-    shared: Arc<Shared>,
+    shared: Arc<CompletionSide>,
 }
 
 impl Completions {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
         &self.shared
     }
 

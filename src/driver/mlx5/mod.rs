@@ -25,7 +25,7 @@ use uverbs_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-pub(crate) use self::completions::{Completions, CqPlan, Shared as CqShared};
+pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 #[cfg(feature = "raw")]
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;

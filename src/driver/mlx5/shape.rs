@@ -12,7 +12,7 @@ use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::completions::Shared;
+use super::completions::CompletionSide;
 use super::track::Track;
 use super::{Limits, Receives, Registers, Sends};
 use crate::driver::ring::units::{Units, Word};
@@ -50,7 +50,7 @@ pub(crate) struct QpPlan {
 #[derive(Debug)]
 pub(super) struct Queues {
     track: Arc<Track>,
-    queues: [Arc<Shared>; 2],
+    queues: [Arc<CompletionSide>; 2],
 }
 
 impl Drop for Queues {
@@ -72,7 +72,7 @@ impl QpPlan {
         header: u32,
         limits: &Limits,
         registers: Registers,
-        queues: [&Arc<Shared>; 2],
+        queues: [&Arc<CompletionSide>; 2],
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let sends = Ring::of_sends(wanted, header, limits).ok_or_else(|| too_large(op))?;
@@ -172,7 +172,7 @@ impl Queues {
     /// Makes a new queue pair or work queue known to the queues of its sends and of its receives.
     pub(super) fn join(
         op: &'static str,
-        queues: [&Arc<Shared>; 2],
+        queues: [&Arc<CompletionSide>; 2],
         sends: u32,
         receives: u32,
         mut index: impl FnMut() -> u32,

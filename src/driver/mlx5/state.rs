@@ -10,7 +10,7 @@ use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{CqPlan, CqShared, Limits, QpPlan, Registers, WqPlan};
+use super::{CompletionSide, CqPlan, Limits, QpPlan, Registers, WqPlan};
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -54,7 +54,7 @@ impl State {
         &self,
         op: &'static str,
         shape: &QpShape,
-        queues: [&Arc<CqShared>; 2],
+        queues: [&Arc<CompletionSide>; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
@@ -66,7 +66,7 @@ impl State {
         op: &'static str,
         depth: u32,
         segments: u32,
-        queue: &Arc<CqShared>,
+        queue: &Arc<CompletionSide>,
         kernel: &dyn Kernel,
     ) -> Result<WqPlan> {
         // The completion queue has a lock too.
@@ -164,7 +164,7 @@ mod tests {
 
     use super::super::tests::limits;
     use super::*;
-    use crate::driver::ring::Watcher;
+    use crate::driver::ring::RingDevice;
     use crate::kernel::error::ErrorKind;
     use crate::kernel::mapping::Mapping;
     use crate::kernel::process::elsewhere;
@@ -185,7 +185,7 @@ mod tests {
             panic!("{op}")
         }
 
-        fn watcher(&self, _: Option<u32>) -> Option<Box<dyn Watcher>> {
+        fn ring_device(&self, _: Option<u32>) -> Option<Box<dyn RingDevice>> {
             None
         }
     }

@@ -9,7 +9,7 @@ use uverbs_abi::mlx5::{CreateWq, CreateWqResp};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::completions::Shared;
+use super::completions::CompletionSide;
 use super::shape::{Queues, Ring, SEGMENT, part, too_large, word};
 use super::{Limits, Receives};
 use crate::driver::ring::units::{Units, Word};
@@ -37,7 +37,7 @@ impl WqPlan {
         depth: u32,
         segments: u32,
         limits: &Limits,
-        queue: &Arc<Shared>,
+        queue: &Arc<CompletionSide>,
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let wanted = QpCap { max_recv_wr: depth, max_recv_sge: segments, ..QpCap::new_zeroed() };

@@ -112,7 +112,7 @@ impl Geometry {
 }
 
 /// A device that sees by itself neither rings nor what is put into them. Kernels do.
-pub(crate) trait Watcher: Debug + Send + Sync {
+pub(crate) trait RingDevice: Debug + Send + Sync {
     /// The producer has published.
     fn look(&self);
 }

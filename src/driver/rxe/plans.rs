@@ -23,8 +23,8 @@ pub(in crate::driver) fn map_receives(
     kernel: &dyn Kernel,
 ) -> Result<queues::Receives> {
     let ring = Receives::open(op, map_ring(op, info, kernel)?)?;
-    Ok(match kernel.watcher(qp) {
-        Some(watcher) => queues::Receives::Watched(ring, watcher),
+    Ok(match kernel.ring_device(qp) {
+        Some(device) => queues::Receives::Announced(ring, device),
         None => queues::Receives::Rings(ring),
     })
 }

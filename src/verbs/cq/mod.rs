@@ -48,12 +48,12 @@ pub struct CompletionQueue {
     /// That of the registry.
     #[cfg(feature = "raw")]
     passage: Passage,
-    shared: Arc<Shared>,
+    shared: Arc<CompletionQueueCore>,
 }
 
 /// The part of a completion queue that queue pairs share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CompletionQueueCore {
     object: Object,
     channel: Option<CompletionChannel>,
     /// The queue pairs here whose operations are counted.
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     side: CqSide,
 }
 
-impl Shared {
+impl CompletionQueueCore {
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }
@@ -216,8 +216,12 @@ impl<'a> CompletionQueueBuilder<'a> {
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let ring = plan.open(op, context)?;
         let registry = Arc::<Registry>::default();
-        let shared =
-            Shared { object, channel: channel.cloned(), registry: registry.clone(), side: ring.side() };
+        let shared = CompletionQueueCore {
+            object,
+            channel: channel.cloned(),
+            registry: registry.clone(),
+            side: ring.side(),
+        };
         let origin = context.origin();
         Ok(CompletionQueue {
             ring,
@@ -232,7 +236,7 @@ impl<'a> CompletionQueueBuilder<'a> {
 }
 
 impl CompletionQueue {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<CompletionQueueCore> {
         &self.shared
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uverbs_abi::write::{CqModeration, DestroyCqResp};
 
-use super::{CompletionQueue, Shared};
+use super::{CompletionQueue, CompletionQueueCore};
 use crate::device::object;
 use crate::kernel::error::Result;
 
@@ -18,10 +18,10 @@ impl CompletionQueue {
 /// A completion queue without what polls it: what queue pairs are made with, and events asked for. It takes no lock and needs
 /// none, so it may be used in the middle of a poll.
 #[derive(Clone, Debug)]
-pub struct CompletionObject(Arc<Shared>);
+pub struct CompletionObject(Arc<CompletionQueueCore>);
 
 impl CompletionObject {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<CompletionQueueCore> {
         &self.0
     }
 

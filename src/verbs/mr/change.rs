@@ -11,7 +11,7 @@ use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{ReregMr, ReregMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Inner, MemoryRegion, Place, meant};
+use super::{MemoryRegion, MemoryRegionCore, Place, meant};
 use crate::device::object;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -118,7 +118,7 @@ impl MemoryRegion {
         }
     }
 
-    fn alone(&mut self, op: &'static str) -> Result<&mut Inner> {
+    fn alone(&mut self, op: &'static str) -> Result<&mut MemoryRegionCore> {
         let hint = "a clone, a memory window or a posted request still uses the memory region";
         Arc::get_mut(&mut self.0).ok_or_else(|| object::shared(op, hint))
     }
@@ -129,7 +129,7 @@ fn may_be_halfway(error: &Error) -> bool {
     error.kind() != ErrorKind::Unsupported
 }
 
-impl Inner {
+impl MemoryRegionCore {
     fn change(&mut self, op: &'static str, request: ReregMr, memory: Option<&Mapping>) -> Result<()> {
         let request = ReregMr { mr_handle: self.object.id(), ..request };
         let mut keys = ReregMrResp::new_zeroed();

@@ -36,10 +36,10 @@ use crate::verbs::pd::ProtectionDomain;
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_mr")]
-pub struct MemoryRegion(Arc<Inner>);
+pub struct MemoryRegion(Arc<MemoryRegionCore>);
 
 #[derive(Debug)]
-struct Inner {
+struct MemoryRegionCore {
     object: Object,
     lkey: u32,
     rkey: u32,
@@ -64,7 +64,7 @@ struct Place {
     address: u64,
 }
 
-impl Drop for Inner {
+impl Drop for MemoryRegionCore {
     fn drop(&mut self) {
         if self.object.release_for_sure().is_err() {
             // The device may still write to the memory: it is leaked on purpose.

@@ -11,7 +11,7 @@ use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{RegMr, RegMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Inner, MemoryRegion, Place, meant, outside};
+use super::{MemoryRegion, MemoryRegionCore, Place, meant, outside};
 use crate::device::object::{Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -121,7 +121,7 @@ impl ProtectionDomain {
         let RegMrResp { lkey, rkey, .. } = made;
         let (also, also_pds) = (Vec::new(), Vec::new());
         let pd = self.clone();
-        MemoryRegion(Arc::new(Inner { object, lkey, rkey, access, place, also, pd, also_pds }))
+        MemoryRegion(Arc::new(MemoryRegionCore { object, lkey, rkey, access, place, also, pd, also_pds }))
     }
 }
 

@@ -94,7 +94,7 @@ struct Bound {
     /// The queue pair that bound a window of type 2. rxe counts the window as its user, waits 50 seconds for that
     /// to end when the queue pair is destroyed, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c;
     /// __rxe_cleanup, rxe_pool.c, Linux 6.1 to 7.3).
-    _via: Option<Arc<qp::Shared>>,
+    _via: Option<Arc<qp::QueuePairCore>>,
     /// What the peer was or will be told.
     remote: Remote,
 }
@@ -318,7 +318,7 @@ impl MemoryWindow {
     /// ends leaves its objects to the kernel, which destroys the newest first, and rxe would wait 50 seconds for a queue pair
     /// with such a window and then free it while the window still has it (__uverbs_cleanup_ufile, rdma_core.c;
     /// __rxe_cleanup, rxe_pool.c; Linux 6.1 to 7.3).
-    fn renew_for(&mut self, via: &qp::Shared) -> Result<()> {
+    fn renew_for(&mut self, via: &qp::QueuePairCore) -> Result<()> {
         let is_older = self.kind == WindowType::Two && self.asked < via.object().made();
         if is_older || self.is_unknown() { self.release() } else { Ok(()) }
     }

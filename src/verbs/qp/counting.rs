@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
 
 use super::state::query;
-use super::{QpType, QueuePair, Shared};
+use super::{QpType, QueuePair, QueuePairCore};
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
 #[cfg(feature = "comp-cntr-uapi")]
 use crate::device::object::Object;
@@ -103,7 +103,7 @@ pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u
 /// A queue pair to which a counter is to be bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bindable<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a QueuePairCore,
     /// One of [`qp_type`], and how many sends it has room for.
     pub(super) type_: u8,
     pub(super) slots: u32,

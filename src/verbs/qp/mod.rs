@@ -57,13 +57,13 @@ pub struct QueuePair<T: QpType> {
     peer: [u8; 16],
     /// Whether that GID stands for all of its device.
     is_peer_settled: bool,
-    shared: Arc<Shared>,
+    shared: Arc<QueuePairCore>,
     kind: PhantomData<T>,
 }
 
 /// The part of a queue pair that flows, memberships and memory windows share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct QueuePairCore {
     object: Object,
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
@@ -74,15 +74,15 @@ pub(crate) struct Shared {
     /// What completions say about windows that it has bound.
     windows: Watching,
     /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
-    cqs: Vec<Arc<cq::Shared>>,
-    _srq: Option<Arc<srq::Shared>>,
-    _table: Option<Arc<wq::SharedTable>>,
+    cqs: Vec<Arc<cq::CompletionQueueCore>>,
+    _srq: Option<Arc<srq::SharedReceiveQueueCore>>,
+    _table: Option<Arc<wq::IndirectionTableCore>>,
     #[cfg(feature = "comp-cntr-uapi")]
     attached: crate::completion_counter::Attached,
     pd: ProtectionDomain,
 }
 
-impl Shared {
+impl QueuePairCore {
     pub(crate) fn object(&self) -> &Object {
         &self.object
     }
@@ -121,7 +121,7 @@ impl<T: QpType> QueuePair<T> {
         self.capacity
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<QueuePairCore> {
         &self.shared
     }
 

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::CORE_IN;
 use uverbs_abi::write::{AttachMcast, DetachMcast, cmd};
 
-use super::{QueuePair, Shared, Ud};
+use super::{QueuePair, QueuePairCore, Ud};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
@@ -47,7 +47,7 @@ impl Groups {
 #[derive(Debug)]
 #[must_use = "dropped, it leaves the group"]
 pub struct Membership {
-    qp: Arc<Shared>,
+    qp: Arc<QueuePairCore>,
     gid: [u8; 16],
     lid: u16,
 }

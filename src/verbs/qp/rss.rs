@@ -9,7 +9,7 @@ use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Groups, Shared};
+use super::{Groups, QueuePairCore};
 use crate::completion_counter::Watching;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
@@ -57,7 +57,7 @@ bitflags! {
 /// frames come in where a work queue is ready.
 #[derive(Debug)]
 #[doc(alias = "ibv_rx_hash_conf")]
-pub struct RssQueuePair(Arc<Shared>);
+pub struct RssQueuePair(Arc<QueuePairCore>);
 
 /// A queue pair on a table about to be made; see [`ProtectionDomain::rss`].
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl RssBuilder<'_> {
             ErrorKind::Unsupported => error.hinted("the device does not hash these fields"),
             _ => error,
         })?;
-        let shared = Shared {
+        let shared = QueuePairCore {
             object: Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?),
             kept: Kept::default(),
             number,
@@ -189,12 +189,12 @@ impl RssBuilder<'_> {
 }
 
 impl RssQueuePair {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<QueuePairCore> {
         &self.0
     }
 
     #[cfg(feature = "raw")]
-    pub(super) fn into_shared(self) -> Arc<Shared> {
+    pub(super) fn into_shared(self) -> Arc<QueuePairCore> {
         self.0
     }
 

@@ -12,7 +12,7 @@ use uverbs_abi::write::{ExModifyWq, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::table::IndirectionTable;
-pub(crate) use self::table::Shared as SharedTable;
+pub(crate) use self::table::IndirectionTableCore;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -44,19 +44,19 @@ use crate::verbs::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
 #[doc(alias = "ibv_wq")]
 pub struct WorkQueue {
     receives: Receiving,
-    shared: Arc<Shared>,
+    shared: Arc<WorkQueueCore>,
     capacity: u32,
     segments: u32,
 }
 
 /// The part of a work queue that tables have, too.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WorkQueueCore {
     object: Object,
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
     number: u32,
-    _cq: Arc<cq::Shared>,
+    _cq: Arc<cq::CompletionQueueCore>,
     _pd: ProtectionDomain,
 }
 
@@ -78,7 +78,7 @@ pub enum WorkQueueState {
 #[doc(alias = "ibv_wq_init_attr")]
 pub struct WorkQueueBuilder<'a> {
     pd: &'a ProtectionDomain,
-    cq: &'a Arc<cq::Shared>,
+    cq: &'a Arc<cq::CompletionQueueCore>,
     depth: u32,
     segments: u32,
     cookie: u64,
@@ -104,7 +104,7 @@ impl ProtectionDomain {
 }
 
 impl<'a> WorkQueueBuilder<'a> {
-    fn new(pd: &'a ProtectionDomain, cq: &'a Arc<cq::Shared>) -> Self {
+    fn new(pd: &'a ProtectionDomain, cq: &'a Arc<cq::CompletionQueueCore>) -> Self {
         Self { pd, cq, depth: 64, segments: 1, cookie: 0, flags: WqFlags::empty() }
     }
 
@@ -179,7 +179,8 @@ impl<'a> WorkQueueBuilder<'a> {
             Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let queue = ReceiveQueue::new(context.origin(), plan.open(number), segments);
         let receives = Receiving::new(op, queue)?;
-        let shared = Shared { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
+        let shared =
+            WorkQueueCore { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };
         Ok(WorkQueue { receives, shared: Arc::new(shared), capacity, segments })
     }
 }
@@ -199,7 +200,7 @@ impl WorkQueueState {
 }
 
 impl WorkQueue {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<WorkQueueCore> {
         &self.shared
     }
 

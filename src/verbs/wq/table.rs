@@ -22,19 +22,19 @@ const MAX_LOG_SIZE: u32 = 13;
 /// It keeps its work queues alive. See [`ProtectionDomain::rss`](crate::ProtectionDomain::rss) for the hash.
 #[derive(Debug)]
 #[doc(alias = "ibv_rwq_ind_table")]
-pub struct IndirectionTable(Arc<Shared>);
+pub struct IndirectionTable(Arc<IndirectionTableCore>);
 
 /// What a queue pair on the table holds.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct IndirectionTableCore {
     object: Object,
     /// The device's.
     #[cfg(feature = "raw")]
     number: u32,
-    queues: Vec<Arc<super::Shared>>,
+    queues: Vec<Arc<super::WorkQueueCore>>,
 }
 
-impl Shared {
+impl IndirectionTableCore {
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }
@@ -91,7 +91,7 @@ impl Context {
             _ => error,
         })?;
         let object = Object::new(self, Kind::IndirectionTable, response.ind_tbl_handle);
-        let shared = Shared {
+        let shared = IndirectionTableCore {
             object,
             #[cfg(feature = "raw")]
             number: response.ind_tbl_num,
@@ -102,7 +102,7 @@ impl Context {
 }
 
 impl IndirectionTable {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<IndirectionTableCore> {
         &self.0
     }
 

@@ -45,7 +45,7 @@ impl Source {
 
     /// Lets the frames go.
     pub(super) fn start(self, device: SoftDevice) -> Outcome<Running> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Replay::default());
         let ends = !matches!(self, Self::Generator(_));
         let ours = shared.clone();
         let run = move || {
@@ -76,13 +76,13 @@ fn failure(name: &str, error: CaptureError) -> Failure {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Replay {
     stop: AtomicBool,
     done: AtomicBool,
     frames: AtomicU64,
 }
 
-impl Shared {
+impl Replay {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl Shared {
 /// Frames on their way.
 #[derive(Debug)]
 pub(super) struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<Replay>,
     /// Whether they end by themselves.
     ends: bool,
     thread: JoinHandle<Outcome>,
@@ -136,7 +136,7 @@ impl Running {
 }
 
 /// Every frame of a capture, as fast as the device takes them.
-fn play(mut capture: Capture, device: &SoftDevice, shared: &Shared) -> Result<(), CaptureError> {
+fn play(mut capture: Capture, device: &SoftDevice, shared: &Replay) -> Result<(), CaptureError> {
     while !shared.stopped() {
         match device.play(&mut capture)? {
             0 => break,
@@ -147,7 +147,7 @@ fn play(mut capture: Capture, device: &SoftDevice, shared: &Shared) -> Result<()
 }
 
 /// Frames at the generator's rate until stopped.
-fn generate(mut traffic: Traffic, device: &SoftDevice, shared: &Shared) {
+fn generate(mut traffic: Traffic, device: &SoftDevice, shared: &Replay) {
     let start = Instant::now();
     while !shared.stopped() {
         let due = traffic.due(start.elapsed()).min(BURST);

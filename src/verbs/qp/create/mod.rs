@@ -13,7 +13,7 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::send::SendQueue;
-use super::{Groups, Markers, QpType, QueuePair, RawPacket, Rc, Shared, Uc, Ud};
+use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud};
 use crate::completion_counter::Watching;
 use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
@@ -51,8 +51,8 @@ pub struct Capacity {
 #[doc(alias = "ibv_qp_init_attr_ex")]
 pub struct QueuePairBuilder<'a, T> {
     pd: &'a ProtectionDomain,
-    send_cq: &'a Arc<cq::Shared>,
-    receive_cq: &'a Arc<cq::Shared>,
+    send_cq: &'a Arc<cq::CompletionQueueCore>,
+    receive_cq: &'a Arc<cq::CompletionQueueCore>,
     srq: Option<&'a SharedReceiveQueue>,
     wanted: Capacity,
     cookie: u64,
@@ -65,7 +65,7 @@ pub(super) struct Made {
     pub(super) sends: SendQueue,
     pub(super) receives: Option<ReceiveQueue>,
     pub(super) capacity: Capacity,
-    pub(super) shared: Shared,
+    pub(super) shared: QueuePairCore,
 }
 
 impl ProtectionDomain {
@@ -250,7 +250,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             inline: real.max_inline_data,
             large_header: self.wanted.large_header,
         };
-        let shared = Shared {
+        let shared = QueuePairCore {
             object,
             kept: Kept::default(),
             number,

@@ -16,7 +16,7 @@ use crate::verbs::cq::object::CompletionObject;
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::qp::counting::Bindable;
 use crate::verbs::qp::send::{SEND, SendQueue};
-use crate::verbs::qp::{RawPacket, RssQueuePair, Shared, post, state};
+use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, post, state};
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::verbs::work::ReceiveQueue;
 
@@ -43,7 +43,7 @@ pub struct QueuePairInit<'a> {
 /// [`QueuePair`](crate::QueuePair) does.
 #[derive(Debug)]
 pub struct QueuePair {
-    shared: Arc<Shared>,
+    shared: Arc<QueuePairCore>,
     /// One of [`uverbs_abi::types::qp_type`].
     type_: u8,
     capacity: Capacity,
@@ -93,7 +93,7 @@ impl QueuePair {
         self.capacity
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<QueuePairCore> {
         &self.shared
     }
 
