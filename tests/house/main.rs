@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 mod drivers;
 mod layers;
+mod links;
 mod rooms;
 
 /// The only files with `unsafe` in them. Each has a row in `docs/internals/safety.md`.
