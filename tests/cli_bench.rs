@@ -1,4 +1,4 @@
-//! `uverbs bench`, run as a user runs it: `read` on the soft device, and `wait`, which needs none.
+//! `uverbs bench read`, run as a user runs it, on the soft device.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,33 +11,21 @@ use serde_json::Value;
 
 /// The modes that the soft device has.
 const MODES: [&str; 4] = ["volatile", "prepared", "driver-cached", "snapshot"];
-/// All that one can wait with.
-const OBJECTS: [&str; 6] = ["unspecified", "fd", "mutex-cond", "yield", "wait-set", "busy"];
 
 const READ: [&str; 4] = ["bench", "read", "--device", "soft0"];
-const WAIT: [&str; 2] = ["bench", "wait"];
-
-fn command(what: &[&str], rest: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
-    command.args(what).args(rest);
-    command
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 fn run(rest: &[&str]) -> Output {
-    command(&READ, rest).output().expect("the program starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+    command.args(READ).args(rest).output().expect("the program starts")
 }
 
 /// Standard output of a run that must succeed.
 fn output(rest: &[&str]) -> String {
-    output_of(&READ, rest)
-}
-
-fn output_of(what: &[&str], rest: &[&str]) -> String {
-    let output = command(what, rest).output().expect("the program starts");
+    let output = run(rest);
     assert!(output.status.success(), "{rest:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -71,23 +59,17 @@ fn number(object: &Value, field: &str) -> f64 {
     object[field].as_f64().unwrap_or_else(|| panic!("{field} is a number in {object}"))
 }
 
-/// What must hold between the times of a measurement.
-fn check_times(object: &Value) {
+/// What must hold between the figures of reads.
+fn check_figures(object: &Value) {
     let rising = ["min_ns", "typical_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"];
     assert!(rising.map(|field| number(object, field)).is_sorted(), "{object}");
     let (min, max) = (number(object, "min_ns"), number(object, "max_ns"));
     let (mean, stdev) = (number(object, "mean_ns"), number(object, "stdev_ns"));
     assert!(min <= mean && mean <= max && stdev >= 0.0 && stdev <= max - min, "{object}");
-    for field in ["floor_ns", "clock_ns", "elapsed_ns"] {
+    for field in ["floor_ns", "refused_ns", "clock_ns", "elapsed_ns"] {
         assert!(number(object, field) > 0.0, "{field} in {object}");
     }
     assert!(number(object, "elapsed_ns") >= max, "{object}");
-}
-
-/// What must hold between the figures of reads.
-fn check_figures(object: &Value) {
-    check_times(object);
-    assert!(number(object, "refused_ns") > 0.0, "{object}");
     assert_eq!(object["device_kind"], "soft");
     assert_eq!(object["note"], "soft device: no hardware involved");
     assert_eq!(object["device"], "soft0");
@@ -315,14 +297,6 @@ fn a_signal_ends_it_with_the_result_so_far() {
     assert!(number(&objects[0], "count") >= 39.0, "{}", objects[0]);
 }
 
-fn check_refused(what: &[&str], arguments: &[&str], code: i32, wanted: &str) {
-    let output = command(what, arguments).output().expect("the program starts");
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
-    assert!(stderr.starts_with("uverbs: ") && stderr.contains(wanted), "{arguments:?}: {stderr}");
-}
-
 #[test]
 fn errors_are_one_line_and_a_code() {
     for (arguments, code, wanted) in [
@@ -342,100 +316,11 @@ fn errors_are_one_line_and_a_code() {
         (&["--samples", "1", "--hgrm", "/nope/f.hgrm"], 3, "/nope/f.hgrm: No such file"),
         (&["--samples", "1", "--counters", "5000"], 1, "flow.create: exhausted"),
     ] {
-        check_refused(&READ, arguments, code, wanted);
-    }
-}
-
-#[test]
-fn each_wait_object_is_measured_without_a_device() {
-    let all = ["--wait-object", "all", "--samples", "200", "--warmup", "20", "--json"];
-    let objects = parsed(&output_of(&WAIT, &all));
-    let found: Vec<_> = objects.iter().map(|object| object["wait_object"].as_str().unwrap_or("")).collect();
-    assert_eq!(found, OBJECTS);
-    for object in &objects {
-        check_times(object);
-        assert_eq!((object["count"].as_u64(), object["warmup"]["count"].as_u64()), (Some(200), Some(20)));
-        assert!(object["early"].as_u64().is_some_and(|early| early <= 200), "{object}");
-        assert_eq!(object["device"], Value::Null);
-        assert_eq!(object["note"], "no device: counters in the process's own memory");
-    }
-}
-
-#[test]
-fn wake_ups_have_a_table_a_figure_and_distributions() {
-    let directory = Directory::new("wait");
-    let (plot, hgrm) = (directory.file("w.svg"), directory.file("w.hgrm"));
-    let measured = ["--wait-object", "busy,fd,fd", "--duration", "50ms", "--plot", &plot, "--hgrm", &hgrm];
-    let table = output_of(&WAIT, &measured);
-    let head = table.lines().find(|line| line.starts_with("wait-object")).expect("a head");
-    for column in ["#samples", "t_typical[ns]", "99%[ns]", "99.99%[ns]", "#warm-up"] {
-        assert!(head.contains(column), "{table}");
-    }
-    let counts = ["fd  ", "busy  "].map(|name| {
-        let row = table.lines().find(|line| line.starts_with(name)).expect("a row");
-        row.split_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok()).expect("a count")
-    });
-    for (name, count) in ["w-fd.hgrm", "w-busy.hgrm"].into_iter().zip(counts) {
-        let rows = distribution(&directory.0.join(name));
-        assert_eq!(rows.last().expect("rows")[1..], [1.0, count]);
-    }
-    let svg = fs::read_to_string(plot).expect("the figure");
-    check_xml(&svg);
-    for text in ["Time to wake a thread", "percentile of the samples (%)", "wake-up latency"] {
-        assert!(svg.contains(text), "{text}");
-    }
-    for (name, wanted) in [("fd", true), ("busy", true), ("yield", false)] {
-        assert_eq!(svg.lines().any(|line| line == name), wanted, "{name} in the legend");
-    }
-}
-
-/// How often threads other than the first have gone to sleep.
-fn sleeps(process: Pid) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
-    let others = tasks.flatten().filter(|task| task.file_name() != process.to_string().as_str());
-    // A thread may be gone by now.
-    let statuses = others.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
-    let switches = statuses.filter_map(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        line.trim().parse::<u64>().ok()
-    });
-    switches.sum()
-}
-
-#[test]
-fn a_signal_ends_waits_with_the_result_so_far() {
-    let endless = ["--wait-object", "wait-set,busy", "--duration", "1h", "--warmup", "1", "--json"];
-    let mut child = command(&WAIT, &endless).stdout(Stdio::piped()).spawn().expect("the program starts");
-    let id = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-    // More than the warm-up can take.
-    while sleeps(id) < 200 {
-        assert!(child.try_wait().expect("a child").is_none());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    kill(id, Signal::SIGINT).expect("the signal is sent");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success());
-    let objects = parsed(&text(&output.stdout));
-    assert_eq!(objects.len(), 1, "what was not begun has no line");
-    check_times(&objects[0]);
-    assert_eq!(objects[0]["wait_object"], "wait-set");
-    assert!(number(&objects[0], "count") >= 1.0);
-}
-
-#[test]
-fn bad_input_to_waits_is_one_line_and_a_code() {
-    for (arguments, code, wanted) in [
-        (&["--samples", "0"][..], 2, "0 is not in 1.."),
-        (&["--wait-object", "none"], 2, "invalid value 'none'"),
-        (&["--samples", "1", "--duration", "1s"], 2, "cannot be used with"),
-        (&["--device", "soft0"], 2, "unexpected argument '--device'"),
-        (&["--cpu", "x"], 2, "`x` is no number of a CPU"),
-        (&["--cpu", "60000"], 2, "--cpu: this process may not run on CPU 60000"),
-        (&["--samples", "1", "--plot", "/nope/f.svg"], 3, "/nope/f.svg: No such file"),
-        (&["--samples", "1", "--json", "/nope/f.json"], 3, "/nope/f.json: No such file"),
-        (&["--samples", "1", "--hgrm", "/nope/f.hgrm"], 3, "/nope/f.hgrm: No such file"),
-    ] {
-        check_refused(&WAIT, arguments, code, wanted);
+        let output = run(arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("uverbs: ") && stderr.contains(wanted), "{arguments:?}: {stderr}");
     }
 }
 

@@ -31,9 +31,9 @@ const WAYS: &[&[&str]] = &[
     &["ping", "--device", "soft0", "--iters", "1", "--json"],
     &["bench", "read", "--device", "soft0", "--samples", "2"],
     &["bench", "read", "--device", "soft0", "--samples", "2", "--json"],
-    &["bench", "wait", "--samples", "2"],
-    &["bench", "wait", "--samples", "2", "--json"],
 ];
+
+const READ: [&str; 4] = ["bench", "read", "--device", "soft0"];
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
@@ -174,8 +174,6 @@ fn a_measurement_that_ended_before_its_first_sample_is_no_result() {
     for arguments in [
         &["bench", "read", "--device", "soft0", "--warmup", "1000000000000"][..],
         &["bench", "read", "--device", "soft0", "--warmup", "1000000000000", "--json", "--threads", "2"],
-        &["bench", "wait", "--warmup", "1000000000000"],
-        &["bench", "wait", "--warmup", "1000000000000", "--json"],
     ] {
         let child = command(arguments).spawn().expect("the program starts");
         std::thread::sleep(Duration::from_millis(500));
@@ -193,31 +191,29 @@ fn files_are_tried_before_anything_is_measured() {
     let kept = directory.join("kept");
     fs::write(&kept, "as it was").expect("a file");
     for option in ["--plot", "--hgrm", "--json"] {
-        for what in [&["bench", "read", "--device", "soft0"][..], &["bench", "wait"]] {
-            let begun = Instant::now();
-            let run = |path: &str| {
-                let rest = ["--duration", "10m", option, path];
-                end(command(&[what, &rest].concat()).spawn().expect("the program starts"))
-            };
-            let (code, _, stderr) = run("/nope/file");
-            assert_eq!(code, Some(3), "{stderr}");
-            assert!(stderr.starts_with("uverbs: /nope/file: No such file"), "{stderr}");
-            let (code, _, stderr) = run(directory.to_str().expect("UTF-8"));
-            assert_eq!(code, Some(1), "{stderr}");
-            assert!(begun.elapsed().as_secs() < 60);
+        let begun = Instant::now();
+        let run = |path: &str| {
+            let rest = ["--duration", "10m", option, path];
+            end(command(&[&READ[..], &rest].concat()).spawn().expect("the program starts"))
+        };
+        let (code, _, stderr) = run("/nope/file");
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.starts_with("uverbs: /nope/file: No such file"), "{stderr}");
+        let (code, _, stderr) = run(directory.to_str().expect("UTF-8"));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(begun.elapsed().as_secs() < 60);
 
-            // One that can be written is left as it is until there is something to write.
-            let new = directory.join("new");
-            for path in [&kept, &new] {
-                let rest = [option, path.to_str().expect("UTF-8"), "--warmup", "1000000000000"];
-                let child = command(&[what, &rest].concat()).spawn().expect("the program starts");
-                std::thread::sleep(Duration::from_millis(300));
-                interrupt(&child);
-                assert_eq!(end(child).0, Some(1));
-            }
-            assert_eq!(fs::read_to_string(&kept).expect("a file"), "as it was");
-            assert!(!new.exists());
+        // One that can be written is left as it is until there is something to write.
+        let new = directory.join("new");
+        for path in [&kept, &new] {
+            let rest = [option, path.to_str().expect("UTF-8"), "--warmup", "1000000000000"];
+            let child = command(&[&READ[..], &rest].concat()).spawn().expect("the program starts");
+            std::thread::sleep(Duration::from_millis(300));
+            interrupt(&child);
+            assert_eq!(end(child).0, Some(1));
         }
+        assert_eq!(fs::read_to_string(&kept).expect("a file"), "as it was");
+        assert!(!new.exists());
     }
     fs::remove_dir_all(&directory).expect("it is ours");
 }

@@ -16,7 +16,6 @@ mod report;
 mod rig;
 mod run;
 mod tally;
-mod wait;
 
 use crate::Outcome;
 
@@ -25,13 +24,10 @@ use crate::Outcome;
 pub(crate) enum Command {
     /// The latency of reading counters.
     Read(read::Args),
-    /// How long a thread takes to wake up that waits for a completion counter. Needs no device.
-    Wait(wait::Args),
 }
 
 pub(crate) fn run(command: &Command, trace: bool) -> Outcome {
     match command {
         Command::Read(args) => read::run(args, trace),
-        Command::Wait(args) => wait::run(args),
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn run(
 }
 
 /// Runs each part in a thread of its own, and shows how many samples are seen meanwhile.
-pub(super) fn together<T: Send>(
+fn together<T: Send>(
     parts: impl IntoIterator<Item = impl FnOnce() -> Outcome<T> + Send>,
     seen: impl Fn() -> u64,
     progress: &Progress,
@@ -99,7 +99,7 @@ pub(super) fn together<T: Send>(
 }
 
 /// Where a thread runs: on the processors in turn, anywhere if there are none.
-pub(super) fn cpu_of(thread: usize, cpus: &[usize]) -> Option<usize> {
+fn cpu_of(thread: usize, cpus: &[usize]) -> Option<usize> {
     cpus.get(thread % cpus.len().max(1)).copied()
 }
 
