@@ -5,7 +5,7 @@
 //! `RawAttr`'s own constructors, whose attributes point to memory of theirs or to address 1; their lengths are
 //! changed downwards only, their headers count the attributes that are there, and what they register comes from
 //! `RawConnection::memory`. The few that say more than there is (255 attributes, a region of 2^64 - 1 bytes) are those
-//! that the kernel refuses unread. Commands made by chance go to the soft device alone (`soft_random.rs`, fuzzing).
+//! that the kernel refuses unread. Commands made by chance go to the soft device alone (`tests/soft/random.rs`, fuzzing).
 
 #![allow(unsafe_code)]
 

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use uverbs::soft::Capture;
 use uverbs::{AccessFlags, Completion, Eth, FlowRule, Point, ReceiveRequest, SoftDevice};
 
-use crate::bytes::Bytes;
+use super::bytes::Bytes;
 
 pub(crate) fn run(data: &[u8]) {
     let mut data = Bytes(data);

@@ -13,8 +13,8 @@ use uverbs_abi::types::QpAttrMask;
 use uverbs_abi::write::{COMMANDS, PostSend, RegMr, cmd};
 use zerocopy::FromZeros;
 
-use crate::bytes::Bytes;
-use crate::soft::*;
+use super::bytes::Bytes;
+use crate::commands::*;
 
 const OBJECTS: &[u16] = &[
     device::OBJECT,

@@ -3,8 +3,8 @@
 use uverbs_abi::flow::*;
 use uverbs_abi::ids::counters::read::BUFF;
 
-use crate::bytes::Bytes;
-use crate::soft::*;
+use super::bytes::Bytes;
+use crate::commands::*;
 
 /// Types of filters and actions, with the length of one half.
 const SPECS: &[(u32, usize)] = &[

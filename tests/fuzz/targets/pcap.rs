@@ -1,8 +1,8 @@
 #![no_main]
 
-#[path = "../bodies/bytes.rs"]
-mod bytes;
-#[path = "../bodies/pcap.rs"]
-mod pcap;
+#[path = "../bodies/mod.rs"]
+mod bodies;
+#[path = "../../commands/mod.rs"]
+mod commands;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| pcap::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::pcap::run(data));

@@ -1,6 +1,8 @@
 #![no_main]
 
-#[path = "../bodies/rule_text.rs"]
-mod rule_text;
+#[path = "../bodies/mod.rs"]
+mod bodies;
+#[path = "../../commands/mod.rs"]
+mod commands;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| rule_text::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::rule_text::run(data));

@@ -1,10 +1,8 @@
 #![no_main]
 
-#[path = "../bodies/bytes.rs"]
-mod bytes;
-#[path = "../../soft/mod.rs"]
-mod soft;
-#[path = "../bodies/soft_command.rs"]
-mod soft_command;
+#[path = "../bodies/mod.rs"]
+mod bodies;
+#[path = "../../commands/mod.rs"]
+mod commands;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| soft_command::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::soft_command::run(data));

@@ -1,0 +1,196 @@
+//! Devices, contexts, and the objects that every device has.
+
+use crate::common::*;
+use uverbs::abi::types::port_state;
+use uverbs::{AccessFlags, ErrorKind};
+
+#[test]
+fn an_open_device_answers_queries() {
+    on_every_device(|target| {
+        let context = target.open();
+        let device = context.query_device().unwrap();
+        assert_eq!(u32::from(device.base.phys_port_cnt), target.device.ports());
+        assert_eq!(device.base.node_guid.get(), target.device.node_guid().0);
+        assert!(device.base.max_cqe > 0 && device.base.max_qp > 0);
+        assert!(context.completion_vectors() > 0);
+        let port = context.query_port(1).unwrap();
+        // A card's port without a network interface has no MTU and no addresses.
+        let is_active = port.legacy_resp.state == port_state::ACTIVE;
+        assert_eq!((1..=5).contains(&port.legacy_resp.active_mtu), is_active);
+        assert!(port.legacy_resp.gid_tbl_len > 0 || !is_active);
+        assert_eq!(context.pkey(1, 0).unwrap(), 0xffff);
+    });
+}
+
+#[test]
+fn a_port_tells_its_speed_where_kernel_and_driver_can() {
+    on_every_device(|target| {
+        let context = target.open();
+        match context.port_speed(1) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => skip(target, "no speed of ports"),
+            speed => {
+                speed.unwrap();
+                context.port_speed(9).unwrap_err();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_port_that_is_not_there_is_refused() {
+    on_every_device(|target| {
+        let context = target.open();
+        for port in [0, 2, 255] {
+            refuses(context.query_port(port), ErrorKind::InvalidInput, EINVAL, "no such port");
+        }
+        let missing = context.pkey(9, 0).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn the_gid_table_holds_what_single_ports_have() {
+    on_every_device(|target| {
+        let context = target.open();
+        let table = context.gid_table().unwrap();
+        let port = context.query_port(1).unwrap();
+        assert_eq!(table.is_empty(), port.legacy_resp.state != port_state::ACTIVE);
+        assert!(table.iter().all(|gid| gid.port == 1 && gid.raw != [0; 16]));
+    });
+}
+
+#[test]
+fn objects_come_and_go_in_any_order() {
+    on_every_device(|target| {
+        let context = target.open();
+        let pd = context.alloc_pd().unwrap();
+        let region = pd.register(10_000, AccessFlags::LOCAL_WRITE).unwrap();
+        let channel = context.create_comp_channel().unwrap();
+        let cq = context.cq(100).channel(&channel).cookie(7).create().unwrap();
+        assert!(cq.capacity() >= 100);
+        drop(channel);
+        drop(pd);
+        drop(context);
+        region.write(9_998, &[1, 2]).unwrap();
+        drop(region);
+        cq.destroy().unwrap();
+    });
+}
+
+#[test]
+fn an_object_in_use_is_given_back() {
+    on_every_device(|target| {
+        let context = target.open();
+        let pd = context.alloc_pd().unwrap();
+        let region = pd.register(1, AccessFlags::empty()).unwrap();
+        let (pd, error) = pd.destroy().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let clone = region.clone();
+        let (region, error) = region.destroy().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        drop(clone);
+        region.destroy().unwrap();
+        pd.destroy().unwrap();
+    });
+}
+
+#[test]
+fn memory_is_copied_in_and_out_within_its_bounds() {
+    on_every_device(|target| {
+        let region = target.open().alloc_pd().unwrap().register(100, AccessFlags::LOCAL_WRITE).unwrap();
+        assert_eq!(region.len(), 100);
+        region.write(95, b"hello").unwrap();
+        let mut back = [0; 5];
+        region.read(95, &mut back).unwrap();
+        assert_eq!(&back, b"hello");
+        refuses(region.write(96, b"hello"), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(region.read(usize::MAX, &mut back), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(region.segment(90..101), ErrorKind::InvalidInput, EINVAL, "outside");
+        #[expect(clippy::reversed_empty_ranges)]
+        let reversed = region.segment(5..4);
+        refuses(reversed, ErrorKind::InvalidInput, EINVAL, "outside");
+        assert_ne!((region.lkey(), region.address()), (0, 0));
+    });
+}
+
+#[test]
+fn bad_sizes_and_flags_are_refused() {
+    on_every_device(|target| {
+        let context = target.open();
+        let pd = context.alloc_pd().unwrap();
+        assert_eq!(pd.register(0, AccessFlags::empty()).unwrap_err().errno(), Some(EINVAL));
+        let remote_only = pd.register(1, AccessFlags::REMOTE_WRITE).unwrap_err();
+        assert_eq!(remote_only.errno(), Some(EINVAL), "remote write without local write");
+        assert_eq!(context.create_cq(0).unwrap_err().errno(), Some(EINVAL));
+        assert_eq!(context.create_cq(u32::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let vector = context.completion_vectors();
+        assert_eq!(context.cq(1).vector(vector).create().unwrap_err().errno(), Some(EINVAL));
+        pd.destroy().unwrap();
+    });
+}
+
+#[test]
+fn event_files_do_not_wait() {
+    on_every_device(|target| {
+        let context = target.open();
+        assert_eq!(context.next_event().unwrap(), None);
+        let channel = context.create_comp_channel().unwrap();
+        assert_eq!(channel.next_event().unwrap(), None);
+        assert!(!channel.wait(Some(std::time::Duration::from_millis(1))).unwrap());
+        let mut cq = context.cq(4).channel(&channel).create().unwrap();
+        cq.notify(false).unwrap();
+        assert_eq!(cq.poll(&mut uverbs::Completion::batch::<4>()), 0);
+        assert_eq!(channel.next_event().unwrap(), None);
+    });
+}
+
+#[test]
+fn contexts_of_one_device_are_apart() {
+    on_every_device(|target| {
+        let (one, other) = (target.open(), target.open());
+        let pd = one.alloc_pd().unwrap();
+        drop(other.alloc_pd().unwrap());
+        drop(other);
+        pd.register(8, AccessFlags::LOCAL_WRITE).unwrap();
+    });
+}
+
+#[test]
+fn what_a_driver_lacks_is_unsupported_with_a_hint() {
+    on_every_device(|target| {
+        let context = target.open();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+        match target.device.driver() {
+            "rxe" => {
+                let answer = context.create_counters();
+                refuses(answer, ErrorKind::Unsupported, EPROTONOSUPPORT, "rxe has no flow counters");
+                let answer = pd.raw_packet(&cq).create();
+                refuses(answer, ErrorKind::Unsupported, EOPNOTSUPP, "no queue pairs of this type");
+            }
+            "mlx5" => {
+                let (rc, uc, ud) = (pd.rc(&cq).create(), pd.uc(&cq).create(), pd.ud(&cq).create());
+                for refused in [rc.map(drop), uc.map(drop), ud.map(drop)] {
+                    refuses(
+                        refused,
+                        ErrorKind::Unsupported,
+                        EOPNOTSUPP,
+                        "raw packet queue pairs only on mlx5",
+                    );
+                }
+                let srq = pd.srq(4).create();
+                refuses(srq, ErrorKind::Unsupported, EOPNOTSUPP, "rxe and the soft device only");
+            }
+            _ => skip(target, "it is neither rxe nor mlx5"),
+        }
+    });
+}
+
+#[test]
+fn a_device_that_lacks_a_feature_says_so() {
+    let bare = Target::soft(uverbs::soft::Profile::default().with_counters(false).with_flows(false));
+    let context = bare.open();
+    refuses(context.create_counters(), ErrorKind::Unsupported, EPROTONOSUPPORT, "no flow counters");
+    let raw = Raw::new(&context);
+    let rule = uverbs::FlowRule::normal(1);
+    refuses(raw.qp.create_flow(&rule), ErrorKind::Unsupported, EOPNOTSUPP, "no flows");
+}

@@ -1,0 +1,44 @@
+//! Behaviours, each written once: what they ask for they get on every device there is, or say why not.
+//!
+//! The soft device is always there; `UVERBS_TEST_DEVICE` adds a real one. A lane of `tests/vm` runs the modules that mean
+//! something on its device, one test at a time.
+#![cfg(feature = "soft")]
+
+#[path = "../commands/mod.rs"]
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod completion_counter;
+mod connected;
+mod counted_packets;
+mod counted_queues;
+mod counted_traffic;
+mod counters;
+mod device;
+mod drain;
+mod errno;
+mod errno_objects;
+mod failures;
+mod files;
+mod flow_errno;
+mod lives;
+mod memory;
+mod messages;
+mod multicast;
+mod orders;
+mod packets;
+mod queue_pairs;
+mod queues;
+mod rules;
+mod sampler;
+mod shared_receives;
+mod snapshots;
+mod sweep;
+mod threads;
+mod too_large;
+mod transitions;
+mod wait_objects;
+mod window_states;
+mod windows;
+mod without_queues;

@@ -1,0 +1,344 @@
+//! Registered memory: memory that is handed over, at any address, changed and taken back; and that of others.
+
+use std::fs::File;
+use std::ops::Bound;
+use std::os::fd::AsFd;
+
+use crate::common::*;
+use memmap2::{MmapMut, MmapOptions};
+use uverbs::soft::Profile;
+use uverbs::{AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, ProtectionDomain, Remote, Status};
+
+const LOCAL: AccessFlags = AccessFlags::LOCAL_WRITE;
+
+/// Has the peer write `text` to an offset of a region of the second side, and tells how that ends.
+fn write_there(
+    target: &Target,
+    text: &[u8],
+    region: impl Fn(&ProtectionDomain) -> (MemoryRegion, u64),
+) -> Status {
+    let (mut one, two) = rc_pair(target);
+    let (region, offset) = region(&two.pd);
+    one.memory.write(0, text).unwrap();
+    let remote = Remote { address: region.address().wrapping_add(offset), rkey: region.rkey() };
+    one.send(1, Operation::Write(remote), 0..text.len());
+    one.completion().status
+}
+
+#[test]
+fn memory_that_is_handed_over_is_written_by_the_peer_and_comes_back() {
+    on_every_connecting_device(|target| {
+        // The edges of a box are anywhere in a word.
+        for (len, range) in [(4096, 0..4096), (101, 0..101), (101, 3..90), (9001, 1..9000), (16, 7..16)] {
+            let memory = Mapping::from(vec![b'.'; len].into_boxed_slice());
+            let text = b"is it there?";
+            let fits = text.len().min(range.len());
+            let last = (range.len() - fits) as u64;
+            let status = write_there(target, &text[..fits], |pd| {
+                (pd.memory(&memory).range(range.clone()).access(ALL).register().unwrap(), last)
+            });
+            assert_eq!(status, Status::Success);
+            let bytes = Box::<[u8]>::try_from(memory).unwrap();
+            let at = range.end - fits;
+            assert_eq!(&bytes[at..range.end], &text[..fits]);
+            assert!(bytes[..at].iter().chain(&bytes[range.end..]).all(|byte| *byte == b'.'));
+        }
+    });
+}
+
+#[test]
+fn memory_stays_with_its_region_until_that_is_destroyed() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(MmapMut::map_anon(3000).unwrap());
+        let region = pd.memory(&memory).range(100..3000).access(LOCAL).register().unwrap();
+        assert_eq!((region.len(), region.access()), (2900, LOCAL));
+        region.write(0, b"first").unwrap();
+        refuses(region.write(2896, b"12345"), ErrorKind::InvalidInput, EINVAL, "outside");
+        let mut bytes = [0; 5];
+        assert!(memory.read(100, &mut bytes));
+        assert_eq!(&bytes, b"first");
+        let memory = MmapMut::try_from(memory).unwrap_err();
+        let second = pd.memory(&memory).register().unwrap();
+        region.destroy().map_err(|(_, error)| error).unwrap();
+        let memory = MmapMut::try_from(memory).unwrap_err();
+        drop(second);
+        assert_eq!(&MmapMut::try_from(memory).unwrap()[100..105], b"first");
+    });
+}
+
+#[test]
+fn memory_can_be_shared_between_processes() {
+    on_every_connecting_device(|target| {
+        let path = format!("/dev/shm/uverbs-memory-{}", std::process::id());
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(8192).unwrap();
+        let map = || Mapping::of_file(&file, 0, 8192).unwrap();
+        let (here, there) = (map(), map());
+        let status = write_there(target, b"shared", |pd| {
+            (pd.memory(&here).range(4000..8192).access(ALL).register().unwrap(), 96)
+        });
+        assert_eq!(status, Status::Success);
+        let mut bytes = [0; 6];
+        assert!(there.read(4096, &mut bytes));
+        assert_eq!(&bytes, b"shared");
+        assert_eq!(here.len(), 8192);
+    });
+}
+
+#[test]
+fn huge_pages_can_be_registered() {
+    on_every_connecting_device(|target| {
+        let size = 2 << 20;
+        let Ok(map) = MmapOptions::new().len(size).huge(Some(21)).map_anon() else {
+            return skip(target, "the machine has no free huge pages");
+        };
+        let memory = Mapping::from(map);
+        let status = write_there(target, b"huge", |pd| {
+            (pd.memory(&memory).access(ALL).register().unwrap(), size as u64 - 4)
+        });
+        assert_eq!(status, Status::Success);
+        assert_eq!(&MmapMut::try_from(memory).unwrap()[size - 4..], b"huge");
+    });
+}
+
+#[test]
+fn a_region_has_the_address_that_was_asked_for() {
+    on_every_connecting_device(|target| {
+        let (mut one, two) = rc_pair(target);
+        let memory = Mapping::from(MmapMut::map_anon(8192).unwrap());
+        for iova in [0, 1 << 40, 0_u64.wrapping_sub(1 << 16)] {
+            let region = two.pd.memory(&memory).access(ALL).iova(iova).register().unwrap();
+            let own = one.pd.memory(&memory).access(ALL).iova(iova + 4096 + 8).range(4104..8192).register();
+            let own = own.unwrap();
+            assert_eq!((region.address(), own.address()), (iova, iova + 4104));
+            own.write(0, &iova.to_ne_bytes()).unwrap();
+            let segments = [own.segment(0..8).unwrap()];
+            let remote = Remote { address: iova + 16, rkey: region.rkey() };
+            let request = uverbs::SendRequest::new(1, Operation::Write(remote), &segments).signaled();
+            one.qp.post_send(&[request]).unwrap();
+            assert_eq!(one.completion().status, Status::Success);
+            let mut bytes = [0; 8];
+            region.read(16, &mut bytes).unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), iova);
+        }
+        let region = two.pd.memory(&memory).access(ALL).iova(0).register().unwrap();
+        let (process, rkey) = (memory.len() as u64, region.rkey());
+        one.send(1, Operation::Write(Remote { address: process, rkey }), 0..1);
+        assert_eq!(one.completion().status, Status::RemoteAccess);
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_registered_is_refused() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(MmapMut::map_anon(4096).unwrap());
+        let bad = |builder: uverbs::MemoryRegionBuilder<'_>, hint: &str| {
+            refuses(builder.register(), ErrorKind::InvalidInput, EINVAL, hint);
+        };
+        bad(pd.memory(&memory).range(0..4097), "outside");
+        bad(pd.memory(&memory).range(17..17), "one byte");
+        bad(pd.memory(&memory).iova(1), "same offset");
+        bad(pd.memory(&memory).range(5..9).iova(0), "same offset");
+        bad(pd.memory(&memory).iova(0_u64.wrapping_sub(4096)), "end of all addresses");
+        bad(pd.memory(&memory).access(AccessFlags::REMOTE_WRITE), "");
+        bad(pd.memory(&memory).access(AccessFlags::from_bits_retain(1 << 31)), "");
+        bad(pd.memory(&Mapping::from(Vec::new().into_boxed_slice())), "one byte");
+        // Nothing of that is left: it can be taken back.
+        assert!(MmapMut::try_from(memory).is_ok());
+    });
+}
+
+#[test]
+fn optional_flags_are_for_devices_that_know_them() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        pd.register(64, LOCAL | AccessFlags::RELAXED_ORDERING).unwrap();
+        pd.register(64, LOCAL | AccessFlags::OPTIONAL_RANGE).unwrap();
+        // What a device may need to know is refused if it does not: rxe of Linux 6.12 has no flag for huge pages, whose
+        // memory it takes all the same.
+        if let Err(error) = pd.register(64, LOCAL | AccessFlags::HUGETLB) {
+            assert_eq!((error.kind(), target.device.driver()), (ErrorKind::Unsupported, "rxe"), "{error}");
+            assert!(error.hint().unwrap().contains("flags"));
+        }
+        // On-demand paging is no such flag. Of rxe, Linux 7.2 has it; without it, 6.1 answers EINVAL and 6.12 EOPNOTSUPP.
+        match pd.register(64, LOCAL | AccessFlags::ON_DEMAND) {
+            Ok(region) => {
+                assert_eq!(target.device.driver(), "rxe");
+                region.write(0, b"on demand").unwrap();
+            }
+            Err(error) => {
+                let known =
+                    [(ErrorKind::InvalidInput, Some(EINVAL)), (ErrorKind::Unsupported, Some(EOPNOTSUPP))];
+                assert!(known.contains(&(error.kind(), error.errno())), "{error}");
+                assert!(error.hint().unwrap().contains("on-demand"));
+            }
+        }
+    });
+}
+
+/// Whether the device can change regions at all, which rxe of Linux 6.1 cannot; if not, checks that it says so.
+fn can_change(target: &Target, pd: &ProtectionDomain) -> bool {
+    let mut region = pd.register(64, LOCAL).unwrap();
+    match region.change_access(LOCAL) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            assert!(error.hint().unwrap().contains("make a new one"));
+            assert_eq!(region.access(), LOCAL);
+            region.write(0, b"as before").unwrap();
+            skip(target, "the driver cannot change memory regions");
+            false
+        }
+        other => {
+            other.unwrap();
+            true
+        }
+    }
+}
+
+#[test]
+fn rights_of_a_region_can_be_changed() {
+    on_every_connecting_device(|target| {
+        let (mut one, two) = rc_pair(target);
+        if !can_change(target, &two.pd) {
+            return;
+        }
+        let mut region = two.pd.register(4096, ALL).unwrap();
+        let clone = region.clone();
+        refuses(region.change_access(LOCAL), ErrorKind::Busy, EBUSY, "clone");
+        drop(clone);
+        let bad = AccessFlags::REMOTE_WRITE;
+        refuses(region.change_access(bad), ErrorKind::InvalidInput, EINVAL, "");
+        refuses(region.change_access(ALL | AccessFlags::HUGETLB), ErrorKind::Unsupported, EOPNOTSUPP, "");
+        assert_eq!(region.access(), ALL);
+        let write = |region: &MemoryRegion| {
+            Operation::Write(Remote { address: region.address(), rkey: region.rkey() })
+        };
+        one.send(1, write(&region), 0..8);
+        assert_eq!(one.completion().status, Status::Success);
+        region.change_access(LOCAL | AccessFlags::REMOTE_READ).unwrap();
+        assert_eq!(region.access(), LOCAL | AccessFlags::REMOTE_READ);
+        one.send(1, write(&region), 0..8);
+        assert_eq!(one.completion().status, Status::RemoteAccess);
+    });
+}
+
+#[test]
+fn a_region_can_move_to_another_domain() {
+    on_every_connecting_device(|target| {
+        let (mut one, two) = rc_pair(target);
+        if !can_change(target, &two.pd) {
+            return;
+        }
+        let context = two.pd.context().clone();
+        let old = context.alloc_pd().unwrap();
+        let mut region = old.register(4096, ALL).unwrap();
+        let stranger = target.open().alloc_pd().unwrap();
+        refuses(region.change_domain(&stranger), ErrorKind::InvalidInput, EINVAL, "another context");
+        region.change_domain(&old).unwrap();
+        region.change_domain(&two.pd).unwrap();
+        // Its old domain is free again, and the new one is not.
+        old.destroy().map_err(|(_, error)| error).unwrap();
+        let remote = Remote { address: region.address(), rkey: region.rkey() };
+        one.memory.write(0, b"moved").unwrap();
+        one.send(1, Operation::Write(remote), 0..5);
+        assert_eq!(one.completion().status, Status::Success);
+        let mut bytes = [0; 5];
+        region.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"moved");
+    });
+}
+
+#[test]
+fn a_region_stays_where_it_is_on_devices_that_cannot_move_it() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(MmapMut::map_anon(4096).unwrap());
+        let mut region = pd.register(4096, LOCAL).unwrap();
+        let address = region.address();
+        region.write(0, b"here").unwrap();
+        let hint = "make a new one";
+        match region.change_memory(&memory, 0..4096, None) {
+            Ok(()) => skip(target, "it can move regions"),
+            error => refuses(error, ErrorKind::Unsupported, EOPNOTSUPP, hint),
+        }
+        refuses(region.change_memory(&memory, 0..4097, None), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(
+            region.change_memory(&memory, 0..16, Some(1)),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "same offset",
+        );
+        assert_eq!((region.address(), region.len()), (address, 4096));
+        // The other memory was never taken.
+        assert!(MmapMut::try_from(memory).is_ok());
+    });
+}
+
+#[test]
+fn a_region_lets_its_old_memory_go_when_it_has_moved() {
+    let target = Target::soft(Profile::default().with_moves_regions(true));
+    let pd = target.open().alloc_pd().unwrap();
+    let [old, new] = [(); 2].map(|()| Mapping::from(MmapMut::map_anon(4096).unwrap()));
+    let mut region = pd.memory(&old).access(LOCAL).register().unwrap();
+    region.change_memory(&new, 8..100, Some(8)).unwrap();
+    assert_eq!((region.address(), region.len()), (8, 92));
+    region.write(91, b"!").unwrap();
+    refuses(region.write(92, b"!"), ErrorKind::InvalidInput, EINVAL, "outside");
+    assert!(MmapMut::try_from(old).is_ok());
+    let new = MmapMut::try_from(new).unwrap_err();
+    drop(region);
+    assert_eq!(MmapMut::try_from(new).unwrap()[99], b'!');
+}
+
+#[test]
+fn memory_of_another_device_is_refused_where_the_driver_cannot() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let dmabuf = |range, iova| pd.register_dmabuf(file.as_fd(), range, iova, LOCAL);
+        refuses(dmabuf(0..4096, 0), ErrorKind::Unsupported, EOPNOTSUPP, "another device");
+        refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "same offset");
+        refuses(dmabuf(5..5, 5), ErrorKind::InvalidInput, EINVAL, "");
+        pd.destroy().map_err(|(_, error)| error).unwrap();
+    });
+}
+
+#[test]
+fn a_part_of_memory_is_said_as_of_a_slice() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(vec![0; 4096].into_boxed_slice());
+        let all = pd.memory(&memory).range(..).register().unwrap();
+        assert_eq!((all.len(), pd.memory(&memory).range(96..).register().unwrap().len()), (4096, 4000));
+        for (from, to, length) in [
+            (Bound::Unbounded, Bound::Unbounded, 4096),
+            (Bound::Unbounded, Bound::Excluded(8), 8),
+            (Bound::Unbounded, Bound::Included(8), 9),
+            (Bound::Included(4088), Bound::Unbounded, 8),
+            (Bound::Excluded(4088), Bound::Unbounded, 7),
+            (Bound::Included(4096), Bound::Unbounded, 0),
+            (Bound::Included(1), Bound::Included(4095), 4095),
+        ] {
+            let segment = all.segment((from, to)).unwrap();
+            assert!(
+                format!("{segment:?}").contains(&format!(" length: {length},")),
+                "{from:?}, {to:?}: {segment:?}"
+            );
+        }
+        for (from, to) in [
+            (Bound::Unbounded, Bound::Included(4096)),
+            (Bound::Unbounded, Bound::Included(usize::MAX)),
+            (Bound::Unbounded, Bound::Excluded(usize::MAX)),
+            (Bound::Excluded(4096), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Included(usize::MAX)),
+            (Bound::Included(9), Bound::Excluded(8)),
+        ] {
+            refuses(all.segment((from, to)), ErrorKind::InvalidInput, EINVAL, "outside");
+            let made = pd.memory(&memory).range((from, to)).register();
+            refuses(made, ErrorKind::InvalidInput, EINVAL, "");
+        }
+    });
+}

@@ -1,0 +1,10 @@
+//! What only a card has: DEVX, work queues and offloads. On other devices it is refused, or skipped.
+#![cfg(feature = "soft")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bulk;
+mod bulk_queries;
+mod offloads;
+mod rss;

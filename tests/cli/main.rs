@@ -1,0 +1,7 @@
+//! The program `uverbs`, run as a user runs it.
+
+mod bench;
+mod counts;
+mod ends;
+mod ping;
+mod program;

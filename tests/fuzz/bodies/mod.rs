@@ -1,0 +1,9 @@
+//! What the fuzz targets do with their input; `tests/soft/fuzz.rs` does it on stable.
+#![allow(dead_code, reason = "each target uses one")]
+
+mod bytes;
+#[cfg(feature = "pcap")]
+pub(crate) mod pcap;
+pub(crate) mod rule_text;
+pub(crate) mod soft_command;
+pub(crate) mod steering;

@@ -1,0 +1,61 @@
+//! Bad input that a kernel does not survive or that only the soft device has, and the errno that the kernel and mlx5
+//! give for it; the rest is in `flow_errno.rs`.
+
+use crate::commands::*;
+use nix::libc::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
+use uverbs::soft::{RawAttr, RawCommand};
+use uverbs_abi::ids::{counters, flow, qp};
+use uverbs_abi::ioctl::UHW_IN;
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromZeros, IntoBytes};
+
+#[test]
+fn queue_pairs_and_payloads() {
+    let rows: &[Row] = &[
+        (
+            "check sequences on raw packets",
+            |w| create_qp(w.pd, w.cq).with(RawAttr::input(qp::create::FLAGS, &[0, 1, 0, 0])),
+            EOPNOTSUPP,
+        ),
+        ("a QP without any ring", |w| with_cap(w, |cap| (cap.max_send_wr, cap.max_recv_wr) = (0, 0)), EINVAL),
+        ("254 attributes of which most cannot be read", |_| info(0).with_num_attrs(254), EFAULT),
+        // The kernel would read on behind it.
+        (
+            "a payload that promises more than it has",
+            |w| {
+                create_flow(w.qp, &[eth([2, 0, 0, 0, 0, 9]), count(w.counters)])
+                    .with(RawAttr::value(UHW_IN, 1))
+            },
+            EINVAL,
+        ),
+    ];
+    check(&World::new(), rows);
+}
+
+#[test]
+fn without_counters_and_flows() {
+    let device = uverbs::soft::SoftDevice::new(
+        uverbs::soft::Profile::default().with_counters(false).with_flows(false),
+    );
+    let file = device.raw();
+    done(&file, get_context());
+    assert_eq!(file.invoke(&mut create_counters()), Err(EPROTONOSUPPORT));
+    assert_eq!(file.invoke(&mut destroy_flow(0)), Err(EPROTONOSUPPORT));
+    assert_eq!(file.invoke(&mut create_flow(0, &[])), Err(EOPNOTSUPP));
+    assert_eq!(file.invoke(&mut info(counters::OBJECT.into())), Err(ENOENT));
+    assert_eq!(file.invoke(&mut info(flow::OBJECT.into())), Err(ENOENT));
+}
+
+#[test]
+fn before_there_is_a_context() {
+    let file = uverbs::soft::SoftDevice::default().raw();
+    for mut command in [create_counters(), create_flow(0, &[])] {
+        assert_eq!(file.invoke(&mut command), Err(EINVAL), "{command:?}");
+    }
+}
+
+fn with_cap(world: &World, change: impl FnOnce(&mut QpCap)) -> RawCommand {
+    let mut cap = QpCap { max_send_wr: 8, max_recv_wr: 8, ..QpCap::new_zeroed() };
+    change(&mut cap);
+    replaced(create_qp(world.pd, world.cq), RawAttr::input(qp::create::CAP, cap.as_bytes()))
+}

@@ -1,0 +1,71 @@
+//! The fuzz targets of `tests/fuzz`, on stable and for a moment: some inputs made by chance, and their seeds.
+
+#[path = "../fuzz/bodies/mod.rs"]
+mod bodies;
+
+use std::fs;
+use std::path::Path;
+
+#[cfg(feature = "pcap")]
+use bodies::pcap;
+use bodies::{rule_text, soft_command, steering};
+use proptest::prelude::*;
+
+/// Inputs that were worth keeping, see `tests/fuzz/README.md`.
+fn seeds(target: &str, run: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target);
+    for entry in fs::read_dir(directory).expect("seeds") {
+        let path = entry.expect("a seed").path();
+        println!("{}", path.display());
+        run(&fs::read(path).expect("a seed"));
+    }
+}
+
+fn some() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![1 => Just(0_u8), 3 => any::<u8>()], 0..600)
+}
+
+#[test]
+fn seeds_pass() {
+    seeds("soft_command", soft_command::run);
+    seeds("steering", steering::run);
+    seeds("rule_text", rule_text::run);
+    #[cfg(feature = "pcap")]
+    seeds("pcap", pcap::run);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_commands_are_answered(data in some()) {
+        soft_command::run(&data);
+    }
+
+    #[test]
+    fn any_frames_are_steered(data in some()) {
+        steering::run(&data);
+    }
+}
+
+#[cfg(feature = "pcap")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A real capture with a few bytes changed, and cut.
+    #[test]
+    fn any_capture_is_read(
+        which in 0..2_usize,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let mut data = [8, 8].to_vec();
+        data.extend([&include_bytes!("../golden/mixed.pcap")[..], include_bytes!("../golden/mixed.pcapng")][which]);
+        for (at, byte) in damage {
+            let at = at.index(data.len());
+            data[at] = byte;
+        }
+        data.truncate(end.index(data.len() + 1));
+        pcap::run(&data);
+    }
+}

@@ -1,0 +1,96 @@
+//! A transport that answers EIO while the soft device is there: memory must stay valid for it, and it has not gone.
+
+use nix::errno::Errno;
+use uverbs::command::Command;
+use uverbs::transport::Watcher;
+use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SoftDevice};
+
+/// Answers every destroy with EIO, and passes on the rest.
+#[derive(Debug)]
+struct Gone;
+
+impl Watcher for Gone {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        if command.op().ends_with(".destroy") { Err(Errno::EIO) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
+    let soft = SoftDevice::default();
+    let context = soft.device().open_with(Gone).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(8).unwrap();
+    let mut qp = pd.raw_packet(&cq).connect(1).unwrap();
+    let flow = qp.create_flow(&FlowRule::normal(1)).unwrap();
+    let region = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let segments = [region.segment(0..2048).unwrap()];
+    qp.post_receive(&[ReceiveRequest::new(1, &segments)]).unwrap();
+    drop((flow, qp, region));
+    assert_eq!(soft.resources().memory_regions, 1);
+    soft.inject(&[7; 100]);
+    drop((pd, cq, context));
+    assert!(soft.resources().is_empty());
+}
+
+/// Answers EIO to one kind of command.
+#[derive(Debug)]
+struct Failing(&'static str);
+
+impl Failing {
+    fn refuse(&self, op: &str) -> Result<(), Errno> {
+        if op == self.0 { Err(Errno::EIO) } else { Ok(()) }
+    }
+}
+
+impl Watcher for Failing {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        self.refuse(command.op())
+    }
+
+    fn before_map(&self, _: u64, _: usize) -> Result<(), Errno> {
+        self.refuse("map")
+    }
+}
+
+#[test]
+fn a_command_that_fails_with_eio_on_a_device_that_is_there_is_not_its_end() {
+    for op in [
+        "context.create",
+        "map",
+        "port.query",
+        "counters.create",
+        "flow.create",
+        "counters.read",
+        "cq.destroy",
+    ] {
+        let soft = SoftDevice::default();
+        let context = soft.device().open_with(Failing(op));
+        let answer = context.and_then(|context| {
+            let cq = context.create_cq(8)?;
+            context.query_port(1)?;
+            let counters = context.create_counters()?;
+            counters.attach(Point::Packets, 0)?;
+            let qp = context.alloc_pd()?.raw_packet(&cq).connect(1)?;
+            let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
+            flow.reader()?.read()?;
+            drop((flow, qp));
+            cq.destroy().map_err(|(_, error)| error)
+        });
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::Other, Some(5)), "{op}: {error}");
+        assert!(error.hint().unwrap().contains("the device is there"), "{error}");
+        assert!(op == "map" || error.op() == op, "{error}");
+    }
+}
+
+#[test]
+fn eio_of_a_device_that_has_gone_says_so() {
+    let soft = SoftDevice::default();
+    let context = soft.open().unwrap();
+    let cq = context.create_cq(8).unwrap();
+    soft.unplug();
+    assert_eq!(context.query_port(1).unwrap_err().kind(), ErrorKind::Disassociated);
+    assert_eq!(soft.open().unwrap_err().kind(), ErrorKind::Disassociated);
+    cq.destroy().unwrap();
+}

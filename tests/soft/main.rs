@@ -1,0 +1,28 @@
+//! What only the soft device can show, and what needs no device at all.
+#![cfg(feature = "soft")]
+
+#[path = "../commands/mod.rs"]
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod captures;
+mod datagrams;
+mod discovery;
+mod errno;
+mod failures;
+mod fuzz;
+mod gone;
+mod life;
+mod memory_commands;
+mod messages;
+mod noise;
+mod objects;
+mod random;
+mod rates;
+mod rule_text;
+mod rule_text_properties;
+mod shared;
+mod skips;
+mod traffic;
+mod windows;
