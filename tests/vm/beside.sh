@@ -2,8 +2,17 @@
 # Lane beside: what operations cost through this crate and through Debian's libibverbs, in the same guest. It boots with
 # -icount, so that the guest's clock counts instructions. See guest.sh, beside/README.md.
 #
-# usage: beside.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE, UVERBS_THEIRS, UVERBS_PATH, UVERBS_COUNTED, UVERBS_DROPIN and
-#                                      ROOT_sid, or UVERBS_VM_COMMAND, in the environment
+# order: 4
+# packages: gcc libc6-dev libibverbs-dev strace
+# The guest's time goes on by one nanosecond with each instruction, and stands still for nothing else.
+# boot: "--qemu-opts=-icount shift=0,sleep=off -cpu max"
+# boot: "--append=mitigations=off nokaslr norandmaps tsc_early_khz=1000000"
+# cargo: UVERBS_BESIDE build --release --package uverbs-beside
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: UVERBS_THEIRS beside/theirs.c -libverbs
+# compile: UVERBS_PATH beside/path.c -libverbs
+# compile: UVERBS_COUNTED beside/counted.c -shared -fPIC
+# roots: sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -36,12 +45,7 @@ versions() {
     echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"
 }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 # On 7.x this loads ib_uverbs, which both need.
 step versions versions

@@ -2,8 +2,16 @@
 # Lane dropin-mlx5: programs in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest; see
 # guest.sh.
 #
-# usage: dropin-mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_DROPIN and the programs that are named below, or
-#        UVERBS_VM_COMMAND, in the environment
+# order: 6
+# packages: gcc libc6-dev libibverbs-dev
+# vhca:
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: COUNTERS_EXAMPLE ../../docs/examples/counters.c -libverbs
+# compile: MLX5_PEER mlx5-peer.c -libverbs
+# compile: MLX5_EXTENDED mlx5-extended.c -libverbs -pthread
+# compile: MLX5_REFUSED_COUNTER mlx5-refused-counter.c -libverbs
+# compile: MLX5_REFUSALS mlx5-refusals.c -libverbs
+# compile: MLX5_THREADS mlx5-threads.c -libverbs -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -51,12 +59,7 @@ both() { # both PROGRAM [LIST]
         tail -n 1 "$OUT/$name.ours" | grep -qx 'pass all'
 }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 step library library_is_ours ibv_devinfo
 step devices same_output ibv_devices

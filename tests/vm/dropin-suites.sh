@@ -2,8 +2,13 @@
 # Lane dropin-suites: programs of several releases of Debian with the drop-in for libibverbs, on rxe: the machine's own, and those in
 # roots made of other releases' packages. Runs in the guest; see guest.sh.
 #
-# usage: dropin-suites.sh OUTPUT-DIRECTORY    with UVERBS_DROPIN, SUITES, ROOT_..., and the programs that were compiled with the
-#        releases' headers, or UVERBS_VM_COMMAND, in the environment
+# order: 5
+# packages: ibverbs-utils ibverbs-providers rdmacm-utils perftest libfabric-bin gcc libc6-dev libibverbs-dev
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# roots: trixie sid
+# compile-each: CONVENTIONS dropin/conventions.c -pthread
+# compile-each: POSTS dropin/posts.c -pthread
+# compile-each: SLOTS dropin/slots.c -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -73,13 +78,8 @@ same_devinfo() {
     diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && grep -q 'PORT_ACTIVE' "$OUT/$name.ours"
 }
 
-step make-device make_device || finish
+begin make_device
 modprobe rdma_ucm
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
 
 for suite in bookworm $SUITES; do
     root=/

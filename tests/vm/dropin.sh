@@ -2,8 +2,12 @@
 # Lane dropin: Debian's own programs, with libibverbs and with this repository's drop-in for it, on rxe. Runs in the
 # guest; see guest.sh.
 #
-# usage: dropin.sh OUTPUT-DIRECTORY    with UVERBS_DROPIN, the library, COMP_CNTR and REGIONS, or UVERBS_VM_COMMAND,
-#        in the environment
+# order: 1
+# packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: COMP_CNTR comp-cntr.c -libverbs
+# compile: REGIONS regions.c -libverbs
+# compile: DROPIN_PROGRAMS dropin/*.c -libverbs -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -101,12 +105,7 @@ same_regions() {
 }
 
 step no-device same_answer ibv_devices
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 step library library_is_ours /usr/bin/ibv_devinfo
 step devices same_output ibv_devices

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# For the scripts that run in the guest; they source this with the output directory as their argument.
+# For the scripts that run in the guest; they source this with the output directory as their argument. Their heads say what
+# they need, and the runner leaves it, or its path, in the variables that they name; or it leaves UVERBS_VM_COMMAND.
 #
 # The file `steps` tells the runner how far the guest is: one line for each step, "name<TAB>result<TAB>detail", the
 # result being pass, fail, skip, or - for the lines "begin" and "end". What a step prints is in NAME.out and NAME.err.
@@ -26,6 +27,14 @@ step() { # step NAME COMMAND...: run it; passes when its exit status is 0
         record "$name" fail "exit status $status: $(tail -n 1 "$OUT/$name.err")"
     fi
     return "$status"
+}
+
+begin() { # begin COMMAND...: make the device; then a command of the runner's, if there is one, takes the place of the steps
+    step make-device "$@" || finish
+    if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
+        step command sh -c "$UVERBS_VM_COMMAND"
+        finish
+    fi
 }
 
 finish() { # the last thing a script does; without it the runner counts the guest as lost
@@ -83,8 +92,34 @@ describe_device() { # as ibv_devinfo describes it
     step same-info "$PYTHON" "$here/compare-devinfo" "$OUT/ibv_devinfo.out" "$OUT/info.out"
 }
 
-device_tests() { # device_tests DEVICE BINARY [PATTERN]: the tests that run on any device
-    UVERBS_TEST_DEVICE=$1 "$2" --show-output ${3:+"$3"} || return
+is_wanted() { # is_wanted TEST: the runner names it in TESTS
+    # shellcheck disable=SC2153  # not the variable below
+    case " $TESTS " in *" $1 "*) ;; *) return 1 ;; esac
+}
+
+program_of() { # program_of PROGRAM[::MODULE]: the runner has its path in TEST_PROGRAM
+    eval "printf '%s\\n' \"\$TEST_${1%%::*}\""
+}
+
+run_tests() { # run_tests PROGRAM[::MODULE] [SUFFIX [PATTERN]]
+    tests=tests-${1##*::}${2:-}
+    step "$tests" device_tests "$1" ${3:+"$3"}
+    record_skips "$tests"
+}
+
+device_tests() { # device_tests PROGRAM[::MODULE] [PATTERN]: on the device, one at a time
+    program=$(program_of "$1")
+    case $1 in
+    *::*)
+        # By their names: a part of one would do for other modules too.
+        names=$("$program" --list --format terse | sed -n "s/^\(${1#*::}::.*\): test$/\1/p")
+        [ -n "$names" ] || { echo "there are no such tests" >&2; return 1; }
+        # shellcheck disable=SC2086  # several words
+        set -- "$1" --exact $names
+        ;;
+    esac
+    shift
+    UVERBS_TEST_DEVICE=$device "$program" --show-output --test-threads=1 "$@" || return
     if grep -q '^test result: ok\. 0 passed' "$OUT/$name.out"; then
         echo "not one test ran" >&2
         return 1
@@ -92,9 +127,9 @@ device_tests() { # device_tests DEVICE BINARY [PATTERN]: the tests that run on a
 }
 
 # shellcheck disable=SC3045  # dash and bash have `ulimit -l`
-without_privilege() { # without_privilege BINARY: the limit of locked memory, which root is exempt from
+without_privilege() { # the limit of locked memory, which root is exempt from
     (ulimit -l 256 && UVERBS_TEST_DEVICE=$device setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all \
-        "$1" --show-output memory_beyond_the_limit_is_exhausted) || return
+        "$(program_of faults)" --show-output memory_beyond_the_limit_is_exhausted) || return
     if grep -q "^skipped.* on $device:" "$OUT/$name.out" "$OUT/$name.err"; then
         echo "the test did not run" >&2
         return 1

@@ -3,8 +3,12 @@
 # it, on the virtual ConnectX, and a comparison of results and firmware commands. Runs in the guest; see guest.sh,
 # alike/README.md.
 #
-# usage: mlx5-beside.sh OUTPUT-DIRECTORY    with UVERBS_ALIKE, UVERBS_ALIKE_THEIRS, UVERBS_DROPIN and MLX5_CONTROL, or
-#                                           UVERBS_VM_COMMAND, in the environment
+# order: 7
+# packages: gcc libc6-dev libibverbs-dev
+# vhca:
+# cargo: UVERBS_ALIKE build --profile guest --package uverbs-alike
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: UVERBS_ALIKE_THEIRS alike/theirs.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -27,12 +31,7 @@ warm() { sed '/^post /q' "$steps" >"$OUT/warm.steps" && crate "$OUT/warm.steps";
 
 versions() { echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"; }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 step control-line control_line || finish
 step versions versions

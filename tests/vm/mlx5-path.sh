@@ -2,8 +2,14 @@
 # Lane mlx5-path: what posting and polling cost on the virtual ConnectX, with raw packets, through this crate, through the
 # drop-in and through libibverbs. Runs in the guest; see guest.sh, beside/README.md.
 #
-# usage: mlx5-path.sh OUTPUT-DIRECTORY    with UVERBS_BESIDE, UVERBS_PATH, UVERBS_COUNTED, UVERBS_DROPIN, ROOT_sid and MLX5_CONTROL,
-#                                         or UVERBS_VM_COMMAND, in the environment
+# order: 8
+# packages: gcc libc6-dev libibverbs-dev
+# vhca:
+# cargo: UVERBS_BESIDE build --release --package uverbs-beside
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: UVERBS_PATH beside/path.c -libverbs
+# compile: UVERBS_COUNTED beside/counted.c -shared -fPIC
+# roots: sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -21,12 +27,7 @@ plug() {
     control_line && printf 'loop on\n' >&9 && read -r answer <&9 && [ "$answer" = ok ]
 }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 step plug plug || finish
 path_steps frames

@@ -1,8 +1,18 @@
 #!/bin/sh
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
 #
-# usage: mlx5.sh OUTPUT-DIRECTORY    with MLX5_CONTROL, and UVERBS_BIN, MLX5_TEST_BINS, MLX5_PEER and PYTHON, or
-#        UVERBS_VM_COMMAND, in the environment
+# order: 3
+# packages: gcc libc6-dev libibverbs-dev
+# A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
+# boot: --append=tsc=reliable
+# DEVX, for counters in bulk. Without it, as in mlx5-beside, drivers and libraries send what they send to most cards.
+# vhca: --cap cmd_hca_cap.log_max_uctx=20
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# compile: MLX5_PEER mlx5-peer.c -libverbs
+# tests: card_faults any::device any::queues asynchronous fork any::counters any::too_large allocations any::snapshots
+# tests: any::sampler card::bulk card::bulk_queries any::packets any::counted_packets any::flow_errno any::rules card::rss
+# tests: card::offloads any::drain any::errno any::errno_objects any::lives cycles faults any::sweep any::threads
+# tests: exhaustion firmware
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -22,14 +32,8 @@ peer() { # peer [VARIABLE=VALUE...]: every line it prints is a part that passed,
     grep -qx 'pass all' "$OUT/$name.out"
 }
 
-run_tests() { # run_tests BINARY [SUFFIX [PATTERN]]
-    tests=tests-$(basename "${1%-*}")${2:-} # cargo ends the name with a hash
-    step "$tests" device_tests "$device" "$1" "${3:-}"
-    record_skips "$tests"
-}
-
-memory_limit() { # memory_limit BINARY: the control line is root's
-    (unset UVERBS_TEST_CONTROL && without_privilege "$1")
+memory_limit() { # the control line is root's
+    (unset UVERBS_TEST_CONTROL && without_privilege)
 }
 
 kernel_goes_on() { # it may have warned of what it cannot destroy when a device file is closed, and of nothing else
@@ -53,29 +57,22 @@ program_speaks() { # at its end the device file is closed, which the kernel does
     done
 }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 step devices list_devices
 describe_device
 
 # This one takes the device away and finds it again.
-for binary in $MLX5_TEST_BINS; do
-    case $binary in */card_faults-*) run_tests "$binary" ;; esac
-done
+if is_wanted card_faults; then run_tests card_faults; fi
 step peer peer
 record_skips peer
 # From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: these are there by now.
 resources >"$OUT/resources.before"
 # The stock library again, with completions of the other size.
 step peer-again peer MLX5_CQE_SIZE=128
-for binary in $MLX5_TEST_BINS; do
-    case $binary in */card_faults-* | */exhaustion-*) ;; *) run_tests "$binary" ;; esac
-    case $binary in */faults-*) step memory-limit memory_limit "$binary" ;; esac
+for test in $TESTS; do
+    case $test in card_faults | exhaustion) ;; *) run_tests "$test" ;; esac
+    case $test in faults) step memory-limit memory_limit ;; esac
 done
 step resources resources_are_as_before
 
@@ -84,8 +81,8 @@ offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
 step peer-other-card peer
 record_skips peer-other-card
-for binary in $MLX5_TEST_BINS; do
-    case $binary in */packets-* | */offloads-*) run_tests "$binary" -other-card ;; esac
+for test in any::packets card::offloads; do
+    if is_wanted "$test"; then run_tests "$test" -other-card; fi
 done
 # With large sends there is a network interface, which has flow counters of its own.
 step first-card other_card "$offload_caps.wqe_inline_mode=1" "$offload_caps.max_lso_cap=0"
@@ -96,13 +93,9 @@ step kernel-log kernel_log_is_clean
 # that stays open, and the machine is switched off without a shutdown.
 step make-again make_device || finish
 export UVERBS_TEST_SWITCHED_OFF=yes
-for binary in $MLX5_TEST_BINS; do
-    case $binary in */exhaustion-*) run_tests "$binary" ;; esac
-done
+if is_wanted exhaustion; then run_tests exhaustion; fi
 # Last, since the card keeps counters from it.
-for binary in $MLX5_TEST_BINS; do
-    case $binary in */firmware-*) run_tests "$binary" -last what_the_firmware_holds_on_to ;; esac
-done
+if is_wanted firmware; then run_tests firmware -last what_the_firmware_holds_on_to; fi
 step kernel-goes-on kernel_goes_on
 # The last of all: from now on the kernel may be anything.
 step program-speaks program_speaks

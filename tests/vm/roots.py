@@ -4,16 +4,16 @@ import hashlib
 import re
 import shutil
 
-# Programs that are compiled with their headers too: tests/vm/dropin/NAME.c.
-WITH_THEIR_HEADERS = ["conventions", "posts", "slots"]
+# What each has, the same for all lanes.
+PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "libfabric-bin", "libibverbs-dev"]
 # Directories that are links to those below usr.
 MERGED = ["bin", "lib", "lib64", "sbin"]
 # Where the guest mounts its own.
 MOUNTS = ["dev", "proc", "sys", "tmp"]
 
 
-def prepare(runner, suite, packages):
-    """Return a directory with these packages of a suite and all that they depend on, from the cache if it is there."""
+def prepare(runner, suite):
+    """Return a directory with the packages of a suite and all that they depend on, from the cache if it is there."""
     home = runner.CACHE / "roots"
     home.mkdir(parents=True, exist_ok=True)
     apt = runner.Apt(f"root-{suite}", [suite])
@@ -26,11 +26,11 @@ def prepare(runner, suite, packages):
         runner.say(f"{error}\nthe mirror does not answer: taking {cached[-1].name} from the cache")
         return cached[-1]
     install = ["install", "--yes", "--no-install-recommends"]
-    names = sorted(re.findall(r"^'[^']*' (\S+)", apt.get(*install, "--print-uris", *packages), re.MULTILINE))
+    names = sorted(re.findall(r"^'[^']*' (\S+)", apt.get(*install, "--print-uris", *PACKAGES), re.MULTILINE))
     root = home / f"{suite}-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
     if not root.exists():
-        runner.say(f"{suite}: downloading {len(names)} packages for {' '.join(packages)}")
-        apt.get(*install, "--download-only", *packages)
+        runner.say(f"{suite}: downloading {len(names)} packages for {' '.join(PACKAGES)}")
+        apt.get(*install, "--download-only", *PACKAGES)
         archives = runner.CACHE / "apt" / f"root-{suite}" / "cache/archives"
         unpack(runner, [archives / name for name in names], root)
         shutil.rmtree(archives)

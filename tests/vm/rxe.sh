@@ -1,7 +1,12 @@
 #!/bin/sh
 # Lane rxe: the kernel's software RoCE device on a dummy network interface. Runs in the guest; see guest.sh.
 #
-# usage: rxe.sh OUTPUT-DIRECTORY    with UVERBS_BIN, UVERBS_TEST_BINS and PYTHON, or UVERBS_VM_COMMAND, in the environment
+# order: 2
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# tests: any::device any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
+# tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork any::memory
+# tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages
+# tests: card::rss card::offloads any::failures any::lives cycles faults
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -94,12 +99,7 @@ without_netlink() {
     grep "^$device  *unknown " "$OUT/$name.devices"
 }
 
-step make-device make_device || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_device
 
 # On 7.x nothing has loaded ib_uverbs yet: asking for the device over netlink does. So this comes first, and only then
 # is there a node.
@@ -119,13 +119,9 @@ step kill-rc-client kill_in_traffic rc client
 step kill-rc-server kill_in_traffic rc server
 step kill-ud-client kill_in_traffic ud client
 step kill-loopback kill_both rc
-for binary in $UVERBS_TEST_BINS; do
-    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
-    step "$tests" device_tests "$device" "$binary"
-    record_skips "$tests"
-    case $tests in
-    tests-faults) step memory-limit without_privilege "$binary" ;;
-    esac
+for test in $TESTS; do
+    run_tests "$test"
+    case $test in faults) step memory-limit without_privilege ;; esac
 done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean

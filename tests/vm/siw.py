@@ -2,9 +2,6 @@
 
 import shutil
 
-# What builds a module on the machine. The kernels of other releases want compilers and libraries of theirs.
-PACKAGES = ("gcc-12", "make")
-KERNELS = ("6.1",)
 DIRECTORY = "drivers/infiniband/sw/siw"
 
 

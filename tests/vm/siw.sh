@@ -2,7 +2,13 @@
 # Lane siw: the kernel's software iWARP device on a dummy network interface. This crate has no queues for it: it is listed and
 # described, memory is registered, and the rest is refused. Runs in the guest; see guest.sh.
 #
-# usage: siw.sh OUTPUT-DIRECTORY    with SIW_MODULE, UVERBS_BIN, SIW_TEST_BINS and PYTHON, or UVERBS_VM_COMMAND, in the environment
+# order: 9
+# kernels: 6.1
+# What builds a module on the machine. The kernels of other releases want compilers and libraries of theirs.
+# packages: gcc-12 make
+# module: SIW_MODULE
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# tests: any::without_queues
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -33,21 +39,12 @@ ping_refused() {
     test "$code" -ne 0 && grep 'no queues on siw' "$OUT/$name.err"
 }
 
-step make-device make_siw || finish
-
-if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
-    step command sh -c "$UVERBS_VM_COMMAND"
-    finish
-fi
+begin make_siw
 
 step devices list_siw
 describe_device
 step ping-refused ping_refused
-for binary in $SIW_TEST_BINS; do
-    tests=tests-$(basename "${binary%-*}") # cargo ends the name with a hash
-    step "$tests" device_tests "$device" "$binary"
-    record_skips "$tests"
-done
+for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish
