@@ -1,5 +1,6 @@
 //! Frames spread over work queues, on every device.
 
+use std::panic::Location;
 use std::time::Instant;
 
 use crate::common::*;
@@ -78,16 +79,18 @@ impl Queues {
 }
 
 /// Runs a behaviour on every device with work queues that frames can be made to arrive at.
+#[track_caller]
 fn on_every_spreading_device(behaviour: impl Fn(&Target, &Wire<'_>, &Context)) {
+    let at = Location::caller();
     on_every_device(|target| {
         let context = target.open();
         let (pd, cq) = (context.alloc_pd().expect("pd"), context.create_cq(4).expect("cq"));
         match (pd.work_queue(&cq).create(), target.wire()) {
             (Ok(_), Some(wire)) => behaviour(target, &wire, &context),
-            (Ok(_), None) => skip(target, "no frames can be made to arrive"),
+            (Ok(_), None) => skip_at(at, target, "no frames can be made to arrive"),
             (Err(error), _) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-                skip(target, "it has no work queues");
+                skip_at(at, target, "it has no work queues");
             }
         }
     });

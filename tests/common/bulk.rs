@@ -1,25 +1,29 @@
 //! Pools of counters that one command reads: the devices that have them, and a flow for each counter.
 
+use std::panic::Location;
+
 use uverbs::mlx5::Totals;
 use uverbs::{ErrorKind, Eth, FlowRule, OpenOptions};
 
-use super::{Raw, Target, Wire, on_every_device, skip};
+use super::{Raw, Target, Wire, on_every_device, skip_at};
 
 pub const EAGAIN: i32 = 11;
 
 /// Runs a behaviour on every device with DEVX that frames can be made to arrive at; says which are none.
+#[track_caller]
 pub fn on_every_bulk_device(behaviour: impl Fn(&Target, &Wire<'_>, &Raw)) {
+    let at = Location::caller();
     on_every_device(|target| {
         let context = match OpenOptions::new().devx(true).open(&target.device) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                return skip(target, error.hint().expect("a reason"));
+                return skip_at(at, target, error.hint().expect("a reason"));
             }
             other => other.expect("a context with DEVX"),
         };
         assert!(context.has_devx());
         match target.wire() {
             Some(wire) => behaviour(target, &wire, &Raw::new(&context)),
-            None => skip(target, "no frames can be made to arrive"),
+            None => skip_at(at, target, "no frames can be made to arrive"),
         }
     });
 }

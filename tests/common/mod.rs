@@ -126,9 +126,13 @@ fn named(name: &str) -> Option<Device> {
 }
 
 /// Runs a behaviour on every device that has flow counters; says which have not.
+#[track_caller]
 pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
+    let at = Location::caller();
     on_every_device(|target| match target.open().create_counters() {
-        Err(error) if error.kind() == ErrorKind::Unsupported => skip(target, "it has no flow counters"),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            skip_at(at, target, "it has no flow counters")
+        }
         other => {
             drop(other.expect("counters can be made"));
             behaviour(target);
@@ -139,7 +143,12 @@ pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
 /// Says on standard error, where test runners show it, that a test did not run somewhere.
 #[track_caller]
 pub fn skip(target: &Target, why: &str) {
-    skipped(format_args!("on {}: {why} ({})", target.device.name(), Location::caller()));
+    skip_at(Location::caller(), target, why);
+}
+
+/// The same of a test that stands elsewhere.
+pub fn skip_at(at: &Location<'_>, target: &Target, why: &str) {
+    skipped(format_args!("on {}: {why} ({at})", target.device.name()));
 }
 
 /// A raw packet queue pair with everything that belongs to it.

@@ -1,5 +1,6 @@
 //! Two sides that talk to each other: queue pairs with memory and completion queues of their own.
 
+use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use uverbs::{
@@ -8,7 +9,7 @@ use uverbs::{
     Status, Subject, WindowType,
 };
 
-use super::{Target, on_every_device, skip};
+use super::{Target, on_every_device, skip_at};
 
 /// Everything that the other side may do.
 pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
@@ -17,7 +18,9 @@ pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_ATOMIC);
 
 /// Runs a behaviour on every device that has connected queue pairs; says which have not.
+#[track_caller]
 pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
+    let at = Location::caller();
     let probe = |target: &Target| {
         let context = target.open();
         let cq = context.create_cq(4).unwrap();
@@ -25,7 +28,7 @@ pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
     };
     on_every_device(|target| match probe(target) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            skip(target, "it has no connected queue pairs");
+            skip_at(at, target, "it has no connected queue pairs");
         }
         other => {
             other.unwrap();

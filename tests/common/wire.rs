@@ -3,12 +3,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::panic::Location;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use uverbs::SoftDevice;
 
-use super::{Raw, Target, on_every_device, skip};
+use super::{Raw, Target, on_every_device, skip_at};
 
 /// The control line; `tests/vhca/README.md` has its requests.
 pub struct Control(Mutex<File>);
@@ -106,9 +107,11 @@ impl Target {
 
 /// Runs a behaviour on every device that frames can be made to arrive at; says which are none. It is given the wire and
 /// a queue pair.
+#[track_caller]
 pub fn on_every_wire(behaviour: impl Fn(&Target, &Wire<'_>, Raw)) {
+    let at = Location::caller();
     on_every_device(|target| match target.wire() {
         Some(wire) => behaviour(target, &wire, Raw::new(&target.open())),
-        None => skip(target, "no frames can be made to arrive"),
+        None => skip_at(at, target, "no frames can be made to arrive"),
     });
 }
