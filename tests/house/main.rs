@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 mod drivers;
 mod layers;
 mod links;
+mod pages;
+mod porting;
 mod rooms;
 
 /// The only files with `unsafe` in them. Each has a row in `docs/internals/safety.md`.
@@ -26,7 +28,7 @@ const UNSAFE: &[&str] = &[
     "src/kernel/transport/uverbs.rs",
     "tests/allocations.rs",
     "tests/common/raw.rs",
-    "tests/fork.rs",
+    "tests/fork/main.rs",
     "uverbs-c/src/boundary.rs",
     "uverbs-c/src/export/mod.rs",
 ];

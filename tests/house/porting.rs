@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "common/skips.rs"]
+#[path = "../common/skips.rs"]
 mod skips;
 
 const TABLE: &str = "docs/guide/from-libibverbs-table.md";

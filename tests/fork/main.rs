@@ -7,17 +7,13 @@
 
 #![allow(unsafe_code)]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "fork/counting.rs"]
 mod counting;
-#[path = "fork/inherited.rs"]
 mod inherited;
-#[path = "fork/locks.rs"]
 mod locks;
-#[path = "fork/objects.rs"]
 mod objects;
 #[cfg(feature = "raw")]
-#[path = "fork/polls.rs"]
 mod polls;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! The pages are true to the tree: the files and rooms that they name are there.
+//! The pages are true to the tree: the files that they name are there.
 
 use std::collections::BTreeSet;
 use std::fs;
