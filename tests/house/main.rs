@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 mod drivers;
 mod layers;
 mod links;
-mod pages;
 mod porting;
 mod rooms;
 
