@@ -1,7 +1,6 @@
 //! From text to a rule.
 
 use uverbs_abi::flow;
-use zerocopy::FromBytes;
 
 use super::AnyRule;
 use super::error::{Fault, RuleError, quoted};
@@ -9,7 +8,7 @@ use super::lexer::{FLAGS, OTHERS, TYPES, Word, begins_a_part, unknown, unknown_w
 use super::table::{Field, Form, HEADERS, Header, MAX_FILTER};
 use super::value;
 use crate::flow::rule::{CatchAll, FlowRule, Normal, RuleType, Sniffer};
-use crate::flow::spec::{Esp, Eth, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, Tcp, Udp, Vxlan};
+use crate::flow::spec::FlowTag;
 
 /// Words that tcpdump has in front of addresses, and that say nothing here.
 const FILLERS: [&str; 2] = ["host", "net"];
@@ -101,7 +100,7 @@ impl<'a> Parser<'a> {
         }
         for item in &self.items {
             rule = match &item.kind {
-                ItemKind::Match { header, inner, value, mask } => add(rule, header, *inner, value, mask),
+                ItemKind::Match { header, inner, value, mask } => (header.add)(rule, *inner, value, mask),
                 ItemKind::Tag(tag) => rule.tag(*tag),
                 ItemKind::Drop => rule.drop(),
             };
@@ -249,27 +248,5 @@ impl<'a> Parser<'a> {
             let expected = candidates.iter().filter_map(|(.., phrase)| next(phrase));
             return Err(fault.expecting(expected.chain(others).chain(more)));
         }
-    }
-}
-
-/// Adds a header to a rule.
-fn add(rule: FlowRule<Normal>, header: &Header, inner: bool, value: &[u8], mask: &[u8]) -> FlowRule<Normal> {
-    fn put<S: InnerSpec>(rule: FlowRule<Normal>, spec: S, inner: bool) -> FlowRule<Normal> {
-        if inner { rule.inner(spec) } else { rule.outer(spec) }
-    }
-    fn filter<T: FromBytes>(bytes: &[u8]) -> T {
-        T::read_from_prefix(bytes).map_or_else(|_| T::new_zeroed(), |(filter, _)| filter)
-    }
-    match header.type_ {
-        flow::SPEC_ETH => put(rule, Eth::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_IPV4 => put(rule, Ipv4::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_IPV6 => put(rule, Ipv6::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_TCP => put(rule, Tcp::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_UDP => put(rule, Udp::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_ESP => put(rule, Esp::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_GRE => put(rule, Gre::from_filters(filter(value), filter(mask)), inner),
-        flow::SPEC_MPLS => put(rule, Mpls::from_filters(filter(value), filter(mask)), inner),
-        // The one header that is left, and that is never an inner one.
-        _ => rule.vxlan(Vxlan::from_filters(filter(value), filter(mask))),
     }
 }

@@ -6,6 +6,10 @@ use uverbs_abi::flow::{
     self, FlowEspFilter, FlowEthFilter, FlowGreFilter, FlowIpv4Filter, FlowIpv6Filter, FlowMplsFilter,
     FlowTcpUdpFilter, FlowTunnelFilter,
 };
+use zerocopy::FromBytes;
+
+use crate::flow::rule::{FlowRule, Normal};
+use crate::flow::spec::{Esp, Eth, Gre, InnerSpec, Ipv4, Ipv6, Mpls, Tcp, Udp, Vxlan};
 
 /// Bytes of the largest filter.
 pub(super) const MAX_FILTER: usize = size_of::<FlowIpv6Filter>();
@@ -19,8 +23,20 @@ pub(super) struct Header {
     pub(super) type_: u32,
     /// Bytes of its filter.
     pub(super) size: usize,
+    /// Adds the spec of a value and a mask to a rule, outside of a tunnel or, if so told, inside.
+    pub(super) add: Add,
     /// In the order they are printed.
     pub(super) fields: &'static [Field],
+}
+
+type Add = fn(FlowRule<Normal>, bool, &[u8], &[u8]) -> FlowRule<Normal>;
+
+fn put<S: InnerSpec>(rule: FlowRule<Normal>, inner: bool, spec: S) -> FlowRule<Normal> {
+    if inner { rule.inner(spec) } else { rule.outer(spec) }
+}
+
+fn filter<T: FromBytes>(bytes: &[u8]) -> T {
+    T::read_from_prefix(bytes).map_or_else(|_| T::new_zeroed(), |(filter, _)| filter)
 }
 
 /// A field of a header. The first of several at one place that can express a value and mask is printed.
@@ -111,6 +127,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "ether",
         type_: flow::SPEC_ETH,
         size: size_of::<FlowEthFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Eth::from_filters(filter(value), filter(mask))),
         fields: &[
             field("ether dst", offset_of!(FlowEthFilter, dst_mac), Form::Mac),
             field("ether src", offset_of!(FlowEthFilter, src_mac), Form::Mac),
@@ -128,6 +145,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "mpls",
         type_: flow::SPEC_MPLS,
         size: size_of::<FlowMplsFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Mpls::from_filters(filter(value), filter(mask))),
         fields: &[
             // The label alone: the 20 high bits of the word.
             number(
@@ -142,6 +160,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "ip",
         type_: flow::SPEC_IPV4,
         size: size_of::<FlowIpv4Filter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Ipv4::from_filters(filter(value), filter(mask))),
         fields: &[
             field("ip src", offset_of!(FlowIpv4Filter, src_ip), Form::V4),
             field("ip dst", offset_of!(FlowIpv4Filter, dst_ip), Form::V4),
@@ -160,6 +179,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "ip6",
         type_: flow::SPEC_IPV6,
         size: size_of::<FlowIpv6Filter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Ipv6::from_filters(filter(value), filter(mask))),
         fields: &[
             field("ip6 src", offset_of!(FlowIpv6Filter, src_ip), Form::V6),
             field("ip6 dst", offset_of!(FlowIpv6Filter, dst_ip), Form::V6),
@@ -177,6 +197,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "tcp",
         type_: flow::SPEC_TCP,
         size: size_of::<FlowTcpUdpFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Tcp::from_filters(filter(value), filter(mask))),
         fields: &[
             number("tcp src port", offset_of!(FlowTcpUdpFilter, src_port), Number::decimal(2)),
             number("tcp dst port", offset_of!(FlowTcpUdpFilter, dst_port), Number::decimal(2)),
@@ -186,6 +207,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "udp",
         type_: flow::SPEC_UDP,
         size: size_of::<FlowTcpUdpFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Udp::from_filters(filter(value), filter(mask))),
         fields: &[
             number("udp src port", offset_of!(FlowTcpUdpFilter, src_port), Number::decimal(2)),
             number("udp dst port", offset_of!(FlowTcpUdpFilter, dst_port), Number::decimal(2)),
@@ -195,6 +217,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "esp",
         type_: flow::SPEC_ESP,
         size: size_of::<FlowEspFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Esp::from_filters(filter(value), filter(mask))),
         fields: &[
             number("esp spi", offset_of!(FlowEspFilter, spi), Number::hex(4)),
             number("esp seq", offset_of!(FlowEspFilter, seq), Number::decimal(4)),
@@ -204,6 +227,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "gre",
         type_: flow::SPEC_GRE,
         size: size_of::<FlowGreFilter>(),
+        add: |rule, inner, value, mask| put(rule, inner, Gre::from_filters(filter(value), filter(mask))),
         fields: &[
             number("gre flags", offset_of!(FlowGreFilter, c_ks_res0_ver), Number::hex(2)),
             number("gre proto", offset_of!(FlowGreFilter, protocol), Number::hex(2).named(ETHER_TYPES)),
@@ -214,6 +238,7 @@ pub(super) const HEADERS: &[Header] = &[
         name: "vxlan",
         type_: flow::SPEC_VXLAN_TUNNEL,
         size: size_of::<FlowTunnelFilter>(),
+        add: |rule, _, value, mask| rule.vxlan(Vxlan::from_filters(filter(value), filter(mask))),
         fields: &[number("vxlan vni", offset_of!(FlowTunnelFilter, tunnel_id), Number::decimal(4).bits(24))],
     },
 ];
