@@ -1,10 +1,12 @@
 //! Completion counters: how many operations have completed, and waiting for so many.
 
 mod future;
-#[cfg(feature = "comp-cntr-uapi")]
+#[cfg_attr(not(feature = "comp-cntr-uapi"), allow(dead_code))]
 mod hardware;
 mod ledger;
 mod log;
+#[cfg(feature = "comp-cntr-uapi")]
+mod on_device;
 mod registry;
 mod state;
 mod sync;
@@ -22,12 +24,11 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
 pub use self::future::Wait;
-#[cfg(feature = "comp-cntr-uapi")]
 pub(crate) use self::hardware::Attached;
-#[cfg(feature = "comp-cntr-uapi")]
-pub use self::hardware::CompletionCounterCaps;
 pub use self::ledger::Counted;
 pub(crate) use self::log::{Kind, Posted};
+#[cfg(feature = "comp-cntr-uapi")]
+pub use self::on_device::CompletionCounterCaps;
 pub(crate) use self::registry::{Bound, Registry, Tally};
 use self::state::State;
 pub(crate) use self::state::told;
@@ -199,8 +200,7 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_add")]
     #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn add(&self, value: u64) -> Result<()> {
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(hardware) = self.state.hardware() {
+        if let Some(hardware) = &self.state.hardware {
             return hardware.add(value);
         }
         self.state.add(value);
@@ -215,8 +215,7 @@ impl CompletionCounter {
     #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
         self.state.check_origin("completion_counter.add_err")?;
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(hardware) = self.state.hardware() {
+        if let Some(hardware) = &self.state.hardware {
             return self.state.seen(hardware, |hardware| hardware.add_err(value));
         }
         self.state.add_err(value);
@@ -231,8 +230,7 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_set")]
     #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set(&self, value: u64) -> Result<()> {
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(hardware) = self.state.hardware() {
+        if let Some(hardware) = &self.state.hardware {
             return hardware.set(value);
         }
         self.state.set(value);
@@ -247,8 +245,7 @@ impl CompletionCounter {
     #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_err(&self, value: u64) -> Result<()> {
         self.state.check_origin("completion_counter.set_err")?;
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(hardware) = self.state.hardware() {
+        if let Some(hardware) = &self.state.hardware {
             return self.state.seen(hardware, |hardware| hardware.set_err(value));
         }
         self.state.set_err(value);
@@ -362,17 +359,14 @@ impl CompletionCounter {
     /// [`Busy`](crate::ErrorKind::Busy) while a queue pair that it is bound to exists; the counter comes back.
     #[doc(alias = "fi_close")]
     #[doc(alias = "ibv_destroy_comp_cntr")]
-    pub fn destroy(self) -> Result<(), (Self, Error)> {
-        #[cfg_attr(not(feature = "comp-cntr-uapi"), expect(unused_mut))]
-        let mut this = self;
-        if this.state.bound.load(Ordering::Acquire) > 0 {
+    pub fn destroy(mut self) -> Result<(), (Self, Error)> {
+        if self.state.bound.load(Ordering::Acquire) > 0 {
             let hint = "a queue pair that the counter is bound to still exists";
             let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
-            return Err((this, error));
+            return Err((self, error));
         }
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(Err(error)) = Arc::get_mut(&mut this.state).and_then(State::release) {
-            return Err((this, error));
+        if let Some(Err(error)) = Arc::get_mut(&mut self.state).and_then(State::release) {
+            return Err((self, error));
         }
         Ok(())
     }

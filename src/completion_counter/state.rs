@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-#[cfg(feature = "comp-cntr-uapi")]
 use super::hardware::Hardware;
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use super::wait_object::Signal;
@@ -56,8 +55,7 @@ pub(crate) struct State {
     waiting: Mutex<Waiting>,
     pub(super) signal: Signal,
     /// The device's counter, in place of the values here: these are what it told last.
-    #[cfg(feature = "comp-cntr-uapi")]
-    hardware: Option<Hardware>,
+    pub(super) hardware: Option<Hardware>,
 }
 
 #[derive(Debug, Default)]
@@ -99,29 +97,16 @@ impl State {
             flags: AtomicU64::new(0),
             waiting: Mutex::new(waiting),
             signal,
-            #[cfg(feature = "comp-cntr-uapi")]
             hardware: None,
         }
     }
 
-    #[cfg(feature = "comp-cntr-uapi")]
-    pub(super) fn on(self, hardware: Hardware) -> Self {
-        Self { hardware: Some(hardware), ..self }
-    }
-
-    #[cfg(feature = "comp-cntr-uapi")]
-    pub(super) fn hardware(&self) -> Option<&Hardware> {
-        self.hardware.as_ref()
-    }
-
     /// Destroys the device's counter, if it is one.
-    #[cfg(feature = "comp-cntr-uapi")]
     pub(super) fn release(&mut self) -> Option<Result<()>> {
         self.hardware.as_mut().map(Hardware::release)
     }
 
     /// Asks the device, if the counter is the device's.
-    #[cfg(feature = "comp-cntr-uapi")]
     #[inline(never)]
     fn ask(&self, hardware: &Hardware) -> Result<()> {
         use uverbs_abi::types::comp_cntr_entry::{COMP, ERR};
@@ -132,7 +117,6 @@ impl State {
     }
 
     /// Changes the device's error value in a way that nobody who waits misses, even if it is changed back at once.
-    #[cfg(feature = "comp-cntr-uapi")]
     pub(super) fn seen(
         &self,
         hardware: &Hardware,
@@ -148,11 +132,7 @@ impl State {
     /// Makes the values here those of the device.
     #[inline]
     fn refresh(&self) -> Result<()> {
-        #[cfg(feature = "comp-cntr-uapi")]
-        if let Some(hardware) = &self.hardware {
-            return self.ask(hardware);
-        }
-        Ok(())
+        self.hardware.as_ref().map_or(Ok(()), |hardware| self.ask(hardware))
     }
 
     #[cfg(all(test, not(uverbs_loom)))]
@@ -370,7 +350,6 @@ impl State {
     /// Whether somebody wakes who sleeps.
     pub(super) fn allow_sleeping(&self) -> Result<()> {
         self.check_origin(OP_WAIT)?;
-        #[cfg(feature = "comp-cntr-uapi")]
         if self.hardware.is_some() {
             let hint = "a counter of the device's wakes nobody: call `wait`, which asks again and again";
             return Err(Error::refused(OP_WAIT, Errno::EOPNOTSUPP, hint));

@@ -27,7 +27,6 @@ pub(crate) enum Kind {
     Counters,
     /// What one driver alone has: the name of the operation that destroys it, its object and that method.
     OfDriver(&'static str, u16, u16),
-    #[cfg(feature = "comp-cntr-uapi")]
     CompletionCounter,
 }
 
@@ -67,7 +66,6 @@ impl Kind {
             Self::Flow => ("flow.destroy", flow::OBJECT, flow::method::DESTROY, 0),
             Self::Counters => ("counters.destroy", counters::OBJECT, counters::method::DESTROY, 0),
             Self::OfDriver(op, object, method) => (op, object, method, 0),
-            #[cfg(feature = "comp-cntr-uapi")]
             Self::CompletionCounter => {
                 use ids::comp_cntr;
                 ("completion_counter.destroy", comp_cntr::OBJECT, comp_cntr::method::DESTROY, 0)

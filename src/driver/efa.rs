@@ -15,7 +15,6 @@ pub(super) const NO_QUEUES: &str =
     "this version of the crate has no queues on efa: it asks the device and registers memory";
 
 /// The device writes the value to memory of the process that the request names (`efa_create_comp_cntr`, Linux 7.3).
-#[cfg(feature = "comp-cntr-uapi")]
 pub(super) const COUNTERS: &str = "this version of the crate has no completion counters of efa's hardware; one made without a \
                                    context counts on every device";
 

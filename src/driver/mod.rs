@@ -176,7 +176,6 @@ impl Driver {
     }
 
     /// Refuses completion counters of the device where they are not read by command.
-    #[cfg(feature = "comp-cntr-uapi")]
     pub(crate) fn completion_counters(&self, op: &'static str) -> Result<()> {
         match self {
             // The kernel says whether there are any.

@@ -6,14 +6,10 @@ use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
 use super::state::query;
 use super::{QpType, QueuePair, QueuePairCore};
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
-#[cfg(feature = "comp-cntr-uapi")]
 use crate::device::object::Object;
 use crate::driver::request::Opcode;
-#[cfg(feature = "comp-cntr-uapi")]
 use crate::kernel::command::Command;
-#[cfg(feature = "comp-cntr-uapi")]
-use crate::kernel::error::ErrorKind;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// Names binding in errors.
 const OP: &str = "qp.bind_counter";
@@ -121,7 +117,6 @@ impl Bindable<'_> {
         if counted.is_empty() {
             return refused("no operation is named");
         }
-        #[cfg(feature = "comp-cntr-uapi")]
         if let Some(object) = counter.object() {
             return self.attach_counter(counter, object, counted);
         }
@@ -145,7 +140,6 @@ impl Bindable<'_> {
     }
 
     /// Has a counter of the device's count. The numbers of the mask are the same.
-    #[cfg(feature = "comp-cntr-uapi")]
     fn attach_counter(&self, counter: &CompletionCounter, object: &Object, counted: Counted) -> Result<()> {
         use uverbs_abi::ids::qp::{self, attach_comp_cntr};
         use uverbs_abi::types::CompCntrOps;

@@ -77,7 +77,6 @@ pub(crate) struct QueuePairCore {
     cqs: Vec<Arc<cq::CompletionQueueCore>>,
     _srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
-    #[cfg(feature = "comp-cntr-uapi")]
     attached: crate::completion_counter::Attached,
     pd: ProtectionDomain,
 }

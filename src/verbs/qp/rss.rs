@@ -180,7 +180,6 @@ impl RssBuilder<'_> {
             cqs: Vec::new(),
             _srq: None,
             _table: Some(table.clone()),
-            #[cfg(feature = "comp-cntr-uapi")]
             attached: crate::completion_counter::Attached::default(),
             pd: self.pd.clone(),
         };

@@ -260,7 +260,6 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             cqs: cqs.into(),
             _srq: srq,
             _table: None,
-            #[cfg(feature = "comp-cntr-uapi")]
             attached: crate::completion_counter::Attached::default(),
             pd: self.pd.clone(),
         };
