@@ -20,7 +20,7 @@ pub use self::spec::{
     Vxlan,
 };
 pub use self::text::{AnyRule, RuleError};
-use crate::counters::{Counters, Point, Reader, Snapshot};
+use crate::counters::{Counters, Reader, Snapshot};
 use crate::device::context::Context;
 use crate::device::object::{self, Kind, Object};
 use crate::driver::Points;
@@ -295,16 +295,5 @@ impl qp::create::parts::QueuePair {
     /// As [`QueuePair::create_flow`].
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
         self.shared().steer(rule, qp_type::RAW_PACKET)
-    }
-}
-
-impl Counters {
-    /// Would attach a point to a flow that exists; no driver can.
-    ///
-    /// # Errors
-    /// Always [`Unsupported`](ErrorKind::Unsupported).
-    pub fn attach_live(&self, _flow: &Flow, _point: Point, _index: u32) -> Result<()> {
-        let hint = "no driver attaches to a flow that exists; attach before the flow is created";
-        Err(Error::refused("counters.attach", Errno::EOPNOTSUPP, hint))
     }
 }

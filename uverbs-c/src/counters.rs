@@ -50,7 +50,11 @@ pub(crate) extern "C" fn attach_counters_point_flow(
         let point = Point::try_from(attr.counter_desc)?;
         match flow {
             None => Ok(counters.attach(point, attr.index)?),
-            Some(flow) => Ok(counters.attach_live(flow.flow.get()?, point, attr.index)?),
+            // No driver attaches to a flow that exists.
+            Some(flow) => {
+                flow.flow.get()?;
+                Err(EOPNOTSUPP)
+            }
         }
     };
     returned(attach())
