@@ -16,6 +16,8 @@ static void match(struct queue *q, const char *name, struct rule *r, const char 
 	if (!flow)
 		fprintf(stderr, "%s: %s\n", name, strerror(errno));
 	CHECK(flow);
+	struct ibv_counter_attach_attr late = { .counter_desc = IBV_COUNTER_BYTES };
+	CHECK(ibv_attach_counters_point_flow(counters, &late, flow) == EOPNOTSUPP);
 	inject(&right, 3);
 	if (*miss)
 		inject(&wrong, 2);
