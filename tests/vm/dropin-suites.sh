@@ -81,7 +81,7 @@ same_devinfo() {
 begin make_device
 modprobe rdma_ucm
 
-for suite in bookworm $SUITES; do
+for suite in bookworm $ROOTS; do
     root=/
     if [ "$suite" != bookworm ]; then
         root=$(of_suite ROOT)
