@@ -98,6 +98,8 @@ impl ContextPlan {
 }
 
 /// The hints of drivers that have no queues here, or none of a kind.
+/// Of a driver that nobody knows.
+const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
 const RINGS_ONLY: &str = "this version of the crate has this for rxe and the soft device only";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
@@ -191,7 +193,7 @@ impl Driver {
             Self::Mlx5(state) => state.plan_cq(op, entries, kernel).map(CqPlan::Mlx5),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, efa::NO_QUEUES),
-            Self::Other => lacks(op, RINGS_ONLY),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 
@@ -203,7 +205,7 @@ impl Driver {
             Self::Mlx5(state) => state.check_cqe(op, entries, kernel),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, efa::NO_QUEUES),
-            Self::Other => lacks(op, RINGS_ONLY),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 
@@ -226,7 +228,7 @@ impl Driver {
             }
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, efa::NO_QUEUES),
-            Self::Other => lacks(op, RINGS_ONLY),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 

@@ -94,6 +94,9 @@ fn an_unknown_driver_is_told_nothing() {
         bare("mr.register"),
     ];
     assert_eq!(without_queues(driver_id::MANA), expected);
+    let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
+    // All that have them are named.
+    assert!(error.hint().is_some_and(|hint| hint.contains("rxe, mlx5 and the soft device")), "{error}");
 }
 
 /// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1; a query with room for more is EINVAL there.

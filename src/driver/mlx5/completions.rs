@@ -21,10 +21,10 @@ use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, R
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::completion_ring::Ring;
 use super::entry::Found;
 #[cfg(feature = "raw")]
 use super::entry::Unread;
-use super::ring::Ring;
 use super::track::{Lane, Track};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;

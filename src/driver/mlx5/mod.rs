@@ -4,12 +4,12 @@
 //! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
 //! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
 
+mod completion_ring;
 mod completions;
 mod entry;
 mod flow;
 mod hash;
 mod receives;
-mod ring;
 mod segments;
 mod sends;
 mod shape;

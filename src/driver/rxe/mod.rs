@@ -1,4 +1,5 @@
-//! The user half of rxe: completion, send and receive rings. The soft device has the same.
+//! The user half of rxe: completion, send and receive rings. The soft device has the same. How slots are taken from a ring, and given
+//! back, is in `driver/ring/`.
 //!
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
