@@ -12,8 +12,9 @@
 //! # Safety
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
 //!   address gets out of this file only as a reference to its first word, an `AtomicU32`, for which it is aligned and of which
-//!   zero is a value; or, of a page of [`Words`], to any of its words. Nobody touches it otherwise. The reference lives as long as the page
-//!   does, for ever if that was leaked.
+//!   zero is a value; or, of a page that was leaked, to any of its words. Nobody touches it otherwise. The reference lives as long as the
+//!   page does, for ever if that was leaked.
+//! - What [`HERE`] leads to is the beginning of a leaked page, by a pointer to all of it.
 //! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] and a [`Holder`] never null.
 //! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
 //!   stays allocated. Only what is `Send` gets into one, since all threads share it.
@@ -60,7 +61,7 @@ impl Origin {
             }
             let page = Page::wiped()?;
             page.word().store(1, Ordering::Relaxed);
-            let first = std::ptr::from_ref(page.word()).cast_mut();
+            let first = page.0.as_ptr();
             // Of threads that come here together one goes on with its page; the others drop theirs.
             if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(Self(page.leak()));
@@ -159,22 +160,42 @@ pub(crate) struct Gate(Passage);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passage(&'static AtomicU32);
 
-/// Words of this process, which nobody has.
+/// Words of this process, for gates.
 #[derive(Debug, Default)]
-struct Words(Vec<&'static AtomicU32>);
+struct Words {
+    /// Which nobody has.
+    free: Vec<&'static AtomicU32>,
+    /// Whether those of the process's own page were given out.
+    has_begun: bool,
+}
+
+impl Words {
+    fn take(&mut self) -> Option<&'static AtomicU32> {
+        if self.free.is_empty() {
+            let has_begun = std::mem::replace(&mut self.has_begun, true);
+            self.free.extend(if has_begun { Page::wiped().ok()?.leak_words() } else { rest_of_page()? });
+        }
+        self.free.pop()
+    }
+}
+
+/// The page of this process but for its first word; none without memory for it.
+fn rest_of_page() -> Option<&'static [AtomicU32]> {
+    let here = Origin::new().ok()?;
+    let page = HERE.load(Ordering::Acquire);
+    if !std::ptr::eq(page, here.0) {
+        return None;
+    }
+    // SAFETY: the beginning of a page that is never unmapped, by a pointer to all of it.
+    unsafe { std::slice::from_raw_parts(page, PAGE / size_of::<AtomicU32>()) }.get(1..)
+}
 
 static WORDS: Local<Words> = Local::new(|_| Words::default());
 
 impl Gate {
     /// One that is open; closed when there is no memory for its word.
     pub(crate) fn open() -> Self {
-        let mut words = WORDS.lock();
-        if words.0.is_empty()
-            && let Ok(page) = Page::wiped()
-        {
-            words.0.extend(page.leak_words());
-        }
-        let word = words.0.pop().unwrap_or(&NOWHERE);
+        let word = WORDS.lock().take().unwrap_or(&NOWHERE);
         if !std::ptr::eq(word, &NOWHERE) {
             word.store(u32::MAX, Ordering::Relaxed);
         }
@@ -197,7 +218,7 @@ impl Drop for Gate {
         // In a child the word is one of its own by now, like any of another page.
         self.close();
         if !std::ptr::eq(self.0.0, &NOWHERE) {
-            WORDS.lock().0.push(self.0.0);
+            WORDS.lock().free.push(self.0.0);
         }
     }
 }
@@ -467,6 +488,8 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), again.len(), "each has its own");
+        let here = Origin::new().unwrap();
+        assert!(here.is_here() && !words.contains(&here.0.as_ptr().addr()), "and the process has its");
         assert!(Gate(Passage::default()).passage().0.as_ptr() == NOWHERE.as_ptr());
         assert_eq!(NOWHERE.load(Ordering::Relaxed), 0);
     }
