@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lane mlx5-path: what posting and polling cost on the virtual ConnectX, with raw packets, through this crate, through the
+# Lane mlx5-path: what posting and polling cost on the virtual ConnectX, with raw packets, and reads of counters, through this crate, through the
 # drop-in and through libibverbs. Runs in the guest; see guest.sh, beside/README.md.
 #
 # order: 8
@@ -8,6 +8,7 @@
 # cargo: UVERBS_BESIDE build --release --package uverbs-beside
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: UVERBS_PATH beside/path.c -libverbs
+# compile: UVERBS_READS beside/reads.c -libverbs
 # compile: UVERBS_COUNTED beside/counted.c -shared -fPIC
 # roots: sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -31,6 +32,7 @@ begin make_device
 
 step plug plug || finish
 path_steps frames
+read_steps
 step unload unload
 step kernel-log kernel_log_is_clean
 finish

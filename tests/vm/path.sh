@@ -1,11 +1,11 @@
 # shellcheck shell=sh disable=SC2154,SC2317
-# What posting and polling cost, through each side and in a table: for the lanes beside and mlx5-path, which source this after
-# dropin-common.sh.
+# What posting and polling cost, and reads of counters, through each side and in a table: for the lanes beside and mlx5-path, which
+# source this after dropin-common.sh.
 
 in_sid() { chroot "$ROOT_sid" "$@"; }
 
-measure_path() { # measure_path SIDE KIND
-    "$1" /tmp/path "$2" "$device"
+measure_side() { # measure_side SIDE PROGRAM ARGUMENT
+    "$1" "/tmp/$2" "$3" "$device"
 }
 
 in_rust() { # in_rust KIND
@@ -25,9 +25,38 @@ path_steps() { # path_steps messages|frames
     cp "$UVERBS_PATH" /tmp/path
     step library library_is_ours "$UVERBS_PATH"
     step sid enter "$ROOT_sid"
-    step path-drop-in measure_path ours "$1"
-    step path-debian-12 measure_path theirs "$1"
-    step path-sid measure_path in_sid "$1"
+    step path-drop-in measure_side ours path "$1"
+    step path-debian-12 measure_side theirs path "$1"
+    step path-sid measure_side in_sid path "$1"
     step path-rust in_rust "$1"
     step path-table compare_path "$1"
+}
+
+of() { sed -n "s/^$1: //p" "$OUT/$2.out"; } # of WHAT STEP
+
+first_read() { # first_read: both end in the same place
+    # shellcheck disable=SC2046  # several words
+    set -- $(of "open to first read" first-rust) $(of "open to first read" first-debian-12)
+    echo "compared: instructions $1, theirs $4; system calls $2, theirs $5"
+    [ "$2" -le 22 ]
+}
+
+cached_read() {
+    set -- "$(of "read counters, cached" times-rust)" "$(of "read counters, cached" times-debian-12)"
+    echo "compared: a cached read takes $1 ns, theirs $2 ns: 1/$(($2 / $1))"
+}
+
+read_steps() {
+    cp "$UVERBS_READS" /tmp/reads
+    step reads-drop-in measure_side ours reads counts
+    step reads-debian-12 measure_side theirs reads counts
+    step reads-sid measure_side in_sid reads counts
+    step reads-rust in_rust reads
+    step reads-table compare_path reads
+    step first-debian-12 measure_side theirs reads first
+    step first-rust in_rust first
+    step first first_read
+    step times-debian-12 measure_side theirs reads times
+    step times-rust in_rust times
+    step times cached_read
 }

@@ -38,7 +38,7 @@ static struct ibv_context *open_device(const char *name)
     return context;
 }
 
-static struct ibv_ah_attr route(const union ibv_gid *gid)
+static inline struct ibv_ah_attr route(const union ibv_gid *gid)
 {
     return (struct ibv_ah_attr){
         .is_global = 1,
@@ -48,7 +48,7 @@ static struct ibv_ah_attr route(const union ibv_gid *gid)
 }
 
 // Connects a queue pair to itself.
-static void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
+static inline void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
     check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "to INIT");
@@ -77,4 +77,15 @@ static void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                              IBV_QP_MAX_QP_RD_ATOMIC),
           "to RTS");
+}
+
+// The same for a queue pair of raw packets, which is connected to nothing.
+static inline void raw_to_ready(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), "to INIT");
+    attr.qp_state = IBV_QPS_RTR;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTR");
+    attr.qp_state = IBV_QPS_RTS;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTS");
 }

@@ -72,12 +72,7 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 // A raw packet queue pair gets the frames for its address.
 static void bring_up(void)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
-    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), "to INIT");
-    attr.qp_state = IBV_QPS_RTR;
-    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTR");
-    attr.qp_state = IBV_QPS_RTS;
-    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTS");
+    raw_to_ready(qp);
     struct {
         struct ibv_flow_attr attr;
         struct ibv_flow_spec_eth eth;

@@ -1,4 +1,4 @@
-//! What posting and polling cost, of all sides, and whether that is within `limits.txt`. Each side has left a file with a line
+//! What posting and polling cost, and reads, of all sides, and whether that is within `limits.txt`. Each side has left a file with a line
 //! `name: instructions calls allocations` for each operation.
 
 use std::fs;
@@ -9,8 +9,8 @@ const HEAD: &str = "\
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
 /// The sides through C: the drop-in, and libibverbs of two releases.
-const IN_C: [&str; 3] = ["path-drop-in.out", "path-debian-12.out", "path-sid.out"];
-const IN_RUST: &str = "path-rust.out";
+const IN_C: [&str; 3] = ["drop-in", "debian-12", "sid"];
+const IN_RUST: &str = "rust";
 
 const LIMITS: &str = include_str!("../limits.txt");
 
@@ -108,11 +108,17 @@ impl Row {
     }
 }
 
+/// The file that the step of a side leaves.
+fn file(kind: &str, side: &str) -> String {
+    format!("{}-{side}.out", if kind == "reads" { kind } else { "path" })
+}
+
 /// Reads what the guest has left in `directory`, and prints the table. Nothing may cost more than `limits.txt` says, allocate, or
 /// make more system calls than libibverbs.
 pub(crate) fn print(kind: &str, directory: &Path) -> Result<(), String> {
     let side = |name: &str| {
-        let text = fs::read_to_string(directory.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let name = file(kind, name);
+        let text = fs::read_to_string(directory.join(&name)).map_err(|error| format!("{name}: {error}"))?;
         counts(&text)
     };
     let mut in_c = Vec::new();
@@ -166,7 +172,7 @@ pub(crate) fn print(kind: &str, directory: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const KINDS: [&str; 2] = ["messages", "frames"];
+    const KINDS: [&str; 3] = ["messages", "frames", "reads"];
 
     fn parse(line: &str) -> Option<Row> {
         let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
@@ -236,7 +242,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let write = |name: &str, counts: &str, rows: &[Limits<'_>]| {
             let text: String = rows.iter().map(|row| format!("{}: {counts}\n", row.0)).collect();
-            fs::write(directory.join(name), text).unwrap();
+            fs::write(directory.join(file("messages", name)), text).unwrap();
         };
         let rows = limits("messages").unwrap();
         let in_rust: Vec<_> = rows.iter().filter(|row| row.1[1].goal.is_some()).copied().collect();

@@ -1,11 +1,12 @@
 //! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
-//! `path.rs` measures posting and polling as `path.c` does, and `figures.rs` compares that.
+//! `path.rs` measures posting and polling as `path.c` does, `reads.rs` reads of counters as `reads.c` does, and `figures.rs` compares that.
 //! `tests/vm/run --lane beside` runs it; see README.md there.
 
 mod figures;
 mod meter;
 mod operations;
 mod path;
+mod reads;
 mod table;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use meter::Meter;
 use operations::{Loop, control, open};
 
 const USAGE: &str = "usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY \
-    | messages DEVICE | frames DEVICE | figures messages|frames DIRECTORY";
+    | messages|frames|reads|first|times DEVICE | figures messages|frames|reads DIRECTORY";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
         ["table", directory] => table::print(directory.as_ref()),
         ["messages", device] => path::messages(device).map_err(|error| error.to_string()),
         ["frames", device] => path::frames(device).map_err(|error| error.to_string()),
+        ["reads", device] => reads::counts(device).map_err(|error| error.to_string()),
+        ["first", device] => reads::first(device).map_err(|error| error.to_string()),
+        ["times", device] => reads::times(device).map_err(|error| error.to_string()),
         ["figures", kind, directory] => figures::print(kind, directory.as_ref()),
         _ => Err(USAGE.to_owned()),
     };

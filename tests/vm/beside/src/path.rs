@@ -13,8 +13,8 @@ use uverbs::{
 use crate::operations::{DEPTH, GID_INDEX, MANY, PAGE, PORT, open, settle};
 
 /// The turns before those that are counted: they use every slot of each queue at least once.
-const WARM: usize = 32;
-const TURNS: usize = 3;
+pub(crate) const WARM: usize = 32;
+pub(crate) const TURNS: usize = 3;
 /// A message is of no more than its first bytes. As a frame it is for the address that a flow brings to the queue pair.
 const FRAME: [u8; 60] = {
     let mut frame = [0; 60];
@@ -37,14 +37,14 @@ fn of(names: [&'static str; 2], many: usize) -> &'static str {
 
 /// The least instructions of each operation, with the system calls and the calls of the allocator then.
 #[derive(Debug, Default)]
-struct Rows {
-    is_warm: bool,
+pub(crate) struct Rows {
+    pub(crate) is_warm: bool,
     rows: Vec<(&'static str, [u32; 3])>,
 }
 
 impl Rows {
     #[inline]
-    fn count(&mut self, name: &'static str, work: impl FnOnce()) {
+    pub(crate) fn count(&mut self, name: &'static str, work: impl FnOnce()) {
         if !self.is_warm {
             return work();
         }
@@ -58,7 +58,7 @@ impl Rows {
         }
     }
 
-    fn print(&self) {
+    pub(crate) fn print(&self) {
         let nothing = self.rows[0].1[0];
         for (name, [instructions, calls, allocations]) in &self.rows[1..] {
             println!("{name}: {} {calls} {allocations}", instructions - nothing);
