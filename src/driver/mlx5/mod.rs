@@ -6,6 +6,7 @@
 
 mod completion_ring;
 mod completions;
+mod doorbell;
 mod entry;
 mod flow;
 mod hash;
@@ -26,6 +27,8 @@ use uverbs_abi::mlx5::{
 use zerocopy::IntoBytes;
 
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::doorbell::Registers;
+use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;
@@ -37,7 +40,6 @@ pub(crate) use self::shape::QpPlan;
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::ContextPlan;
-use crate::kernel::mapping::Mapping;
 
 /// What goes with a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {
@@ -104,26 +106,5 @@ impl Limits {
             },
             has_registers: answer.tot_bfregs > 0,
         }
-    }
-}
-
-/// A page of device registers, to which doorbells are written.
-#[derive(Clone, Debug)]
-pub(crate) struct Registers {
-    pub(crate) page: Mapping,
-    /// The kernel's number of the page; none of the page that was made with the context, which queues have unless they
-    /// name another.
-    pub(crate) id: Option<u32>,
-}
-
-/// Where in the page the doorbells of completion queues and of send queues are.
-const CQ_DOORBELL: usize = 0x20;
-const SEND_DOORBELL: usize = 0x800;
-
-impl Registers {
-    /// Writes a doorbell of eight bytes. What was written to memory before is seen by the device first; the
-    /// doorbell leaves the processor at once.
-    fn ring(&self, offset: usize, value: [u8; 8]) {
-        self.page.ring(offset, value);
     }
 }
