@@ -33,6 +33,7 @@ use crate::kernel::error::{Error, Result};
 
 /// The size of a page, or less: the kernel rounds it up.
 const PAGE: usize = 4096;
+const WORDS_OF_PAGE: usize = PAGE / size_of::<AtomicU32>();
 
 /// The word of this process, on its page. That of the parent, in a child that has none yet.
 static HERE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
@@ -64,7 +65,7 @@ impl Origin {
             let first = page.0.as_ptr();
             // Of threads that come here together one goes on with its page; the others drop theirs.
             if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok(Self(page.leak()));
+                return Ok(Self(&page.leak()[0]));
             }
         }
     }
@@ -173,7 +174,7 @@ impl Words {
     fn take(&mut self) -> Option<&'static AtomicU32> {
         if self.free.is_empty() {
             let has_begun = std::mem::replace(&mut self.has_begun, true);
-            self.free.extend(if has_begun { Page::wiped().ok()?.leak_words() } else { rest_of_page()? });
+            self.free.extend(if has_begun { Page::wiped().ok()?.leak() } else { rest_of_page()? });
         }
         self.free.pop()
     }
@@ -186,8 +187,8 @@ fn rest_of_page() -> Option<&'static [AtomicU32]> {
     if !std::ptr::eq(page, here.0) {
         return None;
     }
-    // SAFETY: the beginning of a page that is never unmapped, by a pointer to all of it.
-    unsafe { std::slice::from_raw_parts(page, PAGE / size_of::<AtomicU32>()) }.get(1..)
+    // SAFETY: null, or the beginning of a page that is never unmapped, by a pointer to all of it.
+    unsafe { page.cast::<[AtomicU32; WORDS_OF_PAGE]>().as_ref() }.map(|words| &words[1..])
 }
 
 static WORDS: Local<Words> = Local::new(|_| Words::default());
@@ -432,20 +433,11 @@ impl Page {
         unsafe { self.0.as_ref() }
     }
 
-    /// Never unmaps it.
-    fn leak(self) -> &'static AtomicU32 {
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the first word of the page, which is not unmapped any more.
-        unsafe { this.0.as_ref() }
-    }
-}
-
-impl Page {
     /// Never unmaps it, and gives all its words.
-    fn leak_words(self) -> &'static [AtomicU32] {
+    fn leak(self) -> &'static [AtomicU32; WORDS_OF_PAGE] {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the page, zeros at first, which is not unmapped any more; nobody else has looked at it.
-        unsafe { std::slice::from_raw_parts(this.0.as_ptr(), PAGE / size_of::<AtomicU32>()) }
+        // SAFETY: the page, which is not unmapped any more.
+        unsafe { this.0.cast().as_ref() }
     }
 }
 

@@ -1,0 +1,31 @@
+//! Every kind of object can be destroyed by its owner.
+
+use std::fs;
+
+use super::root;
+
+/// The kinds whose `destroy` `tests/soft/objects.rs` names: a new one has to be added there, and here.
+const KINDS: &[&str] = &[
+    "Pd",
+    "Mr",
+    "Mw",
+    "Cq",
+    "Qp",
+    "Srq",
+    "Wq",
+    "IndirectionTable",
+    "Ah",
+    "Flow",
+    "Counters",
+    // Objects of mlx5: a matcher goes with its `PoolFlow`, a row of counters with its `CounterPool`.
+    "OfDriver(&'static str, u16, u16)",
+    "CompletionCounter",
+];
+
+#[test]
+fn every_kind_of_object_is_among_those_with_a_destroy() {
+    let source = fs::read_to_string(root().join("src/device/object.rs")).expect("source");
+    let kinds = source.split("enum Kind {").nth(1).and_then(|rest| rest.split('}').next()).expect("kinds");
+    let kinds: Vec<_> = kinds.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
+    assert_eq!(kinds, KINDS);
+}
