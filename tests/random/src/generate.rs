@@ -1,0 +1,243 @@
+//! Makes programs by chance.
+//!
+//! A program begins with a recipe, mostly: the objects that belong together, since steps of mere chance would hardly ever
+//! bring up a queue pair. Then come steps on the objects that should be there, and short ways of use. Everything may be changed
+//! by chance, so that each thing is also tried with the wrong object, in the wrong order, and too often.
+
+use std::sync::OnceLock;
+
+use arbitrary::{Result, Unstructured};
+
+use crate::language::{Arg, Kind, NONE, PLACES, Program, Step, Verb};
+use crate::verbs;
+
+/// What a device is good for: what it lacks altogether is tried seldom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lean {
+    /// Everything.
+    Any,
+    /// Messages, windows and their memory, without flows: rxe.
+    Messages,
+    /// Flows, counters and raw packets: mlx5, as far as the crate drives it.
+    Flows,
+}
+
+/// Verbs, and what begins with them, that only one of the two is good for.
+const OF_FLOWS: &[&str] = &[
+    "flow",
+    "reader",
+    "snapshot",
+    "sampler",
+    "counters",
+    "attach",
+    "read",
+    "rates",
+    "pool",
+    "wq",
+    "table",
+    "rss",
+    "inject",
+    "frame",
+    "large-frame",
+    "device-mlx5",
+];
+const OF_MESSAGES: &[&str] = &[
+    "connect",
+    "send",
+    "datagram",
+    "bind",
+    "unbind",
+    "mw",
+    "srq",
+    "join",
+    "ah",
+    "mr-access",
+    "mr-domain",
+    "mr-memory",
+];
+
+/// What the driver of mlx5 does by work requests of its own (`mlx5r_umr_post_send_wait`, umr.c, 6.1), which the virtual card
+/// does not carry out: the call would wait for ever.
+const OF_UMR: &[&str] = &["mr-access", "mr-domain", "mr-memory"];
+
+impl Lean {
+    /// How often a verb is chosen, beside others.
+    fn weight(self, verb: &Verb) -> u32 {
+        let is_of = |names: &[&str]| {
+            let name = verb.name.trim_start_matches("destroy-").trim_start_matches("drop-");
+            names.iter().any(|prefix| {
+                name == *prefix || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
+            })
+        };
+        if self == Self::Flows && is_of(OF_UMR) {
+            return 0;
+        }
+        let is_off = match self {
+            Self::Any => false,
+            Self::Messages => is_of(OF_FLOWS),
+            Self::Flows => is_of(OF_MESSAGES),
+        };
+        verb.weight * if is_off { 1 } else { 12 }
+    }
+
+    /// Whether a recipe is any good there.
+    fn takes(self, recipe: &Program) -> bool {
+        let has = |name: &str| recipe.steps.iter().any(|step| step.verb.name == name);
+        match self {
+            Self::Any => true,
+            Self::Messages => !has("counters") && !has("wq") && !has("pool"),
+            Self::Flows => !has("connect"),
+        }
+    }
+}
+
+/// Recipes, and what may come anywhere.
+fn recipes() -> &'static [Vec<Program>; 2] {
+    static ALL: OnceLock<[Vec<Program>; 2]> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let (recipes, phrases) = include_str!("recipes.txt").split_once("----").expect("two parts");
+        [recipes, phrases].map(|part| {
+            let programs = part.split("\n\n").map(|text| text.parse::<Program>().expect("a recipe"));
+            programs.filter(|program| !program.steps.is_empty()).collect()
+        })
+    })
+}
+
+/// Which objects should be there.
+struct Maker<'a, 'b> {
+    bytes: &'a mut Unstructured<'b>,
+    lean: Lean,
+    live: [[bool; PLACES]; Kind::COUNT],
+    program: Program,
+}
+
+impl Maker<'_, '_> {
+    fn chance(&mut self, one_in: u8) -> Result<bool> {
+        Ok(self.bytes.int_in_range(1..=one_in)? == one_in)
+    }
+
+    /// A place with an object of this kind, nearly always.
+    fn there(&mut self, kind: Kind) -> Result<u64> {
+        let live: Vec<_> = (0..PLACES).filter(|at| self.live[kind as usize][*at]).collect();
+        if live.is_empty() || self.chance(32)? {
+            return self.bytes.int_in_range(0..=PLACES as u64 - 1);
+        }
+        Ok(*self.bytes.choose(&live)? as u64)
+    }
+
+    fn argument(&mut self, arg: Arg) -> Result<u64> {
+        Ok(match arg {
+            Arg::New(kind) => {
+                let free = (0..PLACES).find(|at| !self.live[kind as usize][*at]);
+                free.map_or_else(|| self.bytes.int_in_range(0..=PLACES as u64 - 1), |at| Ok(at as u64))?
+            }
+            Arg::Has(kind) | Arg::End(kind) => self.there(kind)?,
+            Arg::May(_) if self.bytes.ratio(2, 3)? => NONE,
+            Arg::May(kind) => self.there(kind)?,
+            Arg::One(all) if self.bytes.ratio(1, 2)? => all[0],
+            Arg::One(all) => *self.bytes.choose(all)?,
+            Arg::Word(_) if self.bytes.ratio(1, 3)? => 0,
+            Arg::Word(words) => self.bytes.choose_index(words.len())? as u64,
+            Arg::Bits(count) => match self.bytes.int_in_range(0..=7)? {
+                0..=4 => 0,
+                5 => 1 << self.bytes.int_in_range(0..=count - 1)?,
+                _ => self.bytes.int_in_range(0..=(1u64 << count) - 1)?,
+            },
+        })
+    }
+
+    /// Adds a step, and keeps in mind what it should change.
+    fn push(&mut self, step: Step) {
+        for (value, arg) in step.args.iter().zip(step.verb.args) {
+            let (kind, is_there) = match arg {
+                Arg::New(kind) => (*kind, true),
+                Arg::End(kind) => (*kind, false),
+                _ => continue,
+            };
+            if let Some(place) = self.live[kind as usize].get_mut(*value as usize) {
+                *place = is_there;
+            }
+        }
+        self.program.steps.push(step);
+    }
+
+    /// Steps that belong together; one in many is left out, or has another argument.
+    fn phrase(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            let mut step = step.clone();
+            if self.chance(40)? {
+                continue;
+            }
+            if self.chance(8)? && !step.args.is_empty() {
+                let at = self.bytes.choose_index(step.args.len())?;
+                step.args[at] = self.argument(step.verb.args[at])?;
+            }
+            self.push(step);
+        }
+        Ok(())
+    }
+
+    /// A step that can be done with what should be there, nearly always.
+    fn step(&mut self) -> Result<()> {
+        let any = self.chance(16)?;
+        let can = |verb: &&Verb| {
+            any || verb.args.iter().all(|arg| match arg {
+                Arg::Has(kind) | Arg::End(kind) => self.live[*kind as usize].contains(&true),
+                Arg::New(kind) => self.live[*kind as usize].contains(&false),
+                _ => true,
+            })
+        };
+        let lean = self.lean;
+        let verbs: Vec<_> = verbs::all().filter(can).map(|verb| (verb, lean.weight(verb))).collect();
+        let sum: u32 = verbs.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.bytes.int_in_range(0..=sum.saturating_sub(1))?;
+        for (verb, weight) in verbs {
+            if at < weight {
+                let args = verb.args.iter().map(|arg| self.argument(*arg)).collect::<Result<_>>()?;
+                self.push(Step { verb, args });
+                break;
+            }
+            at -= weight;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self) -> Result<()> {
+        let [recipes, phrases] = recipes();
+        let lean = self.lean;
+        let recipes: Vec<_> = recipes.iter().filter(|recipe| lean.takes(recipe)).collect();
+        let recipe = *self.bytes.choose(&recipes)?;
+        self.phrase(&recipe.steps)?;
+        let steps = self.bytes.int_in_range(5..=MOST)?;
+        while self.program.steps.len() < steps && !self.bytes.is_empty() {
+            if self.chance(6)? {
+                let phrase = self.bytes.choose(phrases)?;
+                self.phrase(&phrase.steps)?;
+            } else {
+                self.step()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most steps of a program.
+pub const MOST: usize = 60;
+
+/// The program that these bytes choose.
+pub fn from_bytes(bytes: &[u8], lean: Lean) -> Program {
+    let mut bytes = Unstructured::new(bytes);
+    let live = [[false; PLACES]; Kind::COUNT];
+    let mut maker = Maker { bytes: &mut bytes, lean, live, program: Program::default() };
+    // Where the bytes end, the program does.
+    let _ = maker.program();
+    maker.program.steps.truncate(MOST);
+    maker.program
+}
+
+/// The program of a number, of all those that a seed stands for.
+pub fn program(seed: u64, number: u64, lean: Lean) -> Program {
+    let mut chance = fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let bytes: Vec<u8> = std::iter::repeat_with(|| chance.u8(..)).take(4096).collect();
+    from_bytes(&bytes, lean)
+}

@@ -1,0 +1,17 @@
+//! Random programs of the safe API, and what becomes of them on different devices; see README.md.
+
+#![allow(missing_docs, reason = "a test")]
+#![allow(clippy::unit_arg, reason = "many calls give nothing but success")]
+
+pub mod card;
+pub mod compare;
+pub mod differences;
+pub mod footprint;
+pub mod generate;
+pub mod kernel_log;
+pub mod language;
+pub mod memory;
+pub mod play;
+pub mod shrink;
+mod verbs;
+pub mod world;

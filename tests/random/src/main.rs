@@ -1,0 +1,326 @@
+//! Plays random programs; see README.md.
+
+#![allow(missing_docs, reason = "a program")]
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use uverbs::soft::Profile;
+use uverbs_random::card::Card;
+use uverbs_random::compare::{Comparison, compare, never};
+use uverbs_random::generate::{self, Lean};
+use uverbs_random::kernel_log::KernelLog;
+use uverbs_random::language::Program;
+use uverbs_random::play::{Played, play, soft};
+use uverbs_random::shrink::shrink;
+use uverbs_random::world::Machine;
+
+/// How often a program is played while it is made shorter.
+const TRIES: usize = 600;
+
+#[derive(Parser)]
+#[command(about = "Random programs of uverbs, on the soft device and on a device of the kernel's")]
+enum Command {
+    /// On the soft device alone: nothing may panic, be left behind, or end otherwise the second time
+    Soft(Numbers),
+    /// On a device, and on a soft device like it: each step must end the same
+    Device {
+        /// The name of the device
+        name: String,
+        #[command(flatten)]
+        numbers: Numbers,
+        /// Where to write what was found
+        #[arg(long)]
+        finds: Option<PathBuf>,
+        /// Where to write which program runs, for whoever finds the machine dead
+        #[arg(long)]
+        at: Option<PathBuf>,
+        /// End after so many seconds
+        #[arg(long, default_value_t = 3600)]
+        seconds: u64,
+    },
+    /// A program from a file
+    Play {
+        file: PathBuf,
+        /// On this device too
+        #[arg(long)]
+        device: Option<String>,
+    },
+    /// Writes programs as text
+    Print {
+        #[command(flatten)]
+        numbers: Numbers,
+    },
+}
+
+#[derive(clap::Args, Clone)]
+struct Numbers {
+    /// What the programs come from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The number of the first
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many
+    #[arg(long, default_value_t = 1000)]
+    count: u64,
+    /// What they are about
+    #[arg(long, value_enum, default_value_t = About::Any)]
+    about: About,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum About {
+    Any,
+    Messages,
+    Flows,
+}
+
+impl Numbers {
+    fn lean(&self) -> Lean {
+        match self.about {
+            About::Any => Lean::Any,
+            About::Messages => Lean::Messages,
+            About::Flows => Lean::Flows,
+        }
+    }
+
+    fn program(&self, number: u64) -> Program {
+        generate::program(self.seed, number, self.lean())
+    }
+}
+
+/// The program that runs, and since when; a thread looks at it.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the process when a program does not come to its end.
+fn watch() {
+    std::thread::spawn(|| {
+        let (mut seen, mut since) = (0, Instant::now());
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let now = NUMBER.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() > Duration::from_secs(120) {
+                eprintln!("program {now} does not come to its end");
+                std::process::exit(3);
+            }
+        }
+    });
+}
+
+const NATIVE: Duration = Duration::ZERO;
+
+fn on_soft(numbers: &Numbers) -> ExitCode {
+    watch();
+    let wrong = |program: &Program| {
+        let first = play(&soft(Profile::default().with_completion_counters(64)), program, None, NATIVE);
+        if let Some((at, what)) = never(&first) {
+            return Some((at, what));
+        }
+        let again = play(&soft(Profile::default().with_completion_counters(64)), program, None, NATIVE);
+        let at = first.outcomes.iter().zip(&again.outcomes).position(|(one, two)| one != two)?;
+        Some((at, format!("{}, and then {}", first.outcomes[at], again.outcomes[at])))
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let (mut steps, mut done, mut bad) = (0, 0, 0);
+    for number in numbers.from..numbers.from + numbers.count {
+        NUMBER.store(number + 1, Ordering::Relaxed);
+        let program = numbers.program(number);
+        steps += program.steps.len();
+        if let Some((at, what)) = wrong(&program) {
+            bad += 1;
+            let verb = program.steps.get(at).map(|step| step.verb.name);
+            let short = shrink(&program, TRIES, |program| {
+                wrong(program).is_some_and(|(at, _)| program.steps.get(at).map(|step| step.verb.name) == verb)
+            });
+            println!("# seed {} number {number}: {what}\n{short}", numbers.seed);
+        }
+        done += 1;
+    }
+    println!("{done} programs, {steps} steps, seed {}: {bad} wrong", numbers.seed);
+    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A device, what the soft device beside it can do, and how long it may take.
+struct Pair {
+    machine: Machine,
+    profile: Profile,
+    log: KernelLog,
+}
+
+impl Pair {
+    fn open(name: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let device = uverbs::devices()?.named(name)?.clone();
+        let card =
+            std::env::var_os("UVERBS_TEST_CONTROL").map(|path| Card::open(path.as_ref())).transpose()?;
+        let card = card.map(|card| &*Box::leak(Box::new(card)));
+        let profile = profile_like(&device)?;
+        Ok(Self { machine: Machine { device, soft: None, card }, profile, log: KernelLog::from_here() })
+    }
+
+    /// Plays a program on both.
+    fn play(&mut self, program: &Program, patience: Duration) -> (Played, Played, Comparison) {
+        let first = play(&soft(self.profile.clone()), program, None, patience);
+        let second = play(&self.machine, program, Some(&first), patience);
+        let comparison = compare(program, &first, &second, self.machine.device.driver());
+        (first, second, comparison)
+    }
+
+    /// Plays a program on both; a difference that is not there when there is more time is none.
+    fn judge(&mut self, program: &Program) -> (Played, Played, Comparison) {
+        let played = self.play(program, Duration::from_micros(2400));
+        match played.2 {
+            Comparison::Different(_) => self.play(program, Duration::from_millis(80)),
+            _ => played,
+        }
+    }
+}
+
+/// What a device says that it has, as far as the soft device can be told.
+fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
+    let context = device.open()?;
+    let has = context.query_device()?;
+    let has_counters = context.create_counters().is_ok();
+    let profile = Profile::default()
+        .with_counters(has_counters)
+        .with_flows(context.has_flows()?)
+        .with_max_cqe(has.base.max_cqe.max(1))
+        .with_max_qp_wr(has.base.max_qp_wr.max(1))
+        .with_max_sge(has.base.max_sge.max(1))
+        .with_disassociate(false);
+    Ok(profile)
+}
+
+/// A program with the ends of its steps, as `play` takes it too.
+fn side_by_side(program: &Program, soft: &Played, device: &Played) -> String {
+    let mut text = String::new();
+    for (at, step) in program.steps.iter().enumerate() {
+        let (one, two) = (&soft.outcomes[at], &device.outcomes[at]);
+        let step = step.to_string();
+        text +=
+            &if one == two { format!("{step:50} # {one}\n") } else { format!("{step:50} # {one} | {two}\n") };
+    }
+    for (whose, played) in [("soft", soft), ("device", device)] {
+        if let Some(left) = &played.left {
+            text += &format!("# {whose} left behind: {left}\n");
+        }
+    }
+    text
+}
+
+fn on_device(
+    name: &str,
+    numbers: &Numbers,
+    finds: Option<PathBuf>,
+    at: Option<PathBuf>,
+    seconds: u64,
+) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    watch();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut pair = Pair::open(name)?;
+    let (start, mut steps, mut found, mut listed, mut done) = (Instant::now(), 0, 0, 0, 0);
+    let mut known: Vec<uverbs_random::compare::Difference> = Vec::new();
+    let mut seen_again = 0;
+    let tell = |text: &str| -> std::io::Result<()> {
+        print!("{text}");
+        std::io::stdout().flush()?;
+        if let Some(path) = &finds {
+            fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    };
+    for number in numbers.from..numbers.from + numbers.count {
+        if start.elapsed().as_secs() > seconds {
+            break;
+        }
+        NUMBER.store(number + 1, Ordering::Relaxed);
+        if let Some(path) = &at {
+            fs::write(path, number.to_string())?;
+        }
+        let program = numbers.program(number);
+        let (_, device, comparison) = pair.judge(&program);
+        steps += program.steps.len();
+        done += 1;
+        if let Some(text) = pair.log.complaint() {
+            found += 1;
+            tell(&format!(
+                "\n## seed {} number {number}: the kernel complains\n{text}{program}",
+                numbers.seed
+            ))?;
+        }
+        if let Some((at, what)) = never(&device) {
+            found += 1;
+            tell(&format!("\n## seed {} number {number}: step {}: {what}\n{program}", numbers.seed, at + 1))?;
+        }
+        match comparison {
+            Comparison::Same => {}
+            Comparison::Listed(_) => listed += 1,
+            Comparison::Different(difference) if known.iter().any(|other| other.is_like(&difference)) => {
+                seen_again += 1
+            }
+            Comparison::Different(difference) => {
+                found += 1;
+                let short = shrink(&program, TRIES, |program| match pair.judge(program).2 {
+                    Comparison::Different(other) => other.is_like(&difference),
+                    _ => false,
+                });
+                let (soft, device, _) = pair.judge(&short);
+                tell(&format!(
+                    "\n## seed {} number {number}: {difference}\n{}",
+                    numbers.seed,
+                    side_by_side(&short, &soft, &device)
+                ))?;
+                known.push(difference);
+            }
+        }
+    }
+    tell(&format!(
+        "{done} programs, {steps} steps, seed {}, in {:.0} s: {found} differences, seen again {seen_again} times; {listed} ended at one that is listed\n",
+        numbers.seed,
+        start.elapsed().as_secs_f64(),
+    ))?;
+    Ok(if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn from_file(file: &PathBuf, device: Option<&str>) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let text = fs::read_to_string(file)?;
+    let text: String =
+        text.lines().map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n").collect();
+    let program: Program = text.parse()?;
+    if let Some(name) = device {
+        let (soft, device, comparison) = Pair::open(name)?.judge(&program);
+        print!("{}", side_by_side(&program, &soft, &device));
+        println!("{comparison:?}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let played = play(&soft(Profile::default().with_completion_counters(64)), &program, None, NATIVE);
+    print!("{}", side_by_side(&program, &played, &played));
+    Ok(if never(&played).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::Soft(numbers) => Ok(on_soft(&numbers)),
+        Command::Device { name, numbers, finds, at, seconds } => {
+            on_device(&name, &numbers, finds, at, seconds)
+        }
+        Command::Play { file, device } => from_file(&file, device.as_deref()),
+        Command::Print { numbers } => {
+            for number in numbers.from..numbers.from + numbers.count {
+                println!("program {number}\n{}", numbers.program(number));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("uverbs-random: {error}");
+        ExitCode::from(2)
+    })
+}

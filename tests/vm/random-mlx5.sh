@@ -1,0 +1,30 @@
+#!/bin/sh
+# Lane random-mlx5: the same as lane random on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
+#
+# order: 3
+# A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
+# boot: --append=tsc=reliable
+# vhca: --cap cmd_hca_cap.log_max_uctx=20
+# cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
+# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+
+programs() { # which ones the environment of the runner says
+    "$UVERBS_RANDOM" device "$device" --about flows --seed "${UVERBS_RANDOM_SEED:-1}" --from "${UVERBS_RANDOM_FROM:-0}" \
+        --count "${UVERBS_RANDOM_COUNT:-1000}" --seconds "${UVERBS_RANDOM_SECONDS:-600}" --finds "$OUT/finds" --at "$OUT/at"
+}
+
+begin make_device
+
+step programs programs
+step kernel-log kernel_log_is_clean
+finish
