@@ -4,6 +4,7 @@
 #![allow(clippy::unit_arg, reason = "many calls give nothing but success")]
 
 pub mod card;
+pub mod child;
 pub mod compare;
 pub mod differences;
 pub mod footprint;
@@ -13,5 +14,6 @@ pub mod language;
 pub mod memory;
 pub mod play;
 pub mod shrink;
+pub mod threads;
 mod verbs;
 pub mod world;

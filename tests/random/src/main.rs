@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use uverbs::soft::Profile;
 use uverbs_random::card::Card;
-use uverbs_random::compare::{Comparison, compare, never};
+use uverbs_random::compare::{Comparison, Difference, compare, never};
 use uverbs_random::generate::{self, Lean};
 use uverbs_random::kernel_log::KernelLog;
 use uverbs_random::language::Program;
 use uverbs_random::play::{Played, play, soft};
 use uverbs_random::shrink::shrink;
 use uverbs_random::world::Machine;
+use uverbs_random::{child, threads};
 
 /// How often a program is played while it is made shorter.
 const TRIES: usize = 600;
@@ -50,6 +51,9 @@ enum Command {
         /// On this device too
         #[arg(long)]
         device: Option<String>,
+        /// In how many processes or threads
+        #[arg(long, value_enum, default_value_t = How::Alone)]
+        how: How,
     },
     /// Writes programs as text
     Print {
@@ -72,6 +76,19 @@ struct Numbers {
     /// What they are about
     #[arg(long, value_enum, default_value_t = About::Any)]
     about: About,
+    /// In how many processes or threads
+    #[arg(long, value_enum, default_value_t = How::Alone)]
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// In one thread
+    Alone,
+    /// With a child of fork, which goes on beside its parent
+    Fork,
+    /// With a second thread on the same objects
+    Threads,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -117,30 +134,69 @@ fn watch() {
 
 const NATIVE: Duration = Duration::ZERO;
 
+fn any_soft() -> Machine {
+    soft(Profile::default().with_completion_counters(64))
+}
+
+/// The step before which a program forks, or has a second thread: by the program itself, so that it is always the same.
+fn turn(program: &Program) -> usize {
+    let sum: u64 = program
+        .steps
+        .iter()
+        .flat_map(|step| &step.args)
+        .fold(7, |sum, arg| sum.wrapping_mul(31).wrapping_add(*arg));
+    (sum % (program.steps.len().max(1) as u64)) as usize
+}
+
+/// What is wrong with a program on the soft device: the step, and what it did.
+fn wrong_on_soft(program: &Program, how: How) -> Option<(usize, String)> {
+    let first = play(&any_soft(), program, None, NATIVE);
+    let other = |second: &Played, when: &str| {
+        let at = first.outcomes.iter().zip(&second.outcomes).position(|(one, two)| one != two)?;
+        Some((at, format!("{}, {when} {}", first.outcomes[at], second.outcomes[at])))
+    };
+    if let Some(wrong) = never(&first) {
+        return Some(wrong);
+    }
+    match how {
+        How::Alone => other(&play(&any_soft(), program, None, NATIVE), "and then"),
+        How::Fork => {
+            let at = turn(program);
+            let forked = child::play(&any_soft(), program, at, None, NATIVE);
+            let of_child = child::wrong(program, at, &forked).map(|(at, what)| {
+                let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
+                (at, format!("in the child: {verb}: {what}"))
+            });
+            of_child
+                .or_else(|| never(&forked.parent))
+                .or_else(|| other(&forked.parent, "with a child beside it"))
+        }
+        How::Threads => never(&threads::play(&any_soft(), program, turn(program), NATIVE)),
+    }
+}
+
 fn on_soft(numbers: &Numbers) -> ExitCode {
     watch();
-    let wrong = |program: &Program| {
-        let first = play(&soft(Profile::default().with_completion_counters(64)), program, None, NATIVE);
-        if let Some((at, what)) = never(&first) {
-            return Some((at, what));
-        }
-        let again = play(&soft(Profile::default().with_completion_counters(64)), program, None, NATIVE);
-        let at = first.outcomes.iter().zip(&again.outcomes).position(|(one, two)| one != two)?;
-        Some((at, format!("{}, and then {}", first.outcomes[at], again.outcomes[at])))
-    };
+    let how = numbers.how;
     std::panic::set_hook(Box::new(|_| {}));
     let (mut steps, mut done, mut bad) = (0, 0, 0);
     for number in numbers.from..numbers.from + numbers.count {
         NUMBER.store(number + 1, Ordering::Relaxed);
         let program = numbers.program(number);
         steps += program.steps.len();
-        if let Some((at, what)) = wrong(&program) {
+        if let Some((at, what)) = wrong_on_soft(&program, how) {
             bad += 1;
             let verb = program.steps.get(at).map(|step| step.verb.name);
             let short = shrink(&program, TRIES, |program| {
-                wrong(program).is_some_and(|(at, _)| program.steps.get(at).map(|step| step.verb.name) == verb)
+                wrong_on_soft(program, how)
+                    .is_some_and(|(at, _)| program.steps.get(at).map(|step| step.verb.name) == verb)
             });
-            println!("# seed {} number {number}: {what}\n{short}", numbers.seed);
+            let at = turn(&short);
+            println!(
+                "# seed {} number {number}: {what}; forks or has threads from step {}\n{short}",
+                numbers.seed,
+                at + 1
+            );
         }
         done += 1;
     }
@@ -165,19 +221,40 @@ impl Pair {
         Ok(Self { machine: Machine { device, soft: None, card }, profile, log: KernelLog::from_here() })
     }
 
-    /// Plays a program on both.
-    fn play(&mut self, program: &Program, patience: Duration) -> (Played, Played, Comparison) {
+    /// Plays a program on both: alone on the soft device, and as it is said on the other.
+    fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
         let first = play(&soft(self.profile.clone()), program, None, patience);
-        let second = play(&self.machine, program, Some(&first), patience);
-        let comparison = compare(program, &first, &second, self.machine.device.driver());
+        let (driver, at) = (self.machine.device.driver(), turn(program));
+        let second = match how {
+            How::Alone => play(&self.machine, program, Some(&first), patience),
+            How::Fork => {
+                let forked = child::play(&self.machine, program, at, Some(&first), patience);
+                if let Some((at, device)) = child::wrong(program, at, &forked) {
+                    let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
+                    let soft = "a refusal in a child".to_owned();
+                    return (
+                        first,
+                        forked.parent,
+                        Comparison::Different(Difference { at, verb, soft, device }),
+                    );
+                }
+                forked.parent
+            }
+            // In which order they did it, nobody knows.
+            How::Threads => {
+                let second = threads::play(&self.machine, program, at, patience);
+                return (first, second, Comparison::Same);
+            }
+        };
+        let comparison = compare(program, &first, &second, driver);
         (first, second, comparison)
     }
 
     /// Plays a program on both; a difference that is not there when there is more time is none.
-    fn judge(&mut self, program: &Program) -> (Played, Played, Comparison) {
-        let played = self.play(program, Duration::from_micros(2400));
+    fn judge(&mut self, program: &Program, how: How) -> (Played, Played, Comparison) {
+        let played = self.play(program, how, Duration::from_micros(2400));
         match played.2 {
-            Comparison::Different(_) => self.play(program, Duration::from_millis(80)),
+            Comparison::Different(_) => self.play(program, how, Duration::from_millis(80)),
             _ => played,
         }
     }
@@ -245,7 +322,7 @@ fn on_device(
             fs::write(path, number.to_string())?;
         }
         let program = numbers.program(number);
-        let (_, device, comparison) = pair.judge(&program);
+        let (_, device, comparison) = pair.judge(&program, numbers.how);
         steps += program.steps.len();
         done += 1;
         if let Some(text) = pair.log.complaint() {
@@ -267,11 +344,11 @@ fn on_device(
             }
             Comparison::Different(difference) => {
                 found += 1;
-                let short = shrink(&program, TRIES, |program| match pair.judge(program).2 {
+                let short = shrink(&program, TRIES, |program| match pair.judge(program, numbers.how).2 {
                     Comparison::Different(other) => other.is_like(&difference),
                     _ => false,
                 });
-                let (soft, device, _) = pair.judge(&short);
+                let (soft, device, _) = pair.judge(&short, numbers.how);
                 tell(&format!(
                     "\n## seed {} number {number}: {difference}\n{}",
                     numbers.seed,
@@ -289,18 +366,25 @@ fn on_device(
     Ok(if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn from_file(file: &PathBuf, device: Option<&str>) -> Result<ExitCode, Box<dyn std::error::Error>> {
+fn from_file(file: &PathBuf, device: Option<&str>, how: How) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let text = fs::read_to_string(file)?;
     let text: String =
         text.lines().map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n").collect();
     let program: Program = text.parse()?;
     if let Some(name) = device {
-        let (soft, device, comparison) = Pair::open(name)?.judge(&program);
+        let mut pair = Pair::open(name)?;
+        let (soft, device, comparison) = pair.judge(&program, how);
         print!("{}", side_by_side(&program, &soft, &device));
         println!("{comparison:?}");
-        return Ok(ExitCode::SUCCESS);
+        let (complaint, wrong) = (pair.log.complaint(), never(&device));
+        if let Some(text) = &complaint {
+            println!("the kernel complains\n{text}");
+        }
+        let is_fine =
+            complaint.is_none() && wrong.is_none() && !matches!(comparison, Comparison::Different(_));
+        return Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let played = play(&soft(Profile::default().with_completion_counters(64)), &program, None, NATIVE);
+    let played = play(&any_soft(), &program, None, NATIVE);
     print!("{}", side_by_side(&program, &played, &played));
     Ok(if never(&played).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -311,7 +395,7 @@ fn main() -> ExitCode {
         Command::Device { name, numbers, finds, at, seconds } => {
             on_device(&name, &numbers, finds, at, seconds)
         }
-        Command::Play { file, device } => from_file(&file, device.as_deref()),
+        Command::Play { file, device, how } => from_file(&file, device.as_deref(), how),
         Command::Print { numbers } => {
             for number in numbers.from..numbers.from + numbers.count {
                 println!("program {number}\n{}", numbers.program(number));

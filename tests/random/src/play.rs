@@ -24,23 +24,35 @@ pub struct Played {
 
 /// Plays a program; on a device of the kernel's, what came of it elsewhere says what to wait for.
 pub fn play(machine: &Machine, program: &Program, before: Option<&Played>, patience: Duration) -> Played {
+    play_and(machine, program, before, patience, |_, _| ())
+}
+
+/// The same, with something that is done before each step.
+pub(crate) fn play_and(
+    machine: &Machine,
+    program: &Program,
+    before: Option<&Played>,
+    patience: Duration,
+    mut and: impl FnMut(&mut World, usize),
+) -> Played {
     let held = machine.soft.is_none().then(Footprint::of_devices);
     let mut world = World::new(machine, patience);
     let mut outcomes = Vec::with_capacity(program.steps.len());
     for (at, step) in program.steps.iter().enumerate() {
+        and(&mut world, at);
         let expected = before.and_then(|played| played.outcomes.get(at)).and_then(Outcome::count);
         outcomes.push(world.step(step, expected));
     }
     drop(world);
-    let left = match (&machine.soft, held) {
-        (Some(soft), _) => {
-            let left = soft.resources();
-            (!left.is_empty()).then(|| format!("{left:?}"))
-        }
-        (None, held) => held.and_then(|held| {
-            let holds = Footprint::of_devices();
-            (held != holds).then(|| format!("{held:?}, then {holds:?}"))
-        }),
-    };
-    Played { outcomes, left }
+    Played { outcomes, left: left(machine, held) }
+}
+
+/// What is left behind: objects of a soft device, or what this process holds of devices, beyond what it held.
+pub(crate) fn left(machine: &Machine, held: Option<Footprint>) -> Option<String> {
+    if let Some(soft) = &machine.soft {
+        let left = soft.resources();
+        return (!left.is_empty()).then(|| format!("{left:?}"));
+    }
+    let (held, holds) = (held?, Footprint::of_devices());
+    (held != holds).then(|| format!("{held:?}, then {holds:?}"))
 }

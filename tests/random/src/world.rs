@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use uverbs::soft::SoftDevice;
-use uverbs::transport::Fault;
 use uverbs::{
     AddressHandle, CompletionChannel, CompletionCounter, CompletionQueue, Context, Counters, Device, Error,
     ErrorKind, Flow, IndirectionTable, Mapping, Membership, MemoryRegion, MemoryWindow, ProtectionDomain,
@@ -103,6 +102,7 @@ impl fmt::Display for Outcome {
 }
 
 /// The objects of a kind.
+#[derive(Clone)]
 pub struct Places<T>([Option<T>; PLACES]);
 
 impl<T> Default for Places<T> {
@@ -210,6 +210,8 @@ pub struct World {
     /// Memory of the program's own.
     pub memory: Mapping,
     pub wait_set: WaitSet,
+    /// Whether devices can be opened.
+    pub may_open: bool,
     /// Numbers of queue pairs that there were, by their places.
     pub numbers: Vec<(u32, usize)>,
     /// How many things happened in this step where the program ran first, if it did.
@@ -249,9 +251,27 @@ impl World {
             pool_flows: Places::default(),
             memory: crate::memory::mapping(MEMORY),
             wait_set: WaitSet::new(),
+            may_open: true,
             numbers: Vec::new(),
             expected: None,
             patience,
+        }
+    }
+
+    /// A world for another thread: what can be shared is, and has the same places; the rest it may make itself.
+    pub fn beside(&self) -> Self {
+        Self {
+            contexts: self.contexts.clone(),
+            domains: self.domains.clone(),
+            regions: self.regions.clone(),
+            handles: self.handles.clone(),
+            channels: self.channels.clone(),
+            counters: self.counters.clone(),
+            snapshots: self.snapshots.clone(),
+            pools: self.pools.clone(),
+            pool_counters: self.pool_counters.clone(),
+            wait_set: self.wait_set.clone(),
+            ..Self::new(&self.machine, self.patience)
         }
     }
 
@@ -304,8 +324,9 @@ impl World {
             .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
     }
 
-    /// A command that fails, on the files that are opened with this.
-    pub fn fault(nth: u64, errno: u64) -> Fault {
-        Fault::new(nth, errno as i32)
+    /// A device can be opened at this place.
+    pub fn free_to_open(&self, at: u64) -> Result<(), Miss> {
+        self.contexts.free(at)?;
+        if self.may_open { Ok(()) } else { Err(Miss::Absent) }
     }
 }

@@ -11,7 +11,7 @@ use crate::language::Verb;
 pub(super) const VERBS: &[&[Verb]] = &[
     &[
         verb("open", 2, &[New(Context), Word(&["plain", "options", "options-devx"])], |w, a| {
-            w.contexts.free(a[0])?;
+            w.free_to_open(a[0])?;
             let context = match a[1] {
                 0 => w.machine.device.open()?,
                 how => {
@@ -27,7 +27,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             1,
             &[New(Context), One(&[4, 1, 2, 3, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25]), One(&[5, 12, 4, 11])],
             |w, a| {
-                w.contexts.free(a[0])?;
+                w.free_to_open(a[0])?;
                 let fault = Fault::new(a[1], a[2] as i32);
                 let context = w.machine.device.open_with(fault)?;
                 w.contexts.put(a[0], context);

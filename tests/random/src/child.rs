@@ -1,0 +1,113 @@
+//! A program that forks: the child goes on with everything that its parent had, and then the parent does.
+//!
+//! # Safety
+//! As in `tests/fork/main.rs`: a child of `fork` may do what needs no lock of a thread that it does not have. Of the crate that is what is
+//! tried here, that of the allocator the C library gives back, and a child that hangs is ended by SIGALRM.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, alarm, fork, pipe};
+
+use crate::language::Program;
+use crate::play::{self, Played};
+use crate::world::{Machine, World};
+
+/// What became of the steps of both, from the fork on in the child.
+#[derive(Debug)]
+pub struct Forked {
+    pub parent: Played,
+    /// What the child wrote of each of its steps, and how it ended.
+    pub child: Vec<String>,
+    pub ended: Option<String>,
+}
+
+/// How long a child may take, in seconds.
+const LONG: u32 = 30;
+
+/// Plays a program that forks before this step.
+pub fn play(
+    machine: &Machine,
+    program: &Program,
+    fork_at: usize,
+    before: Option<&Played>,
+    patience: Duration,
+) -> Forked {
+    let (mut child, mut ended) = (Vec::new(), None);
+    let parent = play::play_and(machine, program, before, patience, |world, at| {
+        if at == fork_at {
+            (child, ended) = beside(world, program, at);
+        }
+    });
+    Forked { parent, child, ended }
+}
+
+fn beside(world: &mut World, program: &Program, from: usize) -> (Vec<String>, Option<String>) {
+    let (read, write) = pipe().expect("a pipe");
+    // SAFETY: see above; the child returns from here by `_exit` alone.
+    match unsafe { fork() }.expect("a child") {
+        ForkResult::Child => {
+            alarm::set(LONG);
+            // What it opened itself would be its own.
+            world.may_open = false;
+            let mut pipe = File::from(write);
+            for step in &program.steps[from..] {
+                let outcome = world.step(step, None);
+                let _ = writeln!(pipe, "{outcome}");
+            }
+            // SAFETY: it ends the process, and runs nothing of it.
+            unsafe { nix::libc::_exit(0) }
+        }
+        ForkResult::Parent { child } => {
+            drop(write);
+            let mut text = String::new();
+            let _ = File::from(read).read_to_string(&mut text);
+            let ended = match waitpid(child, None) {
+                Ok(WaitStatus::Exited(_, 0)) => None,
+                other => Some(format!("{other:?}")),
+            };
+            (text.lines().map(str::to_owned).collect(), ended)
+        }
+    }
+}
+
+/// What a child may do, by the first words of verbs: let go of what its parent has, which destroys nothing; use memory; ask what is
+/// known without a command; use counters of completions, which are copies, and what it has made itself.
+const MAY: &[&str] = &[
+    "destroy-",
+    "drop-",
+    "mr-read",
+    "mr-write",
+    "mr-facts",
+    "mw-facts",
+    "memory",
+    "about",
+    "device-mlx5",
+    "inject",
+    "counter",
+    "sampler",
+    "rates",
+    "reader-values",
+    "snapshot-facts",
+    "leave",
+];
+
+/// The first step of the child that it may not have done, and what became of it.
+pub fn wrong(program: &Program, fork_at: usize, forked: &Forked) -> Option<(usize, String)> {
+    let steps = program.steps[fork_at..].iter().zip(&forked.child).enumerate();
+    for (at, (step, ended)) in steps {
+        let is_asked = ended.starts_with("ok no rule");
+        let is_fine = is_asked
+            || !ended.starts_with("ok")
+            || MAY.iter().any(|verb| step.verb.name.starts_with(verb))
+            || ended.starts_with("ok 0");
+        if !is_fine || ended.starts_with("panicked") {
+            return Some((fork_at + at, ended.clone()));
+        }
+    }
+    forked.ended.clone().map(|how| (fork_at + forked.child.len(), how))
+}

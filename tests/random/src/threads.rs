@@ -1,0 +1,32 @@
+//! A program that goes on in two threads, on the same objects where those can be shared.
+
+use std::time::Duration;
+
+use crate::footprint::Footprint;
+use crate::language::Program;
+use crate::play::{self, Played};
+use crate::world::{Machine, World};
+
+/// Plays the steps up to one, and the others by turns in two threads; what the threads did says nothing of the order.
+pub fn play(machine: &Machine, program: &Program, from: usize, patience: Duration) -> Played {
+    let held = machine.soft.is_none().then(Footprint::of_devices);
+    let mut one = World::new(machine, patience);
+    let mut outcomes: Vec<_> = program.steps[..from].iter().map(|step| one.step(step, None)).collect();
+    let mut two = one.beside();
+    let steps = &program.steps[from..];
+    let run = |world: &mut World, odd: usize| -> Vec<_> {
+        let mine = steps.iter().enumerate().filter(|(at, _)| at % 2 == odd);
+        mine.map(|(at, step)| (at, world.step(step, None))).collect()
+    };
+    let mut both = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(&mut two, 1));
+        let mut all = run(&mut one, 0);
+        // What panics in a step has been caught there.
+        all.extend(other.join().unwrap_or_default());
+        all
+    });
+    both.sort_by_key(|(at, _)| *at);
+    outcomes.extend(both.into_iter().map(|(_, outcome)| outcome));
+    drop((one, two));
+    Played { outcomes, left: play::left(machine, held) }
+}
