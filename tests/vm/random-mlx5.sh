@@ -6,7 +6,7 @@
 # boot: --append=tsc=reliable
 # vhca: --cap cmd_hca_cap.log_max_uctx=20
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
-# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS
+# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -18,9 +18,15 @@ here=$(dirname "$0")
 
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 
-programs() { # which ones the environment of the runner says
-    "$UVERBS_RANDOM" device "$device" --about flows --seed "${UVERBS_RANDOM_SEED:-1}" --from "${UVERBS_RANDOM_FROM:-0}" \
-        --count "${UVERBS_RANDOM_COUNT:-1000}" --seconds "${UVERBS_RANDOM_SECONDS:-600}" --finds "$OUT/finds" --at "$OUT/at"
+programs() { # which ones the environment of the runner says; or one alone
+    how=${UVERBS_RANDOM_HOW:-alone}
+    if [ -n "${UVERBS_RANDOM_PROGRAM:-}" ]; then
+        "$UVERBS_RANDOM" play "$UVERBS_RANDOM_PROGRAM" --device "$device" --how "$how"
+        return
+    fi
+    "$UVERBS_RANDOM" device "$device" --about flows --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-1000}" --seconds "${UVERBS_RANDOM_SECONDS:-600}" \
+        --finds "$OUT/finds" --at "$OUT/at"
 }
 
 begin make_device

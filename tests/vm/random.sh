@@ -4,16 +4,22 @@
 #
 # order: 2
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
-# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS
+# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
-programs() { # which ones the environment of the runner says
-    "$UVERBS_RANDOM" device "$device" --about messages --seed "${UVERBS_RANDOM_SEED:-1}" --from "${UVERBS_RANDOM_FROM:-0}" \
-        --count "${UVERBS_RANDOM_COUNT:-1000}" --seconds "${UVERBS_RANDOM_SECONDS:-600}" --finds "$OUT/finds" --at "$OUT/at"
+programs() { # which ones the environment of the runner says; or one alone
+    how=${UVERBS_RANDOM_HOW:-alone}
+    if [ -n "${UVERBS_RANDOM_PROGRAM:-}" ]; then
+        "$UVERBS_RANDOM" play "$UVERBS_RANDOM_PROGRAM" --device "$device" --how "$how"
+        return
+    fi
+    "$UVERBS_RANDOM" device "$device" --about messages --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-1000}" --seconds "${UVERBS_RANDOM_SECONDS:-600}" \
+        --finds "$OUT/finds" --at "$OUT/at"
 }
 
 begin make_device
