@@ -38,7 +38,7 @@ enum Command {
         /// Where to write what was found
         #[arg(long)]
         finds: Option<PathBuf>,
-        /// Where to write which program runs, for whoever finds the machine dead
+        /// Where to write which program runs, for whoever finds the machine dead: it is switched off when a program hangs
         #[arg(long)]
         at: Option<PathBuf>,
         /// End after so many seconds
@@ -115,9 +115,9 @@ impl Numbers {
 /// The program that runs, and since when; a thread looks at it.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the process when a program does not come to its end.
-fn watch() {
-    std::thread::spawn(|| {
+/// Ends the process when a program does not come to its end; in a guest the kernel may not let it, and so the guest ends.
+fn watch(is_guest: bool) {
+    std::thread::spawn(move || {
         let (mut seen, mut since) = (0, Instant::now());
         loop {
             std::thread::sleep(Duration::from_millis(500));
@@ -125,7 +125,12 @@ fn watch() {
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() > Duration::from_secs(120) {
-                eprintln!("program {now} does not come to its end");
+                eprintln!("program {} does not come to its end", now.saturating_sub(1));
+                // Who waits for what is written to the console before.
+                for request in ["w", "b"].iter().filter(|_| is_guest) {
+                    let _ = fs::write("/proc/sysrq-trigger", request);
+                    std::thread::sleep(Duration::from_secs(1));
+                }
                 std::process::exit(3);
             }
         }
@@ -176,7 +181,7 @@ fn wrong_on_soft(program: &Program, how: How) -> Option<(usize, String)> {
 }
 
 fn on_soft(numbers: &Numbers) -> ExitCode {
-    watch();
+    watch(false);
     let how = numbers.how;
     std::panic::set_hook(Box::new(|_| {}));
     let (mut steps, mut done, mut bad) = (0, 0, 0);
@@ -299,7 +304,7 @@ fn on_device(
     at: Option<PathBuf>,
     seconds: u64,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    watch();
+    watch(at.is_some());
     std::panic::set_hook(Box::new(|_| {}));
     let mut pair = Pair::open(name)?;
     let (start, mut steps, mut found, mut listed, mut done) = (Instant::now(), 0, 0, 0, 0);
