@@ -177,6 +177,17 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
+    /// Whether the objects of a step should be there.
+    fn can(&self, step: &Step) -> bool {
+        let mut args = step.args.iter().zip(step.verb.args);
+        args.all(|(value, arg)| match arg {
+            Arg::Has(kind) | Arg::End(kind) => {
+                self.live[*kind as usize].get(*value as usize).copied().unwrap_or(false)
+            }
+            _ => true,
+        })
+    }
+
     /// A step that can be done with what should be there, nearly always.
     fn step(&mut self) -> Result<()> {
         let any = self.chance(16)?;
@@ -211,7 +222,14 @@ impl Maker<'_, '_> {
         let steps = self.bytes.int_in_range(5..=MOST)?;
         while self.program.steps.len() < steps && !self.bytes.is_empty() {
             if self.chance(6)? {
-                let phrase = self.bytes.choose(phrases)?;
+                let mut phrase = self.bytes.choose(phrases)?;
+                // One that begins with what is there, if it can be found.
+                for _ in 0..8 {
+                    if phrase.steps.first().is_none_or(|step| self.can(step)) {
+                        break;
+                    }
+                    phrase = self.bytes.choose(phrases)?;
+                }
                 self.phrase(&phrase.steps)?;
             } else {
                 self.step()?;

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test")]
 #![allow(clippy::unit_arg, reason = "many calls give nothing but success")]
 
+pub mod alone;
 pub mod card;
 pub mod child;
 pub mod compare;

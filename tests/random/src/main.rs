@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use uverbs::soft::Profile;
+use uverbs_random::alone::{self, How, NATIVE, any_soft, turn};
 use uverbs_random::card::Card;
 use uverbs_random::compare::{Comparison, Difference, compare, never};
 use uverbs_random::generate::{self, Lean};
@@ -81,16 +82,6 @@ struct Numbers {
     how: How,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum How {
-    /// In one thread
-    Alone,
-    /// With a child of fork, which goes on beside its parent
-    Fork,
-    /// With a second thread on the same objects
-    Threads,
-}
-
 #[derive(Clone, Copy, ValueEnum)]
 enum About {
     Any,
@@ -137,49 +128,6 @@ fn watch(is_guest: bool) {
     });
 }
 
-const NATIVE: Duration = Duration::ZERO;
-
-fn any_soft() -> Machine {
-    soft(Profile::default().with_completion_counters(64))
-}
-
-/// The step before which a program forks, or has a second thread: by the program itself, so that it is always the same.
-fn turn(program: &Program) -> usize {
-    let sum: u64 = program
-        .steps
-        .iter()
-        .flat_map(|step| &step.args)
-        .fold(7, |sum, arg| sum.wrapping_mul(31).wrapping_add(*arg));
-    (sum % (program.steps.len().max(1) as u64)) as usize
-}
-
-/// What is wrong with a program on the soft device: the step, and what it did.
-fn wrong_on_soft(program: &Program, how: How) -> Option<(usize, String)> {
-    let first = play(&any_soft(), program, None, NATIVE);
-    let other = |second: &Played, when: &str| {
-        let at = first.outcomes.iter().zip(&second.outcomes).position(|(one, two)| one != two)?;
-        Some((at, format!("{}, {when} {}", first.outcomes[at], second.outcomes[at])))
-    };
-    if let Some(wrong) = never(&first) {
-        return Some(wrong);
-    }
-    match how {
-        How::Alone => other(&play(&any_soft(), program, None, NATIVE), "and then"),
-        How::Fork => {
-            let at = turn(program);
-            let forked = child::play(&any_soft(), program, at, None, NATIVE);
-            let of_child = child::wrong(program, at, &forked).map(|(at, what)| {
-                let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
-                (at, format!("in the child: {verb}: {what}"))
-            });
-            of_child
-                .or_else(|| never(&forked.parent))
-                .or_else(|| other(&forked.parent, "with a child beside it"))
-        }
-        How::Threads => never(&threads::play(&any_soft(), program, turn(program), NATIVE)),
-    }
-}
-
 fn on_soft(numbers: &Numbers) -> ExitCode {
     watch(false);
     let how = numbers.how;
@@ -189,11 +137,11 @@ fn on_soft(numbers: &Numbers) -> ExitCode {
         NUMBER.store(number + 1, Ordering::Relaxed);
         let program = numbers.program(number);
         steps += program.steps.len();
-        if let Some((at, what)) = wrong_on_soft(&program, how) {
+        if let Some((at, what)) = alone::wrong(&program, how) {
             bad += 1;
             let verb = program.steps.get(at).map(|step| step.verb.name);
             let short = shrink(&program, TRIES, |program| {
-                wrong_on_soft(program, how)
+                alone::wrong(program, how)
                     .is_some_and(|(at, _)| program.steps.get(at).map(|step| step.verb.name) == verb)
             });
             let at = turn(&short);

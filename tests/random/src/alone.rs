@@ -1,0 +1,67 @@
+//! Programs on the soft device alone: what none may do there.
+
+use std::time::Duration;
+
+use uverbs::soft::Profile;
+
+use crate::compare::never;
+use crate::language::Program;
+use crate::play::{Played, play, soft};
+use crate::world::Machine;
+use crate::{child, threads};
+
+/// In how many processes or threads a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum How {
+    /// In one thread
+    Alone,
+    /// With a child of fork, which goes on beside its parent
+    Fork,
+    /// With a second thread on the same objects
+    Threads,
+}
+
+/// The soft device does all that it is given before it answers.
+pub const NATIVE: Duration = Duration::ZERO;
+
+/// A soft device with everything.
+pub fn any_soft() -> Machine {
+    soft(Profile::default().with_completion_counters(64))
+}
+
+/// The step before which a program forks, or has a second thread: by the program itself, so that it is always the same.
+pub fn turn(program: &Program) -> usize {
+    let sum: u64 = program
+        .steps
+        .iter()
+        .flat_map(|step| &step.args)
+        .fold(7, |sum, arg| sum.wrapping_mul(31).wrapping_add(*arg));
+    (sum % (program.steps.len().max(1) as u64)) as usize
+}
+
+/// What is wrong with a program on the soft device: the step, and what it did.
+pub fn wrong(program: &Program, how: How) -> Option<(usize, String)> {
+    let first = play(&any_soft(), program, None, NATIVE);
+    let other = |second: &Played, when: &str| {
+        let at = first.outcomes.iter().zip(&second.outcomes).position(|(one, two)| one != two)?;
+        Some((at, format!("{}, {when} {}", first.outcomes[at], second.outcomes[at])))
+    };
+    if let Some(wrong) = never(&first) {
+        return Some(wrong);
+    }
+    match how {
+        How::Alone => other(&play(&any_soft(), program, None, NATIVE), "and then"),
+        How::Fork => {
+            let at = turn(program);
+            let forked = child::play(&any_soft(), program, at, None, NATIVE);
+            let of_child = child::wrong(program, at, &forked).map(|(at, what)| {
+                let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
+                (at, format!("in the child: {verb}: {what}"))
+            });
+            of_child
+                .or_else(|| never(&forked.parent))
+                .or_else(|| other(&forked.parent, "with a child beside it"))
+        }
+        How::Threads => never(&threads::play(&any_soft(), program, turn(program), NATIVE)),
+    }
+}
