@@ -43,7 +43,7 @@ fn build<'a, T: uverbs::QpType>(
     Ok(builder.inline(a[9] as u32).cookie(a[0]))
 }
 
-const DEPTHS: crate::language::Arg = One(&[4, 0, 1, 2, 16, 100, 1 << 20]);
+const DEPTHS: crate::language::Arg = One(&[4, 0, 1, 2, 16, 100, 2000, 1 << 24]);
 
 fn create(w: &mut World, a: &[u64]) -> Played {
     w.pairs.free(a[0])?;
