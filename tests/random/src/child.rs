@@ -59,7 +59,7 @@ fn beside(world: &mut World, program: &Program, from: usize) -> (Vec<String>, Op
         ForkResult::Child => {
             alarm::set(LONG);
             // What it opened itself would be its own.
-            world.may_open = false;
+            world.is_child = true;
             let mut pipe = File::from(write);
             for step in &program.steps[from..] {
                 let outcome = world.step(step, None);

@@ -210,8 +210,8 @@ pub struct World {
     /// Memory of the program's own.
     pub memory: Mapping,
     pub wait_set: WaitSet,
-    /// Whether devices can be opened.
-    pub may_open: bool,
+    /// In a child of fork, which opens nothing, and leaves the memory alone that it shares with its parent.
+    pub is_child: bool,
     /// Numbers of queue pairs that there were, by their places.
     pub numbers: Vec<(u32, usize)>,
     /// How many things happened in this step where the program ran first, if it did.
@@ -251,7 +251,7 @@ impl World {
             pool_flows: Places::default(),
             memory: crate::memory::mapping(MEMORY),
             wait_set: WaitSet::new(),
-            may_open: true,
+            is_child: false,
             numbers: Vec::new(),
             expected: None,
             patience,
@@ -324,9 +324,14 @@ impl World {
             .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
     }
 
+    /// What is written to memory nobody else sees.
+    pub fn own_memory(&self) -> Result<(), Miss> {
+        if self.is_child { Err(Miss::Absent) } else { Ok(()) }
+    }
+
     /// A device can be opened at this place.
     pub fn free_to_open(&self, at: u64) -> Result<(), Miss> {
         self.contexts.free(at)?;
-        if self.may_open { Ok(()) } else { Err(Miss::Absent) }
+        if self.is_child { Err(Miss::Absent) } else { Ok(()) }
     }
 }

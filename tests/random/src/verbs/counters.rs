@@ -1,6 +1,6 @@
 //! Flow counters, and what reads them: readers, snapshots, samplers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uverbs::{Point, Rates, ReadCountersFlags, Sampler as Sampling};
 
@@ -159,14 +159,19 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let report = w.samplers.get(a[0])?.report();
             Ok(format!("{} {} {} {}", report.rounds, report.refreshed, report.failed, report.ended))
         }),
-        // A thread has it, to its end.
+        // A thread has it, to its end, and reads all that is in it once.
         verb("sampler-thread", 1, &[End(Sampler), Has(Snapshot)], |w, a| {
             let snapshot = w.snapshots.get(a[1])?.clone();
             let thread = w.samplers.take(a[0])?.spawn()?;
             thread.add(&snapshot);
-            // Whether it is there still, the thread may have decided already.
+            let start = Instant::now();
+            while thread.report().rounds == 0 && start.elapsed() < age(1000) {
+                std::thread::yield_now();
+            }
+            // Whether it was in that round, the thread has decided.
+            snapshot.refresh().ok();
             thread.remove(&snapshot);
-            Ok(format!("{}", thread.report().missed))
+            done(())
         }),
         verb("drop-sampler", 1, &[End(Sampler)], |w, a| done(w.samplers.take(a[0])?)),
     ],

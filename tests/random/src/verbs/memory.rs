@@ -106,6 +106,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             Ok(format!("{:08x}", sum(&bytes)))
         }),
         verb("mr-write", 3, &[Has(Region), OFFSETS, LENGTHS, One(&[1, 2, 255])], |w, a| {
+            w.own_memory()?;
             let bytes: Vec<_> =
                 (0..(a[2] as usize).min(1 << 20)).map(|at| (at as u64 * a[3]) as u8).collect();
             done(w.regions.get(a[0])?.write(a[1] as usize, &bytes)?)
@@ -134,6 +135,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             done(w.regions.get_mut(a[0])?.change_memory(&w.memory, range, None)?)
         }),
         verb("memory", 1, &[OFFSETS, LENGTHS, One(&[0, 7])], |w, a| {
+            w.own_memory()?;
             let (at, len) = (a[0] as usize, (a[1] as usize).min(1 << 20));
             let mut bytes = vec![a[2] as u8; len];
             let could = w.memory.write(at, &bytes) && w.memory.read(at, &mut bytes);

@@ -156,6 +156,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
     ),
     // An Ethernet frame, to one of three addresses.
     verb("frame", 4, &[Has(Pairs), Has(Region), One(&[1, 2, 3]), LENGTHS, Bits(4)], |w, a| {
+        w.own_memory()?;
         let len = a[3] as usize;
         let region = w.regions.get(a[1])?;
         region.write(0, &super::flows::frame(a[2], 64))?;
