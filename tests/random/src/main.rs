@@ -162,6 +162,9 @@ struct Pair {
     machine: Machine,
     profile: Profile,
     log: KernelLog,
+    /// Where to write what is played, and its number.
+    at: Option<PathBuf>,
+    number: u64,
 }
 
 impl Pair {
@@ -171,13 +174,23 @@ impl Pair {
             std::env::var_os("UVERBS_TEST_CONTROL").map(|path| Card::open(path.as_ref())).transpose()?;
         let card = card.map(|card| &*Box::leak(Box::new(card)));
         let profile = profile_like(&device)?;
-        Ok(Self { machine: Machine { device, soft: None, card }, profile, log: KernelLog::from_here() })
+        Ok(Self {
+            machine: Machine { device, soft: None, card },
+            profile,
+            log: KernelLog::from_here(),
+            at: None,
+            number: 0,
+        })
     }
 
     /// Plays a program on both: alone on the soft device, and as it is said on the other.
     fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
         let first = play(&soft(self.profile.clone()), program, None, patience);
         let (driver, at) = (self.machine.device.driver(), turn(program));
+        if let Some(path) = &self.at {
+            // If it cannot be written, nobody will look for it.
+            let _ = fs::write(path, format!("{}\n{program}", self.number));
+        }
         let second = match how {
             How::Alone => play(&self.machine, program, Some(&first), patience),
             How::Fork => {
@@ -255,6 +268,7 @@ fn on_device(
     watch(at.is_some());
     std::panic::set_hook(Box::new(|_| {}));
     let mut pair = Pair::open(name)?;
+    pair.at = at;
     let (start, mut steps, mut found, mut listed, mut done) = (Instant::now(), 0, 0, 0, 0);
     let mut known: Vec<uverbs_random::compare::Difference> = Vec::new();
     let mut seen_again = 0;
@@ -271,9 +285,7 @@ fn on_device(
             break;
         }
         NUMBER.store(number + 1, Ordering::Relaxed);
-        if let Some(path) = &at {
-            fs::write(path, number.to_string())?;
-        }
+        pair.number = number;
         let program = numbers.program(number);
         let (_, device, comparison) = pair.judge(&program, numbers.how);
         steps += program.steps.len();
