@@ -93,7 +93,7 @@ const MAY: &[&str] = &[
     "memory",
     "about",
     "device-mlx5",
-    "inject",
+    "pool-snapshot",
     "counter",
     "sampler",
     "rates",

@@ -324,7 +324,7 @@ impl World {
             .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
     }
 
-    /// What is written to memory nobody else sees.
+    /// What is written to memory, or sent, the parent does not see.
     pub fn own_memory(&self) -> Result<(), Miss> {
         if self.is_child { Err(Miss::Absent) } else { Ok(()) }
     }

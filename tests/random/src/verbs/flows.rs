@@ -272,6 +272,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             done(())
         }),
         verb("inject", 6, &[One(&[1, 2, 3, 255]), One(&[60, 54, 1000, 1514])], |w, a| {
+            w.own_memory()?;
             w.machine.inject(&frame(a[0], a[1] as usize))?;
             done(())
         }),
