@@ -230,7 +230,14 @@ impl Maker<'_, '_> {
                     }
                     phrase = self.bytes.choose(phrases)?;
                 }
-                self.phrase(&phrase.steps)?;
+                let mut steps = phrase.steps.clone();
+                // What belongs together is tried in every order.
+                if self.chance(4)? {
+                    for at in 1..steps.len() {
+                        steps.swap(at, self.bytes.int_in_range(0..=at)?);
+                    }
+                }
+                self.phrase(&steps)?;
             } else {
                 self.step()?;
             }
