@@ -15,10 +15,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::call::Call;
 use super::events::Events;
 use super::table::Kind;
-use super::{NODE_GUID, PORTS, addresses, attributes, gids};
+use super::{NODE_GUID, PORTS, addresses, attributes, gids, queues};
 
-/// Completion vectors: as many as interrupts, on a real card.
-pub(super) const COMP_VECTORS: u32 = 4;
 /// Most bytes of a message (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_MESSAGE: u32 = 8 << 20;
 /// Most multicast groups; nothing here limits them.
@@ -29,7 +27,7 @@ const FIRMWARE: u64 = 0x0000_0001_0000;
 /// `UVERBS_METHOD_GET_CONTEXT`. The driver's own request is not looked at, as by rxe.
 pub(super) fn get_context(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     use device::get_context::{CORE_SUPPORT, NUM_COMP_VECTORS};
-    call.copy_to_optional(NUM_COMP_VECTORS, &COMP_VECTORS.to_ne_bytes())?;
+    call.copy_to_optional(NUM_COMP_VECTORS, &call.state.profile.completion_vectors.to_ne_bytes())?;
     let support = CoreSupport::OPTIONAL_MR_ACCESS.bits();
     call.copy_to_optional(CORE_SUPPORT, &support.to_ne_bytes())?;
     if call.state.gone {
@@ -234,7 +232,11 @@ fn capabilities(call: &Call<'_, '_, '_>) -> DeviceCapFlags {
     } else {
         DeviceCapFlags::empty()
     };
-    let windows = DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B;
+    let windows = if call.state.profile.max_mw > 0 {
+        DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B
+    } else {
+        DeviceCapFlags::empty()
+    };
     DeviceCapFlags::SYS_IMAGE_GUID | windows | flows
 }
 
@@ -258,6 +260,7 @@ pub(super) fn ex_query_device(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
         response_length: call.response_length::<ExQueryDeviceResp>(),
         device_cap_flags_ex: capabilities(call).bits(),
         raw_packet_caps: RawPacketCaps::empty().bits(),
+        cq_moderation_caps: queues::moderation(&call.state.profile),
         ..ExQueryDeviceResp::new_zeroed()
     };
     call.respond(&response)

@@ -6,7 +6,7 @@
 //!
 //! Rings and registered memory belong to the user: whatever they say is bounded here, and read once.
 
-use uverbs_abi::types::{event_type, qp_state, wc_opcode, wc_status};
+use uverbs_abi::types::{event_type, qp_state, qp_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -117,8 +117,25 @@ impl State {
         }
     }
 
+    /// A send has failed. Of a queue pair for raw packets the send queue alone stops, and frames still come in: it is two queues on
+    /// mlx5 (`sqrq_state_to_qp_state`, qp.c, Linux 6.1).
+    pub(super) fn break_sends(&mut self, number: u32) {
+        match self.qps.get_mut(&number) {
+            Some(qp) if qp.kind == qp_type::RAW_PACKET && qp.state == qp_state::RTS => {
+                qp.state = qp_state::SQE;
+                self.flush_sends(number);
+            }
+            _ => self.break_qp(number),
+        }
+    }
+
     /// Ends everything posted to a queue pair with "flushed".
     pub(super) fn flush(&mut self, number: u32) {
+        self.flush_sends(number);
+        self.flush_receives(number);
+    }
+
+    fn flush_sends(&mut self, number: u32) {
         let sends = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
         for _ in 0..sends {
             let Some(qp) = self.qps.get_mut(&number) else { return };
@@ -129,7 +146,6 @@ impl State {
             let operation = completion_counters::operation(wqe.wr.opcode);
             self.count_operation(number, operation, wc_status::WR_FLUSH_ERR);
         }
-        self.flush_receives(number);
     }
 
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32) {
@@ -142,8 +158,10 @@ impl State {
 
     /// Flushes what was posted to a broken queue pair since.
     pub(super) fn flush_if_broken(&mut self, number: u32) {
-        if self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR) {
-            self.flush(number);
+        match self.qps.get(&number) {
+            Some(qp) if qp.state == qp_state::ERR => self.flush(number),
+            Some(qp) if qp.has_stopped_sends() => self.flush_sends(number),
+            _ => {}
         }
     }
 

@@ -73,7 +73,9 @@ fn is_allowed(from: u8, to: u8, mask: QpAttrMask) -> bool {
         (qp_state::RTR | qp_state::RTS, qp_state::RTS) => QpAttrMask::RATE_LIMIT.contains(mask),
         (_, qp_state::RESET)
         | (qp_state::INIT, qp_state::INIT | qp_state::RTR)
-        | (qp_state::INIT | qp_state::RTR | qp_state::RTS | qp_state::ERR, qp_state::ERR) => mask.is_empty(),
+        | (qp_state::INIT | qp_state::RTR | qp_state::RTS | qp_state::SQE | qp_state::ERR, qp_state::ERR) => {
+            mask.is_empty()
+        }
         _ => false,
     }
 }
@@ -137,7 +139,7 @@ mod tests {
             }
         }
         let to_reset = (0..7).map(|from| (from, 0));
-        let others = [(1, 1), (1, 2), (1, 6), (2, 3), (2, 6), (3, 3), (3, 6), (6, 6)];
+        let others = [(1, 1), (1, 2), (1, 6), (2, 3), (2, 6), (3, 3), (3, 6), (5, 6), (6, 6)];
         let mut expected: Vec<_> = to_reset.chain(others).collect();
         expected.sort_unstable();
         assert_eq!(allowed, expected);

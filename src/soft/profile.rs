@@ -31,7 +31,7 @@ pub struct Profile {
     pub max_cq: u32,
     /// Most memory regions; one more is `ENOMEM`.
     pub max_mr: u32,
-    /// Most memory windows; one more is `ENOMEM`.
+    /// Most memory windows; one more is `ENOMEM`. With none the object does not exist.
     pub max_mw: u32,
     /// Most protection domains; one more is `ENOMEM`.
     pub max_pd: u32,
@@ -41,6 +41,10 @@ pub struct Profile {
     pub max_qp_wr: u32,
     /// Most pieces of memory of a request, at most 64.
     pub max_sge: u32,
+    /// Completion vectors: interrupts among which completion queues choose.
+    pub completion_vectors: u32,
+    /// The announcements of completion queues can be moderated. What is set has no effect here.
+    pub cq_moderation: bool,
     /// Length of the GID table. Entry 0 holds a GID, the others are empty; none means an empty table.
     pub gids: u32,
     /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
@@ -68,6 +72,8 @@ impl Default for Profile {
             max_cqe: 65_535,
             max_qp_wr: 8192,
             max_sge: 16,
+            completion_vectors: 4,
+            cq_moderation: false,
             gids: 16,
             wide_rules: false,
             moves_regions: false,
@@ -126,6 +132,8 @@ with! {
     with_max_cqe max_cqe: u32;
     with_max_qp_wr max_qp_wr: u32;
     with_max_sge max_sge: u32;
+    with_completion_vectors completion_vectors: u32;
+    with_cq_moderation cq_moderation: bool;
     with_gids gids: u32;
     with_wide_rules wide_rules: bool;
     with_moves_regions moves_regions: bool;

@@ -61,6 +61,11 @@ impl Qp {
         matches!(self.state, qp_state::RTR | qp_state::RTS | qp_state::SQD | qp_state::SQE)
     }
 
+    /// Whether its send queue alone has stopped, and flushes what is posted.
+    pub(super) fn has_stopped_sends(&self) -> bool {
+        self.kind == qp_type::RAW_PACKET && self.state == qp_state::SQE
+    }
+
     /// Receives that wait in its own ring.
     pub(super) fn posted(&self) -> u32 {
         self.receives.as_ref().map_or(0, Consumer::available)

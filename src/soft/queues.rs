@@ -7,11 +7,13 @@ use uverbs_abi::ids::cq;
 use uverbs_abi::ioctl::UHW_OUT;
 use uverbs_abi::rxe::{CreateCqResp, Mminfo, ResizeCqResp as DriverResize};
 use uverbs_abi::types::CqFlags;
-use uverbs_abi::write::{DestroyCqResp, ReqNotifyCq, ResizeCq, ResizeCqResp, Wc};
-use zerocopy::{Immutable, IntoBytes};
+use uverbs_abi::write::{
+    CqModerationCaps, DestroyCqResp, ExModifyCq, ReqNotifyCq, ResizeCq, ResizeCqResp, Wc,
+};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use super::call::Call;
-use super::context::COMP_VECTORS;
+use super::profile::Profile;
 use super::ring::Producer;
 use super::table::Kind;
 use crate::driver::ring::Geometry;
@@ -75,7 +77,7 @@ pub(super) fn create_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let user_handle = call.value(USER_HANDLE)?;
     let known = CqFlags::TIMESTAMP_COMPLETION | CqFlags::IGNORE_OVERRUN;
     let flags = call.flags(FLAGS, known.bits())?;
-    if vector >= COMP_VECTORS {
+    if vector >= call.state.profile.completion_vectors {
         return Err(Errno::EINVAL);
     }
     if flags != 0 {
@@ -136,6 +138,30 @@ pub(super) fn resize_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     driver_answer(call, &DriverResize { mi })?;
     call.respond(&ResizeCqResp { cqe: geometry.capacity(), reserved: 0 })
+}
+
+/// `IB_CQ_MODERATE`.
+const MODERATE: u32 = 1;
+
+/// Most completions and microseconds, as on mlx5 (`MLX5_MAX_CQ_COUNT` and `MLX5_MAX_CQ_PERIOD`, device.h).
+pub(super) fn moderation(profile: &Profile) -> CqModerationCaps {
+    let [max_cq_moderation_count, max_cq_moderation_period] =
+        if profile.cq_moderation { [0xffff, 0xfff] } else { [0; 2] };
+    CqModerationCaps { max_cq_moderation_count, max_cq_moderation_period, ..CqModerationCaps::new_zeroed() }
+}
+
+/// `ib_uverbs_ex_modify_cq`, then `mlx5_ib_modify_cq`. Every completion is announced all the same.
+pub(super) fn moderate(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let request: ExModifyCq = call.request()?;
+    if request.attr_mask == 0 || request.reserved != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if request.attr_mask > MODERATE {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    call.lookup(Kind::Cq, request.cq_handle.into())?;
+    let most = moderation(&call.state.profile);
+    if request.attr.cq_period > most.max_cq_moderation_period { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// `ib_uverbs_req_notify_cq`.

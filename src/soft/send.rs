@@ -70,6 +70,10 @@ impl State {
                     self.flush(number);
                     return true;
                 }
+                _ if qp.has_stopped_sends() => {
+                    self.flush_if_broken(number);
+                    return true;
+                }
                 _ => return done > 0,
             }
             let ended = match qp.kind {
@@ -195,7 +199,7 @@ impl State {
         }
         self.count_operation(number, completion_counters::operation(wqe.wr.opcode), status);
         if failed {
-            self.break_qp(number);
+            self.break_sends(number);
         }
     }
 }

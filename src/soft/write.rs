@@ -26,7 +26,8 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if number & !(FLAG_EXTENDED | NUMBER_MASK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let flows = call.state.profile.flows;
+    let profile = &call.state.profile;
+    let (flows, moderates, has_windows) = (profile.flows, profile.cq_moderation, profile.max_mw > 0);
     let run = match number {
         cmd::QUERY_DEVICE => context::query_device,
         cmd::QUERY_PORT => context::write_query_port,
@@ -42,8 +43,8 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::REG_MR => memory_regions::register,
         cmd::REREG_MR => memory_regions::reregister,
         cmd::DEREG_MR => dereg_mr,
-        cmd::ALLOC_MW => windows::alloc,
-        cmd::DEALLOC_MW => windows::dealloc,
+        cmd::ALLOC_MW if has_windows => windows::alloc,
+        cmd::DEALLOC_MW if has_windows => windows::dealloc,
         cmd::CREATE_COMP_CHANNEL => create_comp_channel,
         cmd::DESTROY_CQ => destroy_cq,
         cmd::RESIZE_CQ => queues::resize_cq,
@@ -52,6 +53,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::MODIFY_QP => modify::modify_qp,
         cmd::DESTROY_QP => destroy_qp,
         cmd::POST_SEND => send::post_send,
+        cmd::EX_MODIFY_CQ if moderates => queues::moderate,
         cmd::EX_QUERY_DEVICE => context::ex_query_device,
         cmd::EX_MODIFY_QP => modify::ex_modify_qp,
         cmd::EX_CREATE_FLOW if flows => flows::create,

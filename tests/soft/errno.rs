@@ -3,7 +3,8 @@
 
 use crate::commands::*;
 use nix::libc::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
-use uverbs::soft::{RawAttr, RawCommand};
+use uverbs::soft::{Profile, RawAttr, RawCommand, SoftDevice};
+use uverbs::{ErrorKind, WindowType};
 use uverbs_abi::ids::{counters, flow, qp};
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::write::QpCap;
@@ -34,9 +35,7 @@ fn queue_pairs_and_payloads() {
 
 #[test]
 fn without_counters_and_flows() {
-    let device = uverbs::soft::SoftDevice::new(
-        uverbs::soft::Profile::default().with_counters(false).with_flows(false),
-    );
+    let device = SoftDevice::new(Profile::default().with_counters(false).with_flows(false));
     let file = device.raw();
     done(&file, get_context());
     assert_eq!(file.invoke(&mut create_counters()), Err(EPROTONOSUPPORT));
@@ -48,7 +47,7 @@ fn without_counters_and_flows() {
 
 #[test]
 fn before_there_is_a_context() {
-    let file = uverbs::soft::SoftDevice::default().raw();
+    let file = SoftDevice::default().raw();
     for mut command in [create_counters(), create_flow(0, &[])] {
         assert_eq!(file.invoke(&mut command), Err(EINVAL), "{command:?}");
     }
@@ -58,4 +57,24 @@ fn with_cap(world: &World, change: impl FnOnce(&mut QpCap)) -> RawCommand {
     let mut cap = QpCap { max_send_wr: 8, max_recv_wr: 8, ..QpCap::new_zeroed() };
     change(&mut cap);
     replaced(create_qp(world.pd, world.cq), RawAttr::input(qp::create::CAP, cap.as_bytes()))
+}
+
+#[test]
+fn what_a_profile_takes_away_or_adds_is_seen() {
+    let open = |profile| SoftDevice::new(profile).device().open().unwrap();
+    let plain = open(Profile::default());
+    assert_eq!(plain.create_cq(4).unwrap().moderate(1, 1).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(plain.query_device().unwrap().cq_moderation_caps.max_cq_moderation_count, 0);
+    let other = open(
+        Profile::default().with_cq_moderation(true).with_completion_vectors(1).with_max_mw(0).with_gids(0),
+    );
+    let most = other.query_device().unwrap().cq_moderation_caps;
+    let cq = other.create_cq(4).unwrap();
+    cq.moderate(most.max_cq_moderation_count, most.max_cq_moderation_period).unwrap();
+    let beyond = cq.moderate(1, most.max_cq_moderation_period + 1).unwrap_err();
+    assert_eq!(beyond.errno(), Some(EINVAL));
+    assert_eq!(other.completion_vectors(), 1);
+    assert_eq!(other.cq(4).vector(1).create().unwrap_err().errno(), Some(EINVAL));
+    let none = other.alloc_pd().unwrap().alloc_window(WindowType::Two).unwrap_err();
+    assert_eq!((none.kind(), none.errno()), (ErrorKind::Unsupported, Some(EOPNOTSUPP)));
 }

@@ -131,7 +131,7 @@ fn a_tag_is_in_the_immediate_data() {
 }
 
 #[test]
-fn a_bad_send_breaks_the_queue_pair_and_flushes_it() {
+fn a_bad_send_stops_the_send_queue_and_flushes_it_and_receives_go_on() {
     let bad: [Bad; 8] = [
         ("an unknown key", |p| vec![Sge { lkey: p.key ^ 1, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
         ("a key of nothing", |p| vec![Sge { lkey: u32::MAX, ..p.piece(0, 60) }], wc_status::LOC_PROT_ERR),
@@ -158,8 +158,13 @@ fn a_bad_send_breaks_the_queue_pair_and_flushes_it() {
         pair.a.post_send(2, SIGNALED, &[pair.piece(0, 60)]);
         pair.a.ring_doorbell(&pair.world.file);
         let flushed = wc_status::WR_FLUSH_ERR;
-        assert_eq!(pair.cq.drain(), [(1, status), (2, flushed), (5, flushed)], "{name}");
-        assert_eq!(pair.state(&pair.a), qp_state::ERR, "{name}");
+        assert_eq!(pair.cq.drain(), [(1, status), (2, flushed)], "{name}");
+        assert_eq!(pair.state(&pair.a), qp_state::SQE, "{name}");
+        pair.a.post_send(3, SIGNALED, &[pair.piece(0, 60)]);
+        pair.a.ring_doorbell(&pair.world.file);
+        assert_eq!(pair.cq.drain(), [(3, flushed)], "{name}");
+        pair.modify(&pair.a, qp_state::ERR);
+        assert_eq!(pair.cq.drain(), [(5, flushed)], "{name}");
         assert_eq!(pair.state(&pair.b), qp_state::RTS, "{name}");
     }
 }

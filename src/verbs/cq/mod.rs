@@ -315,8 +315,8 @@ impl CompletionQueue {
     /// waited for. Most values that the device takes are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot, such as rxe, and on the soft device; others of
-    /// the kernel.
+    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot, such as rxe, and on a soft device whose profile does
+    /// not say so; others of the kernel.
     ///
     /// # Kernel
     /// Extended `MODIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux 6.1).
