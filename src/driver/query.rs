@@ -42,6 +42,20 @@ bitflags::bitflags! {
     }
 }
 
+impl Driver {
+    /// Whether the two queues of a raw packet queue pair stop each by itself: the driver then tells the device a state in which
+    /// the queue is no more, and the device refuses the change; asked for the state, it warns in the kernel's log if the receive queue alone
+    /// has stopped.
+    ///
+    /// Source: `modify_raw_packet_qp` and `sqrq_state_to_qp_state`, mlx5/qp.c, Linux 6.1.
+    pub(crate) fn queues_stop_alone(&self) -> bool {
+        match self {
+            Self::Mlx5(_) => true,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+        }
+    }
+}
+
 /// A question about the device: room for the driver's part of the answer.
 #[derive(Debug)]
 pub(crate) enum QueryPlan {

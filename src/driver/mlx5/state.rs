@@ -47,6 +47,7 @@ impl State {
         entries: u32,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
+        self.check_cqe(op, entries, kernel)?;
         CqPlan::new(op, entries, &self.limits, self.registers(op, kernel)?)
     }
 
@@ -74,7 +75,8 @@ impl State {
         WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
 
-    /// Refuses a completion queue that is larger than the device has. Small ones it has for sure, and nothing is asked.
+    /// Refuses a completion queue that is larger than the device has, before it has memory. Small ones it has for sure, and
+    /// nothing is asked.
     pub(in crate::driver) fn check_cqe(
         &self,
         op: &'static str,

@@ -121,6 +121,9 @@ fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<St
     (!words.is_empty()).then(|| format!("from {from:?} to {to:?}, {}", words.join("; ")))
 }
 
+/// Nothing is asked for this hint: the kernel warns in its log when it finds one queue stopped and the other not.
+const STOPPED: &str = "one of its queues has stopped at an error by itself, of which the driver does not know: destroy the queue pair";
+
 /// Asks the kernel for the attributes of a queue pair.
 pub(super) fn query(object: &Object, mask: QpAttrMask) -> Result<QueryQpResp> {
     let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
@@ -166,10 +169,16 @@ impl<T: QpType> QueuePair<T> {
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
         let object = self.shared.object();
         let request = attributes.request(object.id());
+        let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR)
+            && attributes.mask().contains(QpAttrMask::STATE);
+        let stops = T::NUMBER == qp_type::RAW_PACKET && object.context().driver().queues_stop_alone();
         let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
         command.input(CORE_IN, &request);
         object.context().invoke(&mut command).map_err(|error| {
             let refused = error.kind() == ErrorKind::InvalidInput;
+            if refused && ends && stops {
+                return error.hinted(STOPPED);
+            }
             let from = refused.then(|| self.state().ok()).flatten();
             let to = QpState::from_number(request.qp_state);
             let hint = from.zip(to).and_then(|(from, to)| explain(T::NUMBER, from, to, attributes.mask()));
