@@ -50,6 +50,10 @@ pub struct Profile {
     /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
     /// bit 0, `ALLOW_LOOP_BACK`, by which a queue pair receives what it sends.
     pub wide_rules: bool,
+    /// Flows can be sniffers, which get a copy of everything.
+    pub sniffers: bool,
+    /// A queue pair receives the frames that it sends itself, where its flows match them; else only others do.
+    pub hears_itself: bool,
     /// A memory region can be put on other memory, as on mlx5; on rxe it cannot.
     pub moves_regions: bool,
     /// The device can vanish while it is in use; without this it stays until it is closed everywhere.
@@ -76,6 +80,8 @@ impl Default for Profile {
             cq_moderation: false,
             gids: 16,
             wide_rules: false,
+            sniffers: true,
+            hears_itself: false,
             moves_regions: false,
             disassociate: true,
         }
@@ -136,6 +142,8 @@ with! {
     with_cq_moderation cq_moderation: bool;
     with_gids gids: u32;
     with_wide_rules wide_rules: bool;
+    with_sniffers sniffers: bool;
+    with_hears_itself hears_itself: bool;
     with_moves_regions moves_regions: bool;
     with_disassociate disassociate: bool;
 }

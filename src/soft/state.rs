@@ -77,7 +77,8 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(profile: Profile) -> Self {
-        let rules = if profile.wide_rules { Rules::all() } else { Rules::default() };
+        let known = if profile.wide_rules { Rules::all() } else { Rules::default() };
+        let rules = Rules { sniffer: profile.sniffers, plug: profile.hears_itself, ..known };
         Self {
             profile,
             gone: false,

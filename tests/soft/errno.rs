@@ -4,7 +4,7 @@
 use crate::commands::*;
 use nix::libc::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
 use uverbs::soft::{Profile, RawAttr, RawCommand, SoftDevice};
-use uverbs::{ErrorKind, WindowType};
+use uverbs::{AccessFlags, Completion, ErrorKind, FlowRule, ReceiveRequest, SendRequest, WindowType};
 use uverbs_abi::ids::{counters, flow, qp};
 use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::write::QpCap;
@@ -57,6 +57,22 @@ fn with_cap(world: &World, change: impl FnOnce(&mut QpCap)) -> RawCommand {
     let mut cap = QpCap { max_send_wr: 8, max_recv_wr: 8, ..QpCap::new_zeroed() };
     change(&mut cap);
     replaced(create_qp(world.pd, world.cq), RawAttr::input(qp::create::CAP, cap.as_bytes()))
+}
+
+#[test]
+fn a_profile_says_who_hears_a_frame() {
+    for hears_itself in [false, true] {
+        let device = SoftDevice::new(Profile::default().with_hears_itself(hears_itself).with_sniffers(false));
+        let context = device.device().open().unwrap();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+        let memory = pd.register(128, AccessFlags::LOCAL_WRITE).unwrap();
+        let mut qp = pd.raw_packet(&cq).connect(1).unwrap();
+        assert_eq!(qp.create_flow(&FlowRule::sniffer(1)).unwrap_err().errno(), Some(EOPNOTSUPP));
+        let _flow = qp.create_flow(&FlowRule::normal(1)).unwrap();
+        qp.post_receive(&[ReceiveRequest::new(1, &[memory.segment(64..).unwrap()])]).unwrap();
+        qp.post_send(&[SendRequest::frame(2, &[memory.segment(..60).unwrap()])]).unwrap();
+        assert_eq!(cq.poll(&mut Completion::batch::<4>()), usize::from(hears_itself));
+    }
 }
 
 #[test]

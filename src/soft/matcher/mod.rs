@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) gre_flags: bool,
     /// ALLOW_LOOP_BACK, flag bit 0; refused by the driver.
     pub(crate) loop_back: bool,
+    /// Who sends hears itself, without that flag.
+    pub(crate) plug: bool,
 }
 
 impl Default for Rules {
@@ -47,6 +49,7 @@ impl Default for Rules {
             hop_limit: false,
             gre_flags: false,
             loop_back: false,
+            plug: false,
         }
     }
 }

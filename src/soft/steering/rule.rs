@@ -75,7 +75,7 @@ impl Rule {
             port: attr.port,
             // Dropped is dropped: `_create_flow_rule` sets "next priority" only beside "forward".
             dont_trap: attr.type_ == ATTR_NORMAL && has(FLAG_DONT_TRAP) && !matching.actions.drop,
-            loop_back: has(FLAG_ALLOW_LOOP_BACK),
+            loop_back: has(FLAG_ALLOW_LOOP_BACK) || rules.plug,
             matching,
         })
     }
