@@ -17,6 +17,11 @@ here=$(dirname "$0")
 . "$here/mlx5-device.sh"
 
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
+export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
+
+# Of a receive queue that has stopped alone (docs/internals/kernels.md); src/kernel_log.rs has the same.
+export KNOWN_WARNING="Buggy Raw Packet QP state"
 
 programs() { # which ones the environment of the runner says; or one alone
     how=${UVERBS_RANDOM_HOW:-alone}
@@ -29,8 +34,15 @@ programs() { # which ones the environment of the runner says; or one alone
         --finds "$OUT/finds" --at "$OUT/at"
 }
 
+faults() { # a sixteenth as many, in which the firmware refuses commands and the card is taken away
+    "$UVERBS_RANDOM" device "$device" --about flows --faults --seed "${UVERBS_RANDOM_SEED:-1}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "$((${UVERBS_RANDOM_COUNT:-2000} / 16))" --seconds "${UVERBS_RANDOM_SECONDS:-75}" \
+        --finds "$OUT/finds"
+}
+
 begin make_device
 
 step programs programs
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults
 step kernel-log kernel_log_is_clean
 finish

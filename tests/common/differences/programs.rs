@@ -16,12 +16,24 @@ pub struct Row {
     pub below: Version,
     /// The program is the same behind it: what follows is compared.
     pub goes_on: bool,
+    /// The device has done one of these steps before.
+    pub behind: &'static [&'static str],
     /// The kernel's function, and what it does.
     pub why: &'static str,
 }
 
 const fn row(step: &'static str, soft: &'static str, device: &'static str, why: &'static str) -> Row {
-    Row { step, soft, device, from: ALWAYS, below: NEVER, goes_on: false, why }
+    Row { step, soft, device, from: ALWAYS, below: NEVER, goes_on: false, behind: &[], why }
+}
+
+impl Row {
+    const fn goes_on(self) -> Self {
+        Self { goes_on: true, ..self }
+    }
+
+    const fn behind(self, behind: &'static [&'static str]) -> Self {
+        Self { behind, ..self }
+    }
 }
 
 pub const ON_RXE: &[Row] = &[row(
@@ -31,4 +43,109 @@ pub const ON_RXE: &[Row] = &[row(
     "rxe has no raw packets (`rxe_qp_chk_init`, rxe_qp.c)",
 )];
 
-pub const ON_MLX5: &[Row] = &[];
+const ONLY_MLX5: &str = "mlx5 alone has these objects";
+const BUSY: &str = "a work queue, which mlx5 alone has, uses it (`uverbs_try_lock_object` and usecnt, rdma_core.c and verbs.c)";
+
+const STOPPED: &str = "a queue that stopped by itself is in another state than the driver tells the card (`modify_raw_packet_qp`, qp.c)";
+const STOPS: &[&str] = &["frame *", "large-frame *", "inject *"];
+const UNTOLD: &str =
+    "nothing tells the virtual card of receives in a queue that has ended, as no doorbell does";
+const ENDS: &[&str] = &["qp-fail *", "usual * err *", "modify * err *", "drain *"];
+
+const CLEANED: &str = "a reset takes the queue pair's completions out of mlx5's queue, as the kernel does in its own (`__mlx5_ib_cq_clean`, cq.c)";
+const RESETS: &[&str] = &["qp-reset *", "usual * reset *", "modify * reset *"];
+
+/// A family of verbs of which the soft device has none.
+const fn family(step: &'static str, soft: &'static str) -> Row {
+    row(step, soft, "*", ONLY_MLX5).goes_on()
+}
+
+pub const ON_MLX5: &[Row] = &[
+    // Frames go to their receivers: what follows is another program.
+    row("pool-flow *", "-", "ok*", ONLY_MLX5),
+    row("flow-rss *", "-", "ok*", ONLY_MLX5),
+    family("pool *", "Unsupported EOPNOTSUPP"),
+    family("pool-* *", "-"),
+    family("*-pool* *", "-"),
+    family("wq *", "Unsupported EOPNOTSUPP"),
+    family("wq-* *", "-"),
+    family("*-wq *", "-"),
+    family("table *", "-"),
+    family("table *", "Unsupported EOPNOTSUPP"),
+    family("*-table *", "-"),
+    family("rss *", "-"),
+    family("*-rss *", "-"),
+    // Snapshots of both kinds have the same places.
+    row("snapshot*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
+    row("sampler*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
+    row("rates *", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
+    row("destroy-cq *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
+    row("destroy-pd *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
+    // Of which step a fault is, depends on how many commands each needs: mlx5 has one more for its first queue, and others have those by
+    // which the device is told of requests.
+    row("open-failing *", "*", "*", "mlx5's queues need other commands"),
+    row("*", "*", "*", "mlx5's queues need other commands").behind(&["open-failing *"]),
+    row("device-mlx5 *", "ok false", "ok true", "a question to mlx5's driver").goes_on(),
+    row("about *", "ok true true false", "ok true true true", "the soft device has no DEVX").goes_on(),
+    row("qp * raw-strip *", "Unsupported EOPNOTSUPP", "*", "the soft device strips no tags"),
+    row("qp * raw-large *", "Unsupported EOPNOTSUPP", "*", "the soft device cuts no frames"),
+    row(
+        "poll *",
+        "ok * LocalLength*",
+        "ok * LocalQpOperation*",
+        "of a frame that is too short the virtual card says another error",
+    )
+    .behind(&["frame *"]),
+    row("frame *", "Unsupported EOPNOTSUPP", "ok*", "the soft device computes no checksums"),
+    row(
+        "flow* *",
+        "ok*",
+        "InvalidInput EINVAL",
+        "one match with two counters is beyond `log_max_flow_counter` (`mlx5_add_flow_rules`, fs_core.c)",
+    )
+    .behind(&["flow *", "flow-of *"]),
+    row("destroy-mr *", "ok", "Busy EBUSY", "requests of a work queue have it").behind(&["wq-recv *"]),
+    row(
+        "recv *",
+        "Exhausted ENOMEM",
+        "InvalidInput EINVAL",
+        "without room for receives there is no queue for them",
+    )
+    .goes_on()
+    .behind(&["qp * * * * * * * 0 *"]),
+    row("recv *", "Exhausted ENOMEM", "ok", "the card's ring has more room than was asked for"),
+    row(
+        "drain *",
+        "TimedOut ETIMEDOUT",
+        "ok *",
+        "the card's completion queue has more room than was asked for",
+    )
+    .behind(&["cq *", "cq-plain *", "cq-resize *"]),
+    row("recv *", "ok", "Exhausted ENOMEM", "the soft device's ring has more room than was asked for"),
+    row("recv *", "InvalidInput EINVAL", "ok*", "a receive of no segments has room for one on mlx5")
+        .behind(&["qp * * * * * * * * 0 *"]),
+    row("qp-fail *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("qp-reset *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("usual * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("modify * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("drain *", "ok *", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("poll *", "ok *", "ok *", UNTOLD).behind(ENDS),
+    row("poll *", "ok *", "ok *", CLEANED).behind(RESETS),
+    row("progress *", "ok *", "ok *", CLEANED).behind(RESETS),
+    row("progress *", "ok *", "ok *", UNTOLD).behind(ENDS),
+    row("drain *", "ok *", "ok *", UNTOLD).behind(ENDS),
+    row(
+        "port *",
+        "ok 4",
+        "ok 1",
+        "without a network interface the card's port is down (tests/vhca/README.md)",
+    )
+    .goes_on(),
+    row(
+        "mr-dmabuf *",
+        "Unsupported EOPNOTSUPP",
+        "InvalidInput EINVAL",
+        "the file is no dma-buf (`dma_buf_get`, dma-buf.c); the soft device, like rxe, does not look",
+    )
+    .goes_on(),
+];

@@ -54,11 +54,14 @@ pub fn compare(program: &Program, soft: &Played, device: &Played, driver: &str) 
         if one == two {
             continue;
         }
-        let (soft, device) = (one.to_string(), two.to_string());
-        match differences::listed(driver, step, &soft, &device) {
+        let soft = one.to_string();
+        match differences::listed(driver, &program.steps[..=at], &soft, device) {
             Some(row) if row.goes_on => {}
             Some(row) => return Comparison::Listed(row),
-            None => return Comparison::Different(Difference { at, verb: step.verb.name, soft, device }),
+            None => {
+                let device = two.to_string();
+                return Comparison::Different(Difference { at, verb: step.verb.name, soft, device });
+            }
         }
     }
     let ends = [&soft.left, &device.left].map(|left| left.clone().unwrap_or_else(|| "nothing".to_owned()));

@@ -7,11 +7,19 @@ mod rows;
 pub use rows::Row;
 
 use crate::language::Step;
+use crate::play::Played;
+use crate::world::Outcome;
 
-/// The row that says that this step may differ so.
-pub fn listed(driver: &str, step: &Step, soft: &str, device: &str) -> Option<&'static Row> {
+/// The row that says that the last of these steps may differ so.
+pub fn listed(driver: &str, steps: &[Step], soft: &str, device: &Played) -> Option<&'static Row> {
     let kernel = kernel();
-    let text = step.to_string();
+    let (last, before) = steps.split_last()?;
+    let text = last.to_string();
+    let end = device.outcomes.get(before.len())?.to_string();
+    let was_done = |pattern| {
+        let mut done = before.iter().zip(&device.outcomes);
+        done.any(|(step, end)| is_like(pattern, &step.to_string()) && matches!(end, Outcome::Done(_)))
+    };
     let rows = match driver {
         "rxe" => rows::ON_RXE,
         "mlx5" => rows::ON_MLX5,
@@ -21,7 +29,8 @@ pub fn listed(driver: &str, step: &Step, soft: &str, device: &str) -> Option<&'s
         (row.from..row.below).contains(&kernel)
             && is_like(row.step, &text)
             && is_like(row.soft, soft)
-            && is_like(row.device, device)
+            && is_like(row.device, &end)
+            && (row.behind.is_empty() || row.behind.iter().copied().any(was_done))
     })
 }
 

@@ -147,7 +147,12 @@ impl Maker<'_, '_> {
     }
 
     /// Adds a step, and keeps in mind what it should change.
-    fn push(&mut self, step: Step) {
+    fn push(&mut self, mut step: Step) {
+        // What the crate or the soft device does not have there is tried now and then, and nothing stands on it.
+        let is_seldom = !self.program.steps.len().is_multiple_of(8);
+        if self.lean == Lean::Flows && step.verb.name == "qp" && step.args[1] != 3 && is_seldom {
+            step.args[1] = 4;
+        }
         for (value, arg) in step.args.iter().zip(step.verb.args) {
             let (kind, is_there) = match arg {
                 Arg::New(kind) => (*kind, true),
@@ -258,6 +263,30 @@ pub fn from_bytes(bytes: &[u8], lean: Lean) -> Program {
     let _ = maker.program();
     maker.program.steps.truncate(MOST);
     maker.program
+}
+
+/// The same program, in which the firmware refuses commands, or, seldom, the device goes away.
+pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
+    let mut chance = fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let named = |name: &str| verbs::all().find(|verb| verb.name == name).expect("a verb");
+    let mut insert = |chance: &mut fastrand::Rng, name: &str| {
+        let verb = named(name);
+        let pick = |arg: &Arg, chance: &mut fastrand::Rng| match arg {
+            Arg::Word(words) => chance.usize(..words.len()) as u64,
+            Arg::One(all) => *chance.choice(*all).unwrap_or(&0),
+            _ => 0,
+        };
+        let args = verb.args.iter().map(|arg| pick(arg, chance)).collect();
+        let at = chance.usize(..=program.steps.len());
+        program.steps.insert(at, Step { verb, args });
+    };
+    if chance.u8(..16) == 0 {
+        insert(&mut chance, "unplug");
+    }
+    for _ in 0..chance.u8(1..=3) {
+        insert(&mut chance, "refuse");
+    }
+    program
 }
 
 /// The program of a number, of all those that a seed stands for.

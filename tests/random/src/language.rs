@@ -139,6 +139,27 @@ pub struct Program {
     pub steps: Vec<Step>,
 }
 
+impl Program {
+    /// What is to go wrong with the device in it: commands that are refused, and its end.
+    pub fn faults(&self) -> Faults {
+        let has = |name: &str| self.steps.iter().any(|step| step.verb.name == name);
+        Faults { refuses: has("refuse"), unplugs: has("unplug") }
+    }
+}
+
+/// What goes wrong with the device in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    pub refuses: bool,
+    pub unplugs: bool,
+}
+
+impl Faults {
+    pub fn any(self) -> bool {
+        self.refuses || self.unplugs
+    }
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))

@@ -80,6 +80,10 @@ struct Numbers {
     /// In how many processes or threads
     #[arg(long, value_enum, default_value_t = How::Alone)]
     how: How,
+    /// The firmware refuses commands now and then, and the device goes away in mid-program: no step is compared, and nothing may
+    /// panic or be left behind
+    #[arg(long)]
+    faults: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,7 +103,8 @@ impl Numbers {
     }
 
     fn program(&self, number: u64) -> Program {
-        generate::program(self.seed, number, self.lean())
+        let program = generate::program(self.seed, number, self.lean());
+        if self.faults { generate::with_faults(program, self.seed, number) } else { program }
     }
 }
 
@@ -173,9 +178,9 @@ impl Pair {
         let card =
             std::env::var_os("UVERBS_TEST_CONTROL").map(|path| Card::open(path.as_ref())).transpose()?;
         let card = card.map(|card| &*Box::leak(Box::new(card)));
-        let profile = profile_like(&device)?;
+        let profile = profile_like(&device)?.with_sniffers(card.is_none()).with_hears_itself(card.is_some());
         Ok(Self {
-            machine: Machine { device, soft: None, card },
+            machine: Machine { device, soft: None, card, lacks_messages: false },
             profile,
             log: KernelLog::from_here(),
             at: None,
@@ -185,8 +190,9 @@ impl Pair {
 
     /// Plays a program on both: alone on the soft device, and as it is said on the other.
     fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
-        let first = play(&soft(self.profile.clone()), program, None, patience);
-        let (driver, at) = (self.machine.device.driver(), turn(program));
+        let (driver, at) = (self.machine.device.driver().to_owned(), turn(program));
+        let beside = Machine { lacks_messages: driver == "mlx5", ..soft(self.profile.clone()) };
+        let first = play(&beside, program, None, patience);
         if let Some(path) = &self.at {
             // If it cannot be written, nobody will look for it.
             let _ = fs::write(path, format!("{}\n{program}", self.number));
@@ -212,7 +218,17 @@ impl Pair {
                 return (first, second, Comparison::Same);
             }
         };
-        let comparison = compare(program, &first, &second, driver);
+        let faults = program.faults();
+        if faults.refuses
+            && let Some(card) = self.machine.card
+        {
+            card.heal().expect("the control line answers");
+        }
+        if faults.unplugs {
+            self.machine.restore();
+        }
+        let comparison =
+            if faults.any() { Comparison::Same } else { compare(program, &first, &second, &driver) };
         (first, second, comparison)
     }
 
@@ -231,12 +247,18 @@ fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
     let context = device.open()?;
     let has = context.query_device()?;
     let has_counters = context.create_counters().is_ok();
+    // IB_DEVICE_MEM_WINDOW, and those of type 2 A and B (ib_verbs.h).
+    let windows = 1 << 17 | 1 << 23 | 1 << 24;
     let profile = Profile::default()
+        .with_max_mw(if has.base.device_cap_flags & windows != 0 { Profile::default().max_mw } else { 0 })
         .with_counters(has_counters)
         .with_flows(context.has_flows()?)
         .with_max_cqe(has.base.max_cqe.max(1))
         .with_max_qp_wr(has.base.max_qp_wr.max(1))
         .with_max_sge(has.base.max_sge.max(1))
+        .with_completion_vectors(context.completion_vectors())
+        .with_cq_moderation(has.cq_moderation_caps.max_cq_moderation_count > 0)
+        .with_gids(context.query_port(1)?.legacy_resp.gid_tbl_len)
         .with_disassociate(false);
     Ok(profile)
 }
@@ -292,6 +314,7 @@ fn on_device(
         done += 1;
         if let Some(text) = pair.log.complaint() {
             found += 1;
+            let text: String = text.lines().take(40).map(|line| format!("# {line:.160}\n")).collect();
             tell(&format!(
                 "\n## seed {} number {number}: the kernel complains\n{text}{program}",
                 numbers.seed

@@ -5,13 +5,13 @@ use std::time::Duration;
 use uverbs::soft::{Profile, SoftDevice};
 
 use crate::footprint::Footprint;
-use crate::language::Program;
+use crate::language::{Program, Step};
 use crate::world::{Machine, Outcome, World};
 
 /// A new soft device.
 pub fn soft(profile: Profile) -> Machine {
     let soft = SoftDevice::new(profile);
-    Machine { device: soft.device(), soft: Some(soft), card: None }
+    Machine { device: soft.device(), soft: Some(soft), card: None, lacks_messages: false }
 }
 
 /// What became of the steps of a program, and of its end.
@@ -44,7 +44,16 @@ pub(crate) fn play_and(
         outcomes.push(world.step(step, expected));
     }
     drop(world);
-    Played { outcomes, left: left(machine, held) }
+    let left = left(machine, held).filter(|_| !may_stay_open(program, &outcomes));
+    Played { outcomes, left }
+}
+
+/// After a first flow of counters that the firmware may have refused, the device file stays open until the process ends
+/// (docs/internals/kernels.md).
+fn may_stay_open(program: &Program, outcomes: &[Outcome]) -> bool {
+    let counts = |step: &Step| ["flow", "flow-of", "flow-rss"].contains(&step.verb.name);
+    let mut steps = program.steps.iter().zip(outcomes);
+    program.faults().refuses && steps.any(|(step, end)| counts(step) && matches!(end, Outcome::Refused(..)))
 }
 
 /// What is left behind: objects of a soft device, or what this process holds of devices, beyond what it held.

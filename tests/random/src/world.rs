@@ -22,9 +22,34 @@ pub struct Machine {
     pub soft: Option<SoftDevice>,
     /// The control line of a virtual device.
     pub card: Option<&'static Card>,
+    /// The soft device stands beside one on which the crate has no messages.
+    pub lacks_messages: bool,
 }
 
 impl Machine {
+    /// What the crate refuses on a device for raw packets before any command; so does the soft device beside it.
+    pub fn has_messages(&self) -> Result<(), Miss> {
+        if self.lacks_messages { Err(Miss::Lacking) } else { Ok(()) }
+    }
+
+    /// The device goes away, if that can be had: a soft one at once, another by what UVERBS_TEST_REMOVE says.
+    pub fn unplug(&self) -> Result<(), Miss> {
+        match &self.soft {
+            Some(soft) => soft.unplug(),
+            None => run("UVERBS_TEST_REMOVE").ok_or(Miss::Absent)?,
+        }
+        Ok(())
+    }
+
+    /// It comes back, as UVERBS_TEST_RESTORE says, and is looked for again.
+    pub fn restore(&mut self) {
+        if self.soft.is_some() || run("UVERBS_TEST_RESTORE").is_none() {
+            return;
+        }
+        let devices = uverbs::devices().expect("devices");
+        self.device = devices.named(self.device.name()).expect("the device has its name").clone();
+    }
+
     /// A frame comes in from the wire, if that can be had.
     pub fn inject(&self, frame: &[u8]) -> Result<(), Miss> {
         match (&self.soft, self.card) {
@@ -36,12 +61,22 @@ impl Machine {
     }
 }
 
+/// Runs a command of the environment, if there is one; it must succeed.
+fn run(variable: &str) -> Option<()> {
+    let command = std::env::var(variable).ok()?;
+    let status = std::process::Command::new("sh").args(["-c", &command]).status().expect("a shell");
+    assert!(status.success(), "{command}: {status}");
+    Some(())
+}
+
 /// Why a step did not come to its end.
 pub enum Miss {
     /// An object is not there, or its place is taken.
     Absent,
     /// It was refused.
     Refused(Error),
+    /// The crate does not have it for this driver.
+    Lacking,
 }
 
 impl From<Error> for Miss {
@@ -81,6 +116,7 @@ impl From<Played> for Outcome {
         match played {
             Ok(text) => Self::Done(text),
             Err(Miss::Absent) => Self::Absent,
+            Err(Miss::Lacking) => Self::Refused(ErrorKind::Unsupported, Some(nix::libc::EOPNOTSUPP)),
             Err(Miss::Refused(error)) => Self::Refused(error.kind(), error.errno()),
         }
     }

@@ -84,10 +84,6 @@ pub(super) const VERBS: &[&[Verb]] = &[
             texts.sort();
             Ok(format!("{} {}", texts.len(), texts.join("; ")))
         }),
-        verb("unplug", 0, &[], |w, _| {
-            w.machine.soft.as_ref().ok_or(crate::world::Miss::Absent)?.unplug();
-            done(())
-        }),
         verb("pd", 3, &[New(Domain), Has(Context)], |w, a| {
             w.domains.free(a[0])?;
             let domain = w.contexts.get(a[1])?.alloc_pd()?;

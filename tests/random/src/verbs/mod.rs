@@ -3,6 +3,7 @@
 mod contexts;
 mod counters;
 mod counting;
+mod faults;
 mod flows;
 mod memory;
 mod pairs;
@@ -42,7 +43,7 @@ use ends;
 
 /// All verbs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
-    let tables: [&[&[Verb]]; 11] = [
+    let tables: [&[&[Verb]]; 12] = [
         contexts::VERBS,
         memory::VERBS,
         windows::VERBS,
@@ -54,6 +55,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
         counting::VERBS,
         work_queues::VERBS,
         pools::VERBS,
+        faults::VERBS,
     ];
     tables.into_iter().flatten().flat_map(|table| table.iter())
 }

@@ -48,6 +48,15 @@ const DEPTHS: crate::language::Arg = One(&[4, 0, 1, 2, 16, 100, 2000, 1 << 24]);
 fn create(w: &mut World, a: &[u64]) -> Played {
     w.pairs.free(a[0])?;
     let (domain, cq): (_, &CompletionQueue) = (w.domains.get(a[2])?, w.completions.get(a[3])?);
+    if a[1] < 3 {
+        if a[4] != NONE {
+            w.completions.get(a[4])?;
+        }
+        if a[5] != NONE {
+            w.shared.get(a[5])?;
+        }
+        w.machine.has_messages()?;
+    }
     let pair = match a[1] {
         0 => Pair::Rc(build(domain.rc(cq), w, a)?.create()?),
         1 => Pair::Uc(build(domain.uc(cq), w, a)?.create()?),
@@ -70,6 +79,8 @@ fn create(w: &mut World, a: &[u64]) -> Played {
 
 fn connect(w: &mut World, a: &[u64]) -> Played {
     let context = context_of(w, a[5])?;
+    w.pairs.get(a[0])?;
+    w.pairs.get(a[1])?;
     let mut options = options(context)?.access(rights(a[2]));
     // Short, since a guest waits for them: 4 ms.
     (options.rnr_timer, options.timeout, options.rnr_retries, options.retries) =
@@ -102,8 +113,6 @@ const USUAL: [[u64; 4]; 3] = [[0x7, 0x7, 0x4003, 1], [0x1f8, 0x78, 0, 0], [0x3e0
 
 fn modify(w: &mut World, a: &[u64]) -> Played {
     let context = context_of(w, a[5])?;
-    let options = options(context)?;
-    let gid = context.gid(1, options.gid_index.into())?.raw;
     let pair = w.pairs.get(a[0])?;
     let column = match pair {
         Pair::Rc(_) => 0,
@@ -115,6 +124,12 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
     let mask = USUAL.get(a[1] as usize).map_or(0, |row| row[column]) ^ a[2];
     let odd = a[3] != 0;
     let pick = |normal: u32, strange: u32| if odd { strange } else { normal };
+    // A device without GIDs has queue pairs that need none.
+    let route = || -> Result<Route, Miss> {
+        let options = options(context)?;
+        let gid = context.gid(1, options.gid_index.into())?.raw;
+        Ok(Route::new(pick(1, 7) as u8, options.gid_index, gid))
+    };
     let mut attributes = Attributes::to(STATES[a[1] as usize]);
     for bit in 0..15 {
         if mask & (1 << bit) == 0 {
@@ -124,7 +139,7 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
             0 => attributes.port(pick(1, 2) as u8),
             1 => attributes.pkey_index(pick(0, 500) as u16),
             2 => attributes.access(rights(a[4])),
-            3 => attributes.route(&Route::new(pick(1, 7) as u8, options.gid_index, gid)),
+            3 => attributes.route(&route()?),
             4 => attributes.path_mtu(pick(3, 6) as u8),
             5 => attributes.destination(pick(pair.number(), 1 << 24)),
             6 => attributes.receive_psn(pick(7, 1 << 24)),
@@ -224,9 +239,10 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let pair = w.pairs.get(a[0])?;
             let is = each_pair!(pair, qp => qp.query(QpAttrMask::all())?);
             let dest = w.place_of(is.dest.dlid.into());
-            let caps = (is.max_recv_wr > 0, is.max_send_wr > 0);
+            // How many sends it takes mlx5 does not tell a program (`mlx5_ib_query_qp`, qp.c).
+            let receives = is.max_recv_wr > 0;
             Ok(format!(
-                "{} {} {:#x} {} {} {} {} {dest} {caps:?}",
+                "{} {} {:#x} {} {} {} {} {dest} {receives}",
                 is.qp_state,
                 is.path_mtu,
                 is.qp_access_flags,
@@ -280,6 +296,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             &[New(Handle), Has(Domain), Has(Kind::Context), Word(&["here", "port", "gid-index", "gid"])],
             |w, a| {
                 w.handles.free(a[0])?;
+                w.domains.get(a[1])?;
                 let context = context_of(w, a[2])?;
                 let options = options(context)?;
                 let gid = context.gid(1, options.gid_index.into())?.raw;
@@ -290,7 +307,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
                     3 => route.gid = [0; 16],
                     _ => {}
                 }
-                let handle = w.domains.get(a[1])?.create_ah(&route)?;
+                let domain = w.domains.get(a[1])?;
+                w.machine.has_messages()?;
+                let handle = domain.create_ah(&route)?;
                 w.handles.put(a[0], handle);
                 done(())
             },
@@ -305,7 +324,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 let mut header = [0; 40];
                 w.regions.get(a[3])?.read(a[4] as usize, &mut header)?;
                 let route = Route::back(1, &context_of(w, a[2])?.gid_table()?, &header)?;
-                let handle = w.domains.get(a[1])?.create_ah(&route)?;
+                let domain = w.domains.get(a[1])?;
+                w.machine.has_messages()?;
+                let handle = domain.create_ah(&route)?;
                 w.handles.put(a[0], handle);
                 done(())
             },

@@ -129,7 +129,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
             ],
             |w, a| {
                 w.shared.free(a[0])?;
-                let builder = w.domains.get(a[1])?.srq(a[2] as u32).segments(a[3] as u32).limit(a[4] as u32);
+                let domain = w.domains.get(a[1])?;
+                w.machine.has_messages()?;
+                let builder = domain.srq(a[2] as u32).segments(a[3] as u32).limit(a[4] as u32);
                 let srq = builder.cookie(a[0]).create()?;
                 let is_enough = u64::from(srq.capacity()) >= a[2] && u64::from(srq.segments()) >= a[3];
                 w.shared.put(a[0], srq);
@@ -138,7 +140,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
         ),
         verb("srq-plain", 1, &[New(Shared), Has(Domain), One(&[16, 0, 1])], |w, a| {
             w.shared.free(a[0])?;
-            let srq = w.domains.get(a[1])?.create_srq(a[2] as u32)?;
+            let domain = w.domains.get(a[1])?;
+            w.machine.has_messages()?;
+            let srq = domain.create_srq(a[2] as u32)?;
             w.shared.put(a[0], srq);
             done(())
         }),

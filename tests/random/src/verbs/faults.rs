@@ -1,0 +1,47 @@
+//! What goes wrong with the device in the midst of a program: chosen only by `--faults`.
+
+use super::{done, verb};
+use crate::language::Arg::{One, Word};
+use crate::language::Verb;
+use crate::world::Miss;
+
+/// Commands of the firmware that may be refused. `ALLOC_FLOW_COUNTER` is none of them: the kernel follows an error pointer when the
+/// process ends that met it, and no program can prevent that (docs/internals/kernels.md). Nor are those that end flows, receivers
+/// and queues: the driver tells nobody, and the firmware keeps what they use until the driver is unloaded.
+const COMMANDS: &[&str] = &[
+    "CREATE_CQ",
+    "ALLOC_TRANSPORT_DOMAIN",
+    "ALLOC_UAR",
+    "ALLOC_PD",
+    "CREATE_MKEY",
+    "CREATE_TIS",
+    "CREATE_SQ",
+    "CREATE_RQ",
+    "CREATE_RQT",
+    "CREATE_TIR",
+    "MODIFY_SQ",
+    "MODIFY_RQ",
+    "MODIFY_CQ",
+    "QUERY_SQ",
+    "QUERY_RQ",
+    "CREATE_FLOW_TABLE",
+    "SET_FLOW_TABLE_ROOT",
+    "CREATE_FLOW_GROUP",
+    "SET_FLOW_TABLE_ENTRY",
+    "QUERY_FLOW_COUNTER",
+    "DESTROY_MKEY",
+    "DESTROY_CQ",
+    "DEALLOC_PD",
+];
+
+pub(super) const VERBS: &[&[Verb]] = &[&[
+    // A command of the firmware is refused, behind so many that are not. The statuses are those of an internal error, a bad parameter, a busy
+    // resource, a limit, and "again".
+    verb("refuse", 0, &[Word(COMMANDS), One(&[8, 1, 3, 6, 15]), One(&[0, 1, 2])], |w, a| {
+        let card = w.machine.card.ok_or(Miss::Absent)?;
+        let request = format!("fail {} {} 1 0 {}", COMMANDS[a[0] as usize], a[1], a[2]);
+        done(card.ask(&request).expect("the control line answers"))
+    }),
+    // The device goes away.
+    verb("unplug", 0, &[], |w, _| done(w.machine.unplug()?)),
+]];
