@@ -15,6 +15,7 @@ mod state;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use self::attributes::Attributes;
 pub use self::connect::{ConnectionOptions, Endpoint};
@@ -78,6 +79,8 @@ pub(crate) struct QueuePairCore {
     _srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
     attached: crate::completion_counter::Attached,
+    /// Its send queue had stopped when its state was last asked for.
+    has_stopped: AtomicBool,
     pd: ProtectionDomain,
 }
 

@@ -181,6 +181,7 @@ impl RssBuilder<'_> {
             _srq: None,
             _table: Some(table.clone()),
             attached: crate::completion_counter::Attached::default(),
+            has_stopped: false.into(),
             pd: self.pd.clone(),
         };
         Ok(RssQueuePair(Arc::new(shared)))

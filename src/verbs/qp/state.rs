@@ -3,6 +3,9 @@
 //! The device changes the state by itself (to [`QpState::Error`] above all), so the state is no type
 //! parameter and is never remembered here: it is asked for.
 
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 use uverbs_abi::write::{QueryQp, QueryQpResp, cmd};
@@ -154,7 +157,9 @@ impl<T: QpType> QueuePair<T> {
     /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
-        query(self.shared.object(), mask)
+        let is = query(self.shared.object(), mask)?;
+        self.shared.has_stopped.store(is.qp_state == qp_state::SQE, Ordering::Relaxed);
+        Ok(is)
     }
 
     /// Changes the state and the attributes that go with it.
@@ -171,7 +176,14 @@ impl<T: QpType> QueuePair<T> {
         let request = attributes.request(object.id());
         let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR)
             && attributes.mask().contains(QpAttrMask::STATE);
+        let goes_on = request.qp_state == qp_state::RTS && attributes.mask().contains(QpAttrMask::STATE);
         let stops = T::NUMBER == qp_type::RAW_PACKET && object.context().driver().queues_stop_alone();
+        if goes_on && stops && self.shared.has_stopped.load(Ordering::Relaxed) {
+            object.context().check_origin("qp.modify")?;
+            // The driver would warn in the kernel's log that it has no such step (`modify_raw_packet_qp`, mlx5/qp.c, Linux 6.1).
+            let hint = "a send queue for raw packets that has stopped starts again from a reset";
+            return Err(Error::refused("qp.modify", Errno::EINVAL, hint));
+        }
         let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
         command.input(CORE_IN, &request);
         object.context().invoke(&mut command).map_err(|error| {
@@ -191,6 +203,7 @@ impl<T: QpType> QueuePair<T> {
             (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }
         if attributes.mask().contains(QpAttrMask::STATE) {
+            self.shared.has_stopped.store(false, Ordering::Relaxed);
             if request.qp_state == qp_state::RESET {
                 self.shared.windows.reset();
             }

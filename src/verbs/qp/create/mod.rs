@@ -261,6 +261,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             _srq: srq,
             _table: None,
             attached: crate::completion_counter::Attached::default(),
+            has_stopped: false.into(),
             pd: self.pd.clone(),
         };
         Ok(Made { sends, receives, capacity, shared })
