@@ -29,6 +29,7 @@ const UNSAFE: &[&str] = &[
     "tests/allocations.rs",
     "tests/common/raw.rs",
     "tests/fork/main.rs",
+    "tests/random/src/child.rs",
     "uverbs-c/src/boundary.rs",
     "uverbs-c/src/export/mod.rs",
 ];
