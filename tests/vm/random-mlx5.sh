@@ -4,6 +4,8 @@
 # order: 3
 # A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
 # boot: --append=tsc=reliable
+# The kernel's log is long, and is read at the end.
+# boot: --append=log_buf_len=8M
 # vhca: --cap cmd_hca_cap.log_max_uctx=20
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
 # passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM

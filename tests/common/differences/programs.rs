@@ -52,6 +52,7 @@ const UNTOLD: &str =
     "nothing tells the virtual card of receives in a queue that has ended, as no doorbell does";
 const ENDS: &[&str] = &["qp-fail *", "usual * err *", "modify * err *", "drain *"];
 
+const NAMELESS: &str = "the kernel has no name for the state in which the receive queue alone has stopped (`sqrq_state_to_qp_state`, qp.c)";
 const CLEANED: &str = "a reset takes the queue pair's completions out of mlx5's queue, as the kernel does in its own (`__mlx5_ib_cq_clean`, cq.c)";
 const RESETS: &[&str] = &["qp-reset *", "usual * reset *", "modify * reset *"];
 
@@ -78,6 +79,7 @@ pub const ON_MLX5: &[Row] = &[
     // Snapshots of both kinds have the same places.
     row("snapshot*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("sampler*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
+    row("drop-snapshot *", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("rates *", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("destroy-cq *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
     row("destroy-pd *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
@@ -122,7 +124,7 @@ pub const ON_MLX5: &[Row] = &[
     )
     .behind(&["cq *", "cq-plain *", "cq-resize *"]),
     row("recv *", "ok", "Exhausted ENOMEM", "the soft device's ring has more room than was asked for"),
-    row("recv *", "InvalidInput EINVAL", "ok*", "a receive of no segments has room for one on mlx5")
+    row("recv *", "InvalidInput EINVAL", "*", "a receive of no segments has room for one on mlx5")
         .behind(&["qp * * * * * * * * 0 *"]),
     row("qp-fail *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("qp-reset *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
@@ -131,6 +133,8 @@ pub const ON_MLX5: &[Row] = &[
     row("drain *", "ok *", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("poll *", "ok *", "ok *", UNTOLD).behind(ENDS),
     row("poll *", "ok *", "ok *", CLEANED).behind(RESETS),
+    row("qp-state *", "ok Error", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
+    row("qp-query *", "ok 6 *", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
     row("progress *", "ok *", "ok *", CLEANED).behind(RESETS),
     row("progress *", "ok *", "ok *", UNTOLD).behind(ENDS),
     row("drain *", "ok *", "ok *", UNTOLD).behind(ENDS),

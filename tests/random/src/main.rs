@@ -263,6 +263,11 @@ fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
     Ok(profile)
 }
 
+/// What the kernel said, in short, as lines that are no steps.
+fn commented(text: &str) -> String {
+    text.lines().take(40).map(|line| format!("# {line:.160}\n")).collect()
+}
+
 /// A program with the ends of its steps, as `play` takes it too.
 fn side_by_side(program: &Program, soft: &Played, device: &Played) -> String {
     let mut text = String::new();
@@ -314,7 +319,7 @@ fn on_device(
         done += 1;
         if let Some(text) = pair.log.complaint() {
             found += 1;
-            let text: String = text.lines().take(40).map(|line| format!("# {line:.160}\n")).collect();
+            let text = commented(&text);
             tell(&format!(
                 "\n## seed {} number {number}: the kernel complains\n{text}{program}",
                 numbers.seed
@@ -343,6 +348,14 @@ fn on_device(
                     side_by_side(&short, &soft, &device)
                 ))?;
                 known.push(difference);
+                // What the tries made the kernel say belongs to none of the programs that follow.
+                if let Some(text) = pair.log.complaint() {
+                    tell(&format!(
+                        "\n## seed {} number {number}: the kernel complains while it is made shorter\n{}{program}",
+                        numbers.seed,
+                        commented(&text)
+                    ))?;
+                }
             }
         }
     }
