@@ -29,8 +29,10 @@ fn route(profile: &Profile, attr: &AhAttr) -> Result<Route, Errno> {
     if attr.is_global == 0 {
         return Err(Errno::EINVAL);
     }
+    let source = gids::entry(profile, attr.grh.sgid_index.into())?.gid;
+    gids::resolve(&source, &attr.grh.dgid)?;
     Ok(Route {
-        source: gids::entry(profile, attr.grh.sgid_index.into())?.gid,
+        source,
         destination: attr.grh.dgid,
         flow_label: attr.grh.flow_label,
         traffic_class: attr.grh.traffic_class,

@@ -5,7 +5,7 @@
 //! width of its field on the wire decides. All of Linux 6.1.
 
 use nix::errno::Errno;
-use uverbs_abi::types::{QpAttrMask, mtu, qp_state};
+use uverbs_abi::types::{QpAttrMask, mtu, qp_state, qp_type};
 use uverbs_abi::write::{ModifyQp, QpDest};
 
 use super::gids::{self, Route};
@@ -41,12 +41,14 @@ pub(super) fn allowed(
     check(!has(QpAttrMask::CUR_STATE) || below(request.cur_qp_state))?;
     check(!has(QpAttrMask::STATE) || below(request.qp_state))?;
     // rxe believes whatever state it is told; a card knows its own.
-    check(!has(QpAttrMask::CUR_STATE) || request.cur_qp_state == qp.state)?;
-    let to = if has(QpAttrMask::STATE) { request.qp_state } else { qp.state };
-    check(transitions::is_allowed(qp.kind, qp.state, to, *mask))?;
+    let is_told = has(QpAttrMask::CUR_STATE);
+    check(!is_told || profile.is_rxe() || request.cur_qp_state == qp.state)?;
+    let from = if is_told { request.cur_qp_state } else { qp.state };
+    let to = if has(QpAttrMask::STATE) { request.qp_state } else { from };
+    check(transitions::is_allowed(qp.kind, from, to, *mask))?;
     // Sends that have begun must end first.
     check(!(has(QpAttrMask::STATE) && qp.draining && to != qp_state::ERR))?;
-    numbers(request, *mask)?;
+    numbers(profile, request, *mask)?;
     Ok(to)
 }
 
@@ -66,22 +68,27 @@ fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMas
         }
         // It is RoCE: there is no path without a routing part.
         check(request.dest.is_global != 0)?;
-        gids::entry(profile, request.dest.sgid_index.into())?;
+        let source = gids::entry(profile, request.dest.sgid_index.into())?.gid;
+        if [qp_type::RC, qp_type::UC].contains(&qp.kind) {
+            gids::resolve(&source, &request.dest.dgid)?;
+        }
     }
     // Nor an alternate one.
     check(!mask.contains(QpAttrMask::ALT_PATH))
 }
 
-fn numbers(request: &ModifyQp, mask: QpAttrMask) -> Result<(), Errno> {
+fn numbers(profile: &Profile, request: &ModifyQp, mask: QpAttrMask) -> Result<(), Errno> {
     let fits = |attr, number: u32, most: u32| check(!mask.contains(attr) || number <= most);
     let most = MAX_RD_ATOMIC.into();
-    check(
-        !mask.contains(QpAttrMask::PATH_MTU) || (mtu::MTU_256..=mtu::MTU_4096).contains(&request.path_mtu),
-    )?;
-    fits(QpAttrMask::PKEY_INDEX, request.pkey_index.into(), (PKEYS - 1).into())?;
+    fits(QpAttrMask::PATH_MTU, request.path_mtu.into(), mtu::MTU_4096.into())?;
     fits(QpAttrMask::MAX_QP_RD_ATOMIC, request.max_rd_atomic.into(), most)?;
-    fits(QpAttrMask::MAX_DEST_RD_ATOMIC, request.max_dest_rd_atomic.into(), most)?;
     fits(QpAttrMask::TIMEOUT, request.timeout.into(), 31)?;
+    if profile.is_rxe() {
+        return Ok(());
+    }
+    check(!mask.contains(QpAttrMask::PATH_MTU) || request.path_mtu >= mtu::MTU_256)?;
+    fits(QpAttrMask::PKEY_INDEX, request.pkey_index.into(), (PKEYS - 1).into())?;
+    fits(QpAttrMask::MAX_DEST_RD_ATOMIC, request.max_dest_rd_atomic.into(), most)?;
     fits(QpAttrMask::MIN_RNR_TIMER, request.min_rnr_timer.into(), 31)?;
     fits(QpAttrMask::RETRY_CNT, request.retry_cnt.into(), 7)?;
     fits(QpAttrMask::RNR_RETRY, request.rnr_retry.into(), 7)?;
@@ -117,9 +124,8 @@ pub(super) fn apply(qp: &mut Qp, request: &ModifyQp, mask: QpAttrMask) {
     if mask.contains(QpAttrMask::SQ_PSN) {
         attrs.sq_psn = request.sq_psn & BITS_24;
     }
-    // Resources come in powers of two; zero stays zero.
-    let rounded =
-        |number: u8| if number == 0 { 0 } else { number.checked_next_power_of_two().unwrap_or(number) };
+    // Resources come in powers of two; zero stays zero, and so does 256 in a field of eight bits.
+    let rounded = |number: u8| if number == 0 { 0 } else { number.checked_next_power_of_two().unwrap_or(0) };
     if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
         attrs.max_rd_atomic = rounded(request.max_rd_atomic);
     }
@@ -154,6 +160,12 @@ pub(super) fn route(profile: &Profile, path: &QpDest) -> Option<Route> {
 /// Bytes of the largest packet.
 pub(super) fn packet_size(path_mtu: u8) -> usize {
     128 << path_mtu.clamp(mtu::MTU_256, mtu::MTU_4096)
+}
+
+/// Whether so many packets with sequence numbers from the first on all come before one (`psn_compare`, rxe_hdr.h, Linux 6.1).
+pub(super) fn is_before(first: u32, packets: u32, than: u32) -> bool {
+    let ahead = than.wrapping_sub(first) & BITS_24;
+    ahead <= BITS_24 / 2 && packets <= ahead
 }
 
 /// A sequence number so many packets later.

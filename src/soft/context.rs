@@ -114,7 +114,7 @@ fn port_attributes(call: &Call<'_, '_, '_>) -> QueryPortResp {
         pkey_tbl_len: attributes::PKEYS,
         state: port_state::ACTIVE,
         max_mtu: mtu::MTU_4096,
-        active_mtu: mtu::MTU_4096,
+        active_mtu: (call.state.profile.port_mtu.ilog2() - 7) as u8,
         max_vl_num: 1,
         active_width: width::WIDTH_4X,
         active_speed: speed::EDR,

@@ -6,7 +6,7 @@
 //! receive is LOC_LEN_ERR there, where rxe has LOC_QP_OP_ERR.
 
 use uverbs_abi::rxe::{Av, NETWORK_TYPE_IPV4, NETWORK_TYPE_IPV6, SendWqe, SockaddrIn, SockaddrIn6, UdWr};
-use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, mtu, qp_type, wc_status, wr_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, qp_type, wc_status, wr_opcode};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromBytes, FromZeros};
 
@@ -54,7 +54,7 @@ impl State {
                 self.land(target, &datagram.bytes, wc, datagram.solicited);
             }
         }
-        self.sent(number, &wqe, status);
+        self.sent(number, &wqe, self.profile.own_status(status));
         true
     }
 
@@ -67,8 +67,9 @@ impl State {
         let inline = pieces::inline(qp, wqe)?;
         let local = self.local(qp, wqe, &inline, AccessFlags::empty())?;
         let len = wqe.dma.length as usize;
-        if len > attributes::packet_size(mtu::MTU_4096) {
-            return Err(wc_status::LOC_LEN_ERR);
+        // rxe says that it was sent, and drops it (`rxe_requester`, rxe_req.c).
+        if len > self.profile.port_mtu as usize {
+            return Err(if self.profile.is_rxe() { wc_status::SUCCESS } else { wc_status::LOC_LEN_ERR });
         }
         let ud =
             UdWr::read_from_prefix(&wqe.wr.wr).map(|(ud, _)| ud).map_err(|_| wc_status::LOC_QP_OP_ERR)?;

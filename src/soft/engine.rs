@@ -62,20 +62,23 @@ impl State {
         self.land(number, frame, wc, false);
     }
 
-    /// Adds a completion to a queue and announces it if that was asked for. An error is always solicited.
-    pub(super) fn complete(&mut self, id: u32, wc: &Wc, solicited: bool) {
-        let Some(cq) = self.cqs.get_mut(&id) else { return };
+    /// Adds a completion to a queue and announces it if that was asked for. An error is always solicited, but on rxe. False if it
+    /// is lost.
+    pub(super) fn complete(&mut self, id: u32, wc: &Wc, solicited: bool) -> bool {
+        let solicited = solicited || (wc.status != wc_status::SUCCESS && !self.profile.is_rxe());
+        let Some(cq) = self.cqs.get_mut(&id) else { return true };
         if cq.overrun {
-            return;
+            return false;
         }
         if cq.ring.free() == 0 || !cq.ring.write(0, wc.as_bytes()) {
-            return self.overrun(id);
+            self.overrun(id);
+            return false;
         }
         cq.ring.advance();
         cq.ring.publish();
         let announce = match cq.armed {
             Armed::No => false,
-            Armed::Solicited => solicited || wc.status != wc_status::SUCCESS,
+            Armed::Solicited => solicited,
             Armed::Next => true,
         };
         if announce {
@@ -84,14 +87,20 @@ impl State {
                 channel.completion(cq.user_handle);
             }
         }
+        true
     }
 
-    /// A completion came to a full queue: it is lost, the queue is dead, and what completes to it is broken.
+    /// A completion came to a full queue: it is lost, the queue is dead, and what completes to it is broken. rxe goes on
+    /// (`rxe_cq_post`, rxe_cq.c).
     fn overrun(&mut self, id: u32) {
+        let goes_on = self.profile.is_rxe();
         let Some(cq) = self.cqs.get_mut(&id) else { return };
-        cq.overrun = true;
+        cq.overrun = !goes_on;
         if let Some(events) = cq.events.and_then(|events| self.events.get(&events)) {
             events.asynchronous(event_type::CQ_ERR, cq.user_handle);
+        }
+        if goes_on {
+            return;
         }
         let hit = |qp: &Qp| [qp.send_cq, qp.recv_cq].contains(&id) && qp.state != qp_state::RESET;
         let numbers: Vec<_> = self.qps.iter().filter(|(_, qp)| hit(qp)).map(|(number, _)| *number).collect();
@@ -106,8 +115,8 @@ impl State {
     /// The queue pair goes to the error state, and what is posted ends.
     pub(super) fn break_qp(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
-            // It takes no receive from a shared queue any more: mlx5 says so, rxe of Linux 6.1 does not.
-            let last = qp.srq.is_some() && qp.state != qp_state::ERR;
+            // It takes no receive from a shared queue any more.
+            let last = qp.srq.is_some() && qp.state != qp_state::ERR && self.profile.tells_of_last_receive();
             qp.state = qp_state::ERR;
             qp.draining = false;
             if last {
@@ -150,7 +159,7 @@ impl State {
 
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32) {
         let wc = Wc { wr_id, status: wc_status::WR_FLUSH_ERR, opcode, qp_num: number, ..Wc::new_zeroed() };
-        self.complete(cq, &wc, true);
+        self.complete(cq, &wc, opcode == wc_opcode::RECV);
         if opcode == wc_opcode::RECV {
             self.count_receive(&wc);
         }
@@ -159,9 +168,20 @@ impl State {
     /// Flushes what was posted to a broken queue pair since.
     pub(super) fn flush_if_broken(&mut self, number: u32) {
         match self.qps.get(&number) {
-            Some(qp) if qp.state == qp_state::ERR => self.flush(number),
+            Some(qp) if qp.state == qp_state::ERR => {
+                self.flush_sends(number);
+                self.flush_late_receives(number);
+            }
             Some(qp) if qp.has_stopped_sends() => self.flush_sends(number),
             _ => {}
+        }
+    }
+
+    /// Flushes receives that were posted to a broken queue pair since.
+    pub(super) fn flush_late_receives(&mut self, number: u32) {
+        let is_broken = self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR);
+        if is_broken && self.profile.sees_late_receives() {
+            self.flush_receives(number);
         }
     }
 
@@ -190,7 +210,7 @@ impl State {
                     ring.release();
                 }
             }
-            qp_state::RTS => {
+            qp_state::RTS if self.profile.resumes() => {
                 self.drain(number);
             }
             qp_state::SQD if from != state => self.hold(number),

@@ -51,6 +51,15 @@ pub(super) fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (is_ipv4(gid) && gid[12] >> 4 == 0xe)
 }
 
+/// What `rdma_resolve_ip` says first, addr.c, Linux 6.1: packets have headers of one kind. Whether anybody is there is not asked.
+pub(super) fn resolve(source: &Gid, destination: &Gid) -> Result<(), Errno> {
+    if is_multicast(destination) || is_ipv4(source) == is_ipv4(destination) {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
 /// How packets travel: what their network header is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
@@ -75,6 +84,16 @@ mod tests {
             [None, None, Some(Errno::ENODATA), Some(Errno::EINVAL)]
         );
         assert!(is_own(&profile, &IPV4) && !is_own(&profile, &[0; 16]));
+    }
+
+    #[test]
+    fn both_ends_of_a_route_are_of_one_kind() {
+        let group = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+        assert_eq!(resolve(&IPV4, &IPV4), Ok(()));
+        assert_eq!(resolve(&LINK_LOCAL, &[0; 16]), Ok(()));
+        assert_eq!(resolve(&LINK_LOCAL, &group), Ok(()));
+        assert_eq!(resolve(&IPV4, &[0; 16]), Err(Errno::EINVAL));
+        assert_eq!(resolve(&LINK_LOCAL, &IPV4), Err(Errno::EINVAL));
     }
 
     #[test]

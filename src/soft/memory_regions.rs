@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::mr::query::{HANDLE, RESP_IOVA, RESP_LENGTH, RESP_LKEY, RESP_RKEY};
 use uverbs_abi::rxe::Sge;
-use uverbs_abi::types::AccessFlags;
+use uverbs_abi::types::{AccessFlags, wc_status};
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp};
 
 use super::call::Call;
@@ -16,6 +16,8 @@ pub(super) struct MemoryRegion {
     pub(super) pd: u32,
     /// Local and remote key are the same, as on mlx5.
     pub(super) key: u32,
+    /// What others are told instead of it; zero if there is no key for them.
+    pub(super) remote: u32,
     /// Address of the first byte as requests name it.
     pub(super) iova: u64,
     pub(super) length: u64,
@@ -54,12 +56,13 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         return Err(Errno::ENOMEM);
     }
     let (id, key) = call.state.new_key();
-    call.state.mrs.insert(id, MemoryRegion { pd, key, iova, length, access, memory });
+    let remote = call.state.profile.remote_key(key, access);
+    call.state.mrs.insert(id, MemoryRegion { pd, key, remote, iova, length, access, memory });
     if let Some(pd) = call.state.pds.get_mut(&pd) {
         pd.uses += 1;
     }
     call.made(id);
-    call.respond(&RegMrResp { mr_handle, lkey: key, rkey: key })
+    call.respond(&RegMrResp { mr_handle, lkey: key, rkey: remote })
 }
 
 /// The memory behind addresses of the process, to be seen at others by the device.
@@ -119,7 +122,7 @@ pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if has(ACCESS) {
         mr.access = access;
     }
-    let (key, old) = (mr.key, mr.pd);
+    let (lkey, rkey, old) = (mr.key, mr.remote, mr.pd);
     if let Some(pd) = pd {
         mr.pd = pd;
         if let Some(pd) = call.state.pds.get_mut(&pd) {
@@ -127,21 +130,27 @@ pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         }
         call.state.release(old);
     }
-    call.respond(&ReregMrResp { lkey: key, rkey: key })
+    call.respond(&ReregMrResp { lkey, rkey })
 }
 
 /// `UVERBS_METHOD_QUERY_MR`.
 pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let id = call.object(HANDLE)?.id;
     let mr = call.state.mrs.get(&id).ok_or(Errno::EINVAL)?;
-    let (key, length, iova) = (mr.key, mr.length, mr.iova);
+    let (key, remote, length, iova) = (mr.key, mr.remote, mr.length, mr.iova);
     call.copy_to(RESP_LKEY, &key.to_ne_bytes())?;
-    call.copy_to(RESP_RKEY, &key.to_ne_bytes())?;
+    call.copy_to(RESP_RKEY, &remote.to_ne_bytes())?;
     call.copy_to(RESP_LENGTH, &length.to_ne_bytes())?;
     call.copy_to_optional(RESP_IOVA, &iova.to_ne_bytes())
 }
 
 impl State {
+    /// The status of a request whose piece was not reached: the key is no good, or the piece leaves its region.
+    pub(super) fn unreached(&self, pd: u32, piece: &Sge) -> u32 {
+        let mr = self.mrs.get(&(piece.lkey >> 8)).filter(|mr| mr.key == piece.lkey && mr.pd == pd);
+        if mr.is_some() { wc_status::LOC_PROT_ERR } else { self.profile.bad_local_key() }
+    }
+
     /// The memory that one piece of a request of this protection domain names, and where in it the piece
     /// begins. None if the key is wrong, the piece leaves the region, or the region does not allow this.
     pub(super) fn reach(&self, pd: u32, piece: &Sge, needed: AccessFlags) -> Option<(&Memory, usize)> {

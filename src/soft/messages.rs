@@ -73,12 +73,7 @@ struct End {
     status: u32,
     packets: u32,
     effect: Effect,
-}
-
-impl End {
-    fn local(status: u32) -> Self {
-        Self { status, packets: 0, effect: Effect::default() }
-    }
+    is_reliable: bool,
 }
 
 impl State {
@@ -89,7 +84,7 @@ impl State {
         if windows::is_local(qp.kind, wqe.wr.opcode) {
             let status = self.local_operation(number, &wqe);
             self.take_send(number);
-            self.sent(number, &wqe, status);
+            self.sent(number, &wqe, self.profile.own_status(status));
             return true;
         }
         let Some(end) = self.carry_out(number, qp, &wqe) else { return false };
@@ -98,30 +93,38 @@ impl State {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
         }
-        self.take_effect(peer, end.effect);
-        self.sent(number, &wqe, end.status);
+        let is_told = self.take_effect(peer, end.effect);
+        // rxe acknowledges nothing that it could not tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
+        let is_lost = !is_told && self.profile.is_rxe() && end.is_reliable;
+        self.sent(number, &wqe, if is_lost { wc_status::RETRY_EXC_ERR } else { end.status });
         true
     }
 
     /// What a request comes to; none if it has to wait for a receive.
     fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Option<End> {
+        let local_end = |status| {
+            let status = self.profile.own_status(status);
+            Some(End { status, packets: 0, effect: Effect::default(), is_reliable: false })
+        };
         let Some(operation) = Operation::of(qp.kind, wqe.wr.opcode) else {
-            return Some(End::local(wc_status::LOC_QP_OP_ERR));
+            return local_end(wc_status::LOC_QP_OP_ERR);
         };
         if operation.is_answered() && qp.attrs.max_rd_atomic == 0 {
-            return Some(End::local(wc_status::LOC_QP_OP_ERR));
+            // It waits for one of those before it to end (`check_init_depth`, rxe_req.c).
+            return if self.profile.is_rxe() { None } else { local_end(wc_status::LOC_QP_OP_ERR) };
         }
         let inline = if operation.is_answered() { Ok(Vec::new()) } else { pieces::inline(qp, wqe) };
         let inline = match inline {
             Ok(inline) => inline,
-            Err(status) => return Some(End::local(status)),
+            Err(status) => return local_end(status),
         };
         let needed = if operation.is_answered() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() };
         let local = self.local(qp, wqe, &inline, needed);
         if let Err(status) = local {
             // Where an answer goes to is looked at when it is there.
-            if !operation.is_answered() || status != wc_status::LOC_PROT_ERR {
-                return Some(End::local(status));
+            let is_place = [wc_status::LOC_PROT_ERR, self.profile.bad_local_key()].contains(&status);
+            if !operation.is_answered() || !is_place {
+                return local_end(status);
             }
         }
         let size = attributes::packet_size(qp.attrs.path_mtu);
@@ -129,23 +132,30 @@ impl State {
         let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets };
         let is_reliable = qp.kind == qp_type::RC;
         let peer = self.peer(number, qp);
+        let is_old = |peer: &Qp| attributes::is_before(qp.attrs.sq_psn, packets, peer.attrs.rq_psn);
+        let is_ended = self.profile.ends_by_old_number() && !operation.is_answered();
+        if is_reliable && is_ended && peer.is_some_and(|(_, peer)| is_old(peer)) {
+            return Some(End { status: wc_status::SUCCESS, packets, effect: Effect::default(), is_reliable });
+        }
+        let peer = peer.filter(|(_, peer)| !is_reliable || peer.attrs.rq_psn == qp.attrs.sq_psn);
         let is_shared = peer.is_some_and(|(_, peer)| peer.srq.is_some());
         let answer = peer.map(|(to, peer)| self.answer(to, peer, &message));
         let (status, effect) = match answer {
             _ if !is_reliable => {
                 (wc_status::SUCCESS, answer.map(|answer| answer.unseen(is_shared)).unwrap_or_default())
             }
+            None if self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
             None => (wc_status::RETRY_EXC_ERR, Effect::default()),
-            Some(Answer::NotReady) if qp.attrs.rnr_retry == 7 => return None,
+            Some(Answer::NotReady) if qp.attrs.rnr_retry >= 7 => return None,
             Some(Answer::NotReady) => (wc_status::RNR_RETRY_EXC_ERR, Effect::default()),
             Some(Answer::Ended { status, effect, .. }) => (status, effect),
         };
-        Some(End { status, packets, effect })
+        Some(End { status, packets, effect, is_reliable })
     }
 
-    /// The queue pair at the other end, if messages arrive there: it is of the same type, ready, connected to
-    /// this one by number and by path, and waits for this very message (`check_type_state` and `check_addr`,
-    /// rxe_recv.c; `check_psn`, rxe_resp.c, Linux 6.1; that numbers agree both ways is what cards check).
+    /// The queue pair at the other end, if messages arrive there: it is of the same type, ready, and connected to
+    /// this one by number and by path (`check_type_state` and `check_addr`,
+    /// rxe_recv.c, Linux 6.1; that numbers agree both ways is what cards check).
     fn peer(&self, number: u32, qp: &Qp) -> Option<(u32, &Qp)> {
         let to = qp.attrs.dest_qp_num;
         let peer = self.qps.get(&to)?;
@@ -157,7 +167,6 @@ impl State {
             && peer.attrs.dest_qp_num == number
             && there.destination == back.source
             && back.destination == there.source;
-        let in_order = qp.kind == qp_type::UC || peer.attrs.rq_psn == qp.attrs.sq_psn;
-        (is_connected && in_order).then_some((to, peer))
+        is_connected.then_some((to, peer))
     }
 }

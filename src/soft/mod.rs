@@ -47,6 +47,7 @@ mod receive;
 mod resources;
 mod responder;
 mod ring;
+mod rxe;
 mod schema;
 mod send;
 mod shared_receives;
@@ -248,7 +249,7 @@ impl RingDevice for Receives {
     fn look(&self) {
         let Some(mut state) = self.hardware.lock() else { return };
         if let Some(qp) = self.qp {
-            state.flush_if_broken(qp);
+            state.flush_late_receives(qp);
         }
         state.retry_waiting();
     }

@@ -225,7 +225,7 @@ impl State {
             }
             // Not more than the piece's own length.
             let used = Sge { length: now as u32, ..*piece };
-            let (memory, offset) = self.reach(pd, &used, needed).ok_or(wc_status::LOC_PROT_ERR)?;
+            let (memory, offset) = self.reach(pd, &used, needed).ok_or_else(|| self.unreached(pd, &used))?;
             places.push(Place::Region { memory, offset, len: now });
             rest -= now;
         }

@@ -45,6 +45,8 @@ pub struct Profile {
     pub completion_vectors: u32,
     /// The announcements of completion queues can be moderated. What is set has no effect here.
     pub cq_moderation: bool,
+    /// Bytes of the port's largest packet, which no datagram may exceed: 256, 512, 1024, 2048 or 4096.
+    pub port_mtu: u32,
     /// Length of the GID table. Entry 0 holds a GID, the others are empty; none means an empty table.
     pub gids: u32,
     /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
@@ -56,6 +58,9 @@ pub struct Profile {
     pub hears_itself: bool,
     /// A memory region can be put on other memory, as on mlx5; on rxe it cannot.
     pub moves_regions: bool,
+    /// Queue pairs, regions and windows are as those of the kernel's software device rxe, of this version of Linux, where they are
+    /// otherwise than on cards: statuses, events, checks of attributes, what happens when a completion queue is full.
+    pub rxe: Option<(u32, u32)>,
     /// The device can vanish while it is in use; without this it stays until it is closed everywhere.
     pub disassociate: bool,
 }
@@ -78,11 +83,13 @@ impl Default for Profile {
             max_sge: 16,
             completion_vectors: 4,
             cq_moderation: false,
+            port_mtu: 4096,
             gids: 16,
             wide_rules: false,
             sniffers: true,
             hears_itself: false,
             moves_regions: false,
+            rxe: None,
             disassociate: true,
         }
     }
@@ -104,6 +111,7 @@ impl Profile {
             max_cqe: self.max_cqe.min(0xff_ffff),
             max_qp_wr: self.max_qp_wr.min(0xffff),
             max_sge: self.max_sge.min(64),
+            port_mtu: 1 << self.port_mtu.clamp(256, 4096).ilog2(),
             ..self
         }
     }
@@ -140,10 +148,12 @@ with! {
     with_max_sge max_sge: u32;
     with_completion_vectors completion_vectors: u32;
     with_cq_moderation cq_moderation: bool;
+    with_port_mtu port_mtu: u32;
     with_gids gids: u32;
     with_wide_rules wide_rules: bool;
     with_sniffers sniffers: bool;
     with_hears_itself hears_itself: bool;
     with_moves_regions moves_regions: bool;
+    with_rxe rxe: Option<(u32, u32)>;
     with_disassociate disassociate: bool;
 }

@@ -117,7 +117,12 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
     let has_more = !special.is_empty() || call.find(qp::create::SOURCE_QPN).is_some();
     // mlx5 can have raw packets in a shared queue; here frames are told from messages by their ring.
     let shared = kind == qp_type::RAW_PACKET && call.find(qp::create::SRQ_HANDLE).is_some();
-    if has_more || shared || matches!(kind, qp_type::XRC_INI | qp_type::DRIVER) {
+    let has_none = match kind {
+        qp_type::XRC_INI | qp_type::DRIVER => true,
+        qp_type::RAW_PACKET => !call.state.profile.has_raw_packets(),
+        _ => false,
+    };
+    if has_more || shared || has_none {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok((kind, flags))

@@ -41,7 +41,7 @@ impl State {
         });
         let cq = qp.recv_cq;
         self.take_receive(number);
-        let status = landed.err().unwrap_or(wc_status::SUCCESS);
+        let status = landed.err().map_or(wc_status::SUCCESS, |status| self.profile.bad_receive(status));
         let found = Wc {
             wr_id: receive.wr_id,
             status,
@@ -51,9 +51,10 @@ impl State {
             qp_num: number,
             ..wc
         };
-        self.complete(cq, &found, solicited);
+        let is_told = self.complete(cq, &found, solicited);
         self.count_receive(&found);
-        if status != wc_status::SUCCESS {
+        // rxe breaks what it cannot tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
+        if status != wc_status::SUCCESS || (!is_told && self.profile.is_rxe()) {
             self.break_qp(number);
         }
     }

@@ -15,6 +15,7 @@ use super::attributes;
 use super::memory::Memory;
 use super::messages::{Action, Operation};
 use super::pieces::{self, Few, Place, Receive};
+use super::profile::Profile;
 use super::queue_pairs::Qp;
 use super::state::State;
 
@@ -95,7 +96,8 @@ impl Refusal {
     };
 
     /// The receive is at fault.
-    fn receive(here: u32) -> Self {
+    fn receive(profile: &Profile, here: u32) -> Self {
+        let here = profile.bad_receive(here);
         let too_long = here == wc_status::LOC_LEN_ERR;
         let status = if too_long { wc_status::REM_INV_REQ_ERR } else { wc_status::REM_OP_ERR };
         Self { status, here, event: event_type::QP_REQ_ERR }
@@ -146,7 +148,8 @@ impl State {
             }
             Err(refusal) => {
                 let own_fault = refusal.is_own_fault();
-                let event = receive.is_none().then_some(refusal.event);
+                let is_told = self.profile.tells_of_refusal(refusal.event == event_type::QP_ACCESS_ERR);
+                let event = (receive.is_none() && is_told).then_some(refusal.event);
                 let receive = receive.map(|receive| failed(number, receive.wr_id, refusal.here));
                 let effect = Effect { receive, broken: true, event, ..Effect::default() };
                 Answer::Ended { status: refusal.status, own_fault, effect }
@@ -154,9 +157,10 @@ impl State {
         }
     }
 
-    /// What the answer did to the queue pair that gave it.
-    pub(super) fn take_effect(&mut self, number: u32, effect: Effect) {
-        let Some(qp) = self.qps.get_mut(&number) else { return };
+    /// What the answer did to the queue pair that gave it. False if the completion that tells of it is lost.
+    pub(super) fn take_effect(&mut self, number: u32, effect: Effect) -> bool {
+        let Some(qp) = self.qps.get_mut(&number) else { return true };
+        let mut is_told = true;
         if let Some(psn) = effect.next_psn {
             qp.attrs.rq_psn = psn;
         }
@@ -166,16 +170,17 @@ impl State {
         }
         if let Some(wc) = effect.receive {
             self.take_receive(number);
-            self.complete(cq, &wc, effect.solicited);
+            is_told = self.complete(cq, &wc, effect.solicited);
             self.count_receive(&wc);
         }
         self.count_operation(number, effect.touched, wc_status::SUCCESS);
         if let Some(event) = effect.event {
             self.announce(number, event);
         }
-        if effect.broken {
+        if effect.broken || (!is_told && self.profile.is_rxe()) {
             self.break_qp(number);
         }
+        is_told
     }
 
     /// Moves the data.
@@ -193,9 +198,10 @@ impl State {
                 let Some(receive) = receive else { return Err(Refusal::INVALID) };
                 let places = self.landing(qp.pd, receive, len as usize);
                 let fits = if len <= receive.room { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
-                let places = fits.and(places).map_err(Refusal::receive)?;
+                let refuse = |status| Refusal::receive(&self.profile, status);
+                let places = fits.and(places).map_err(refuse)?;
                 let moved = pieces::copy(local.unwrap_or_default(), &places);
-                if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::receive(wc_status::LOC_PROT_ERR)) }
+                if moved { Ok(wc_status::SUCCESS) } else { Err(refuse(wc_status::LOC_PROT_ERR)) }
             }
             Action::Write => {
                 let region = self.remote((number, qp), message, len, AccessFlags::REMOTE_WRITE)?;

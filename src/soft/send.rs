@@ -67,7 +67,7 @@ impl State {
                 qp_state::SQD if qp.draining => {}
                 // An earlier request, or its own frame coming back, broke the queue pair.
                 qp_state::ERR => {
-                    self.flush(number);
+                    self.flush_if_broken(number);
                     return true;
                 }
                 _ if qp.has_stopped_sends() => {

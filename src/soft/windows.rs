@@ -1,7 +1,7 @@
 //! Memory windows, of types 1 and 2B.
 //!
 //! Checks and statuses are those of rxe_mw.c and rxe_resp.c, Linux 6.1. In four points this device is as the
-//! InfiniBand specification and cards are, where rxe is not: a peer reaches what is inside its window only (rxe:
+//! InfiniBand specification and cards are, where rxe is not (in the first and the third it can be told to be like rxe): a peer reaches what is inside its window only (rxe:
 //! the whole region); window and region are of one protection domain; only the queue pair that bound a window of type 2
 //! invalidates it; and a window of type 2 that is free cannot be invalidated (rxe follows a null pointer).
 
@@ -134,11 +134,11 @@ impl State {
         allowed.then_some(Bound { region: id, qp, addr: wr.addr, length: wr.length, access })
     }
 
-    /// Whether a queue pair can take this key away: that of a window of type 2 which it has bound.
+    /// Whether a queue pair can take this key away: that of a window of type 2 which it has bound, on rxe anybody.
     pub(super) fn can_invalidate(&self, number: u32, key: u32) -> bool {
         let window = self.mws.get(&(key >> 8)).filter(|window| window.key == key);
         let bound = window.and_then(|window| window.bound.as_ref());
-        bound.is_some_and(|bound| bound.qp == Some(number))
+        bound.and_then(|bound| bound.qp).is_some_and(|qp| qp == number || self.profile.takes_any_window())
     }
 
     /// `rxe_invalidate_mw`; false if that is refused.
@@ -162,14 +162,16 @@ impl State {
         let window = self.mws.get(&(key >> 8)).filter(|window| window.key == key && window.pd == qp.pd)?;
         let bound = window.bound.as_ref()?;
         let is_zero_based = bound.access.contains(AccessFlags::ZERO_BASED);
-        let offset = addr.checked_sub(if is_zero_based { 0 } else { bound.addr })?;
-        let inside = offset.checked_add(length)? <= bound.length;
+        let addr = if is_zero_based { addr.checked_add(bound.addr)? } else { addr };
+        let offset = addr.checked_sub(bound.addr);
+        let end = offset.and_then(|offset| offset.checked_add(length));
+        let inside = self.profile.reaches_behind_windows() || end.is_some_and(|end| end <= bound.length);
         let allowed = bound.qp.is_none_or(|of| of == number) && bound.access.contains(needed);
         if !inside || !allowed {
             return None;
         }
         let region = self.mrs.get(&bound.region)?;
-        Some((&region.memory, region.offset(bound.addr.checked_add(offset)?, length)?))
+        Some((&region.memory, region.offset(addr, length)?))
     }
 
     /// `rxe_dereg_mr`: a region stays as long as a window is bound to it.

@@ -28,6 +28,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     let profile = &call.state.profile;
     let (flows, moderates, has_windows) = (profile.flows, profile.cq_moderation, profile.max_mw > 0);
+    let changes_regions = profile.changes_regions();
     let run = match number {
         cmd::QUERY_DEVICE => context::query_device,
         cmd::QUERY_PORT => context::write_query_port,
@@ -41,7 +42,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::ATTACH_MCAST => multicast::attach,
         cmd::DETACH_MCAST => multicast::detach,
         cmd::REG_MR => memory_regions::register,
-        cmd::REREG_MR => memory_regions::reregister,
+        cmd::REREG_MR if changes_regions => memory_regions::reregister,
         cmd::DEREG_MR => dereg_mr,
         cmd::ALLOC_MW if has_windows => windows::alloc,
         cmd::DEALLOC_MW if has_windows => windows::dealloc,

@@ -1,0 +1,100 @@
+//! What a device that is to be like rxe does otherwise than cards and the InfiniBand specification do.
+//!
+//! Each question is asked where the answer is; the sources are those of the named version and of Linux 7.3. What is not
+//! here is as on cards whatever the profile says, and is listed in `tests/common/differences`.
+
+use uverbs_abi::types::{AccessFlags, wc_status};
+
+use super::profile::Profile;
+
+/// A version of Linux.
+type Version = (u32, u32);
+
+impl Profile {
+    pub(super) fn is_rxe(&self) -> bool {
+        self.rxe.is_some()
+    }
+
+    fn is_rxe_before(&self, version: Version) -> bool {
+        self.rxe.is_some_and(|is| is < version)
+    }
+
+    fn is_rxe_since(&self, version: Version) -> bool {
+        self.rxe.is_some_and(|is| is >= version)
+    }
+
+    /// A region that gives no right to others has no key for them (`rxe_mr_init`, rxe_mr.c).
+    pub(super) fn remote_key(&self, key: u32, access: AccessFlags) -> u32 {
+        let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if self.is_rxe() && !access.intersects(remote) { 0 } else { key }
+    }
+
+    /// `rxe_qp_chk_init`, rxe_qp.c.
+    pub(super) fn has_raw_packets(&self) -> bool {
+        !self.is_rxe()
+    }
+
+    /// There is no `rxe_rereg_user_mr` in 6.1.
+    pub(super) fn changes_regions(&self) -> bool {
+        !self.is_rxe_before((6, 12))
+    }
+
+    /// Who receives posts to a ring, and nobody looks at it; so what is posted to a queue pair that is broken already stays there
+    /// until it is told to break again (`rxe_qp_error`, rxe_qp.c).
+    pub(super) fn sees_late_receives(&self) -> bool {
+        !self.is_rxe()
+    }
+
+    /// Back from SQD to RTS, nothing goes on until the next doorbell (`rxe_qp_from_attr`, rxe_qp.c).
+    pub(super) fn resumes(&self) -> bool {
+        !self.is_rxe()
+    }
+
+    /// `flush_recv_queue`, rxe_resp.c, which 6.1 has not.
+    pub(super) fn tells_of_last_receive(&self) -> bool {
+        !self.is_rxe_before((6, 12))
+    }
+
+    /// How often a request that nobody answers is tried again: for ever (`COMPST_ERROR_RETRY`, rxe_comp.c).
+    pub(super) fn retries_for_ever(&self, count: u8) -> bool {
+        self.is_rxe() && count >= 7
+    }
+
+    /// Whether a message with a sequence number that was there before is acknowledged and that ends the request (`duplicate_request`,
+    /// rxe_resp.c, and `check_psn`, rxe_comp.c). A card's requester takes no acknowledgement of what it has not sent.
+    pub(super) fn ends_by_old_number(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// A peer reaches the whole region behind a window (`check_rkey`, rxe_resp.c).
+    pub(super) fn reaches_behind_windows(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// A window that is bound can be invalidated by any queue pair (`rxe_invalidate_mw`, rxe_mw.c).
+    pub(super) fn takes_any_window(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// The status of a request with a local key that is not there or not of the protection domain (`copy_data`, rxe_mr.c).
+    pub(super) fn bad_local_key(&self) -> u32 {
+        if self.is_rxe() { wc_status::LOC_QP_OP_ERR } else { wc_status::LOC_PROT_ERR }
+    }
+
+    /// What becomes of a request's status when the requester itself found the fault: later ones flush the request with the others
+    /// (`rxe_requester`, rxe_req.c).
+    pub(super) fn own_status(&self, status: u32) -> u32 {
+        let is_flushed = self.is_rxe_since((6, 12)) && status != wc_status::SUCCESS;
+        if is_flushed { wc_status::WR_FLUSH_ERR } else { status }
+    }
+
+    /// The status of a receive that its message could not go into (`send_data_in`, rxe_resp.c).
+    pub(super) fn bad_receive(&self, status: u32) -> u32 {
+        if self.is_rxe() { wc_status::LOC_QP_OP_ERR } else { status }
+    }
+
+    /// Whether a responder that breaks without a completion says so: of a key or a right 7.2 does (`do_qp_event`, rxe_resp.c).
+    pub(super) fn tells_of_refusal(&self, is_access: bool) -> bool {
+        !self.is_rxe() || (is_access && self.is_rxe_since((7, 2)))
+    }
+}
