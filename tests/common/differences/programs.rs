@@ -36,12 +36,41 @@ impl Row {
     }
 }
 
-pub const ON_RXE: &[Row] = &[row(
-    "qp * raw* *",
-    "ok*",
-    "Unsupported EOPNOTSUPP",
-    "rxe has no raw packets (`rxe_qp_chk_init`, rxe_qp.c)",
-)];
+/// A read or an atomic operation that waits for those before it, by its flags.
+macro_rules! fenced {
+    ($($flags:literal)*) => {
+        &[$(
+            concat!("send* * read * * * * * ", $flags, " *"),
+            concat!("send* * swap * * * * * ", $flags, " *"),
+            concat!("send* * add * * * * * ", $flags, " *"),
+        )*]
+    };
+}
+
+const FENCED: &[&str] = fenced!(4 5 6 7 12 13 14 15);
+
+/// A queue pair whose oldest request waits for itself tells nothing, and goes nowhere.
+const fn stuck(step: &'static str) -> Row {
+    let why = "a fenced read that is tried again waits for itself (`rxe_wqe_is_fenced`, rxe_req.c, after `req_retry`)";
+    row(step, "ok*", "ok*", why).behind(FENCED)
+}
+
+pub const ON_RXE: &[Row] = &[
+    row(
+        "send* send-inv *",
+        "ok",
+        "InvalidInput EINVAL",
+        "the crate sends an invalidate only for what it knows to be bound (`rxe_do_invalidate_mw`, rxe_mw.c, follows a null pointer)",
+    ),
+    stuck("poll*"),
+    stuck("drain*"),
+    stuck("progress*"),
+    stuck("qp-state*"),
+    stuck("qp-query*"),
+    stuck("mr-read*"),
+    stuck("events*"),
+    stuck("channel*"),
+];
 
 const ONLY_MLX5: &str = "mlx5 alone has these objects";
 const BUSY: &str = "a work queue, which mlx5 alone has, uses it (`uverbs_try_lock_object` and usecnt, rdma_core.c and verbs.c)";

@@ -41,7 +41,8 @@ fn is_like(pattern: &str, text: &str) -> bool {
     (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| is_like(tail, &rest[at..]))
 }
 
-fn kernel() -> (u32, u32) {
+/// The version of the kernel.
+pub fn kernel() -> (u32, u32) {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = text.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

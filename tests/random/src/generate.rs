@@ -80,12 +80,13 @@ impl Lean {
         verb.weight * if is_off { 1 } else { 12 }
     }
 
-    /// Whether a recipe is any good there.
+    /// Whether a recipe, or a way of use, is any good there.
     fn takes(self, recipe: &Program) -> bool {
         let has = |name: &str| recipe.steps.iter().any(|step| step.verb.name == name);
         match self {
             Self::Any => true,
-            Self::Messages => !has("counters") && !has("wq") && !has("pool"),
+            // Nothing comes in from a wire there.
+            Self::Messages => !["counters", "wq", "pool", "inject"].iter().any(|name| has(name)),
             Self::Flows => !has("connect"),
         }
     }
@@ -222,18 +223,20 @@ impl Maker<'_, '_> {
         let [recipes, phrases] = recipes();
         let lean = self.lean;
         let recipes: Vec<_> = recipes.iter().filter(|recipe| lean.takes(recipe)).collect();
+        let phrases: Vec<_> =
+            phrases.iter().filter(|phrase| lean != Lean::Messages || lean.takes(phrase)).collect();
         let recipe = *self.bytes.choose(&recipes)?;
         self.phrase(&recipe.steps)?;
         let steps = self.bytes.int_in_range(5..=MOST)?;
         while self.program.steps.len() < steps && !self.bytes.is_empty() {
             if self.chance(6)? {
-                let mut phrase = self.bytes.choose(phrases)?;
+                let mut phrase = *self.bytes.choose(&phrases)?;
                 // One that begins with what is there, if it can be found.
                 for _ in 0..8 {
                     if phrase.steps.first().is_none_or(|step| self.can(step)) {
                         break;
                     }
-                    phrase = self.bytes.choose(phrases)?;
+                    phrase = *self.bytes.choose(&phrases)?;
                 }
                 let mut steps = phrase.steps.clone();
                 // What belongs together is tried in every order.

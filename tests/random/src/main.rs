@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a program")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use uverbs::soft::Profile;
 use uverbs_random::alone::{self, How, NATIVE, any_soft, turn};
 use uverbs_random::card::Card;
 use uverbs_random::compare::{Comparison, Difference, compare, never};
+use uverbs_random::differences::kernel;
 use uverbs_random::generate::{self, Lean};
 use uverbs_random::kernel_log::KernelLog;
 use uverbs_random::language::Program;
@@ -24,6 +26,8 @@ use uverbs_random::{child, threads};
 
 /// How often a program is played while it is made shorter.
 const TRIES: usize = 600;
+/// How long that may take on a device.
+const SHRINKING: Duration = Duration::from_secs(15);
 
 #[derive(Parser)]
 #[command(about = "Random programs of uverbs, on the soft device and on a device of the kernel's")]
@@ -179,19 +183,17 @@ impl Pair {
             std::env::var_os("UVERBS_TEST_CONTROL").map(|path| Card::open(path.as_ref())).transpose()?;
         let card = card.map(|card| &*Box::leak(Box::new(card)));
         let profile = profile_like(&device)?.with_sniffers(card.is_none()).with_hears_itself(card.is_some());
-        Ok(Self {
-            machine: Machine { device, soft: None, card, lacks_messages: false },
-            profile,
-            log: KernelLog::from_here(),
-            at: None,
-            number: 0,
-        })
+        let has_wire = card.is_some();
+        let machine = Machine { device, soft: None, card, lacks_messages: false, has_wire };
+        Ok(Self { machine, profile, log: KernelLog::from_here(), at: None, number: 0 })
     }
 
     /// Plays a program on both: alone on the soft device, and as it is said on the other.
     fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
         let (driver, at) = (self.machine.device.driver().to_owned(), turn(program));
-        let beside = Machine { lacks_messages: driver == "mlx5", ..soft(self.profile.clone()) };
+        let has_wire = self.machine.has_wire;
+        let lacks_messages = driver == "mlx5";
+        let beside = Machine { lacks_messages, has_wire, ..soft(self.profile.clone()) };
         let first = play(&beside, program, None, patience);
         if let Some(path) = &self.at {
             // If it cannot be written, nobody will look for it.
@@ -236,9 +238,24 @@ impl Pair {
     fn judge(&mut self, program: &Program, how: How) -> (Played, Played, Comparison) {
         let played = self.play(program, how, Duration::from_micros(2400));
         match played.2 {
-            Comparison::Different(_) => self.play(program, how, Duration::from_millis(80)),
+            Comparison::Different(_) => self.play(program, how, Duration::from_millis(200)),
             _ => played,
         }
+    }
+
+    /// The shortest program that ends in such a difference.
+    fn shortest(&mut self, program: &Program, how: How, difference: &Difference) -> Program {
+        let start = Instant::now();
+        let mut still = |program: &Program| match self.judge(program, how).2 {
+            _ if start.elapsed() > SHRINKING => false,
+            Comparison::Different(other) => other.is_like(difference),
+            _ => false,
+        };
+        // What comes behind the step matters to the end of a program only.
+        let mut head = program.clone();
+        head.steps.truncate(difference.at + 1);
+        let program = if still(&head) { &head } else { program };
+        shrink(program, TRIES, still)
     }
 }
 
@@ -258,9 +275,10 @@ fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
         .with_max_sge(has.base.max_sge.max(1))
         .with_completion_vectors(context.completion_vectors())
         .with_cq_moderation(has.cq_moderation_caps.max_cq_moderation_count > 0)
-        .with_gids(context.query_port(1)?.legacy_resp.gid_tbl_len)
         .with_disassociate(false);
-    Ok(profile)
+    let port = context.query_port(1)?.legacy_resp;
+    let profile = profile.with_gids(port.gid_tbl_len).with_port_mtu(128 << port.active_mtu);
+    Ok(if device.driver() == "rxe" { profile.with_rxe(Some(kernel())) } else { profile })
 }
 
 /// What the kernel said, in short, as lines that are no steps.
@@ -296,7 +314,8 @@ fn on_device(
     std::panic::set_hook(Box::new(|_| {}));
     let mut pair = Pair::open(name)?;
     pair.at = at;
-    let (start, mut steps, mut found, mut listed, mut done) = (Instant::now(), 0, 0, 0, 0);
+    let (start, mut steps, mut found, mut done) = (Instant::now(), 0, 0, 0);
+    let mut listed: BTreeMap<_, u64> = BTreeMap::new();
     let mut known: Vec<uverbs_random::compare::Difference> = Vec::new();
     let mut seen_again = 0;
     let tell = |text: &str| -> std::io::Result<()> {
@@ -331,16 +350,13 @@ fn on_device(
         }
         match comparison {
             Comparison::Same => {}
-            Comparison::Listed(_) => listed += 1,
+            Comparison::Listed(row) => *listed.entry((row.step, row.why)).or_insert(0) += 1,
             Comparison::Different(difference) if known.iter().any(|other| other.is_like(&difference)) => {
                 seen_again += 1
             }
             Comparison::Different(difference) => {
                 found += 1;
-                let short = shrink(&program, TRIES, |program| match pair.judge(program, numbers.how).2 {
-                    Comparison::Different(other) => other.is_like(&difference),
-                    _ => false,
-                });
+                let short = pair.shortest(&program, numbers.how, &difference);
                 let (soft, device, _) = pair.judge(&short, numbers.how);
                 tell(&format!(
                     "\n## seed {} number {number}: {difference}\n{}",
@@ -360,10 +376,14 @@ fn on_device(
         }
     }
     tell(&format!(
-        "{done} programs, {steps} steps, seed {}, in {:.0} s: {found} differences, seen again {seen_again} times; {listed} ended at one that is listed\n",
+        "{done} programs, {steps} steps, seed {}, in {:.0} s: {found} differences, seen again {seen_again} times; {} ended at one that is listed\n",
         numbers.seed,
         start.elapsed().as_secs_f64(),
+        listed.values().sum::<u64>(),
     ))?;
+    for ((step, why), count) in &listed {
+        tell(&format!("{count:6} {step}: {why}\n"))?;
+    }
     Ok(if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -24,6 +24,8 @@ pub struct Machine {
     pub card: Option<&'static Card>,
     /// The soft device stands beside one on which the crate has no messages.
     pub lacks_messages: bool,
+    /// Frames can come in from the wire.
+    pub has_wire: bool,
 }
 
 impl Machine {
@@ -53,6 +55,7 @@ impl Machine {
     /// A frame comes in from the wire, if that can be had.
     pub fn inject(&self, frame: &[u8]) -> Result<(), Miss> {
         match (&self.soft, self.card) {
+            _ if !self.has_wire => return Err(Miss::Absent),
             (Some(soft), _) => soft.inject(frame),
             (None, Some(card)) => card.inject(frame),
             (None, None) => return Err(Miss::Absent),
@@ -248,6 +251,8 @@ pub struct World {
     pub wait_set: WaitSet,
     /// In a child of fork, which opens nothing, and leaves the memory alone that it shares with its parent.
     pub is_child: bool,
+    /// Addresses where datagrams may begin: with a header, in which each device has its own addresses.
+    pub headers: Vec<u64>,
     /// Numbers of queue pairs that there were, by their places.
     pub numbers: Vec<(u32, usize)>,
     /// How many things happened in this step where the program ran first, if it did.
@@ -288,6 +293,7 @@ impl World {
             memory: crate::memory::mapping(MEMORY),
             wait_set: WaitSet::new(),
             is_child: false,
+            headers: Vec::new(),
             numbers: Vec::new(),
             expected: None,
             patience,
@@ -342,7 +348,7 @@ impl World {
         more(self, &mut all)?;
         if self.machine.soft.is_none() {
             let (start, wanted) = (Instant::now(), self.expected.unwrap_or(0));
-            while all.len() < wanted && start.elapsed() < self.patience * 8 {
+            while all.len() < wanted && start.elapsed() < self.patience * 3 {
                 std::thread::sleep(Duration::from_micros(200));
                 more(self, &mut all)?;
             }
@@ -358,6 +364,17 @@ impl World {
             .rev()
             .find_map(of)
             .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
+    }
+
+    /// Takes what stands in headers out of bytes that were read at an address.
+    pub fn without_headers(&self, from: u64, bytes: &mut [u8]) {
+        for header in &self.headers {
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                if (from + at as u64).wrapping_sub(*header) < 40 {
+                    *byte = 0;
+                }
+            }
+        }
     }
 
     /// What is written to memory, or sent, the parent does not see.

@@ -103,6 +103,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             // A buffer as large as somebody says is not what is tried here.
             let mut bytes = vec![0; (a[2] as usize).min(1 << 20)];
             region.read(a[1] as usize, &mut bytes)?;
+            w.without_headers(region.address().wrapping_add(a[1]), &mut bytes);
             Ok(format!("{:08x}", sum(&bytes)))
         }),
         verb("mr-write", 3, &[Has(Region), OFFSETS, LENGTHS, One(&[1, 2, 255])], |w, a| {

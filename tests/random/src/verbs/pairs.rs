@@ -160,6 +160,8 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
 
 /// The completions that come while a queue pair is emptied have an order among the queues that means nothing.
 fn drain(w: &mut World, a: &[u64]) -> Played {
+    // Others may complete to the same queues.
+    w.settle();
     let mut first = w.completions.take(a[1])?;
     let mut second = if a[2] != NONE && a[2] != a[1] { w.completions.take(a[2]).ok() } else { None };
     let mut texts = Vec::new();
@@ -282,14 +284,20 @@ pub(super) const VERBS: &[&[Verb]] = &[
             fn back<T>(wrap: impl Fn(T) -> Pair) -> impl Fn((T, uverbs::Error)) -> (Pair, uverbs::Error) {
                 move |(qp, error)| (wrap(qp), error)
             }
-            w.pairs.destroy(a[0], |pair| match pair {
+            let destroyed = w.pairs.destroy(a[0], |pair| match pair {
                 Pair::Rc(qp) => qp.destroy().map_err(back(Pair::Rc)),
                 Pair::Uc(qp) => qp.destroy().map_err(back(Pair::Uc)),
                 Pair::Ud(qp) => qp.destroy().map_err(back(Pair::Ud)),
                 Pair::Raw(qp) => qp.destroy().map_err(back(Pair::Raw)),
-            })
+            });
+            w.settle();
+            destroyed
         }),
-        verb("drop-qp", 2, &[End(Kind::Pair)], |w, a| done(w.pairs.take(a[0])?)),
+        verb("drop-qp", 2, &[End(Kind::Pair)], |w, a| {
+            drop(w.pairs.take(a[0])?);
+            w.settle();
+            done(())
+        }),
         verb(
             "ah",
             2,

@@ -9,7 +9,7 @@ use super::{done, ends, verb};
 use crate::language::Arg::{End, Has, May, New, One};
 use crate::language::Kind::{Channel, Completions, Context, Domain, Region, Shared, Window};
 use crate::language::{NONE, Verb};
-use crate::world::{Miss, World};
+use crate::world::{Miss, Pair, World};
 
 /// A completion in words; what a failed one has besides its status means nothing.
 pub(super) fn describe(w: &World, completion: &Completion) -> String {
@@ -23,6 +23,13 @@ pub(super) fn describe(w: &World, completion: &Completion) -> String {
     let immediate = if flags & 2 != 0 { completion.immediate } else { 0 };
     let path = (completion.pkey_index(), completion.source_lid());
     format!("{id} {from} {} {len} {flags:#x} {immediate} {path:?}", completion.opcode)
+}
+
+/// All completions of a queue in words. Between queue pairs they have no order, nor between what one sent and received.
+fn in_order(w: &World, mut all: Vec<Completion>) -> String {
+    all.sort_by_key(|completion| (w.place_of(completion.qp_num), (200..400).contains(&completion.wr_id)));
+    let texts: Vec<_> = all.iter().map(|completion| describe(w, completion)).collect();
+    format!("{} {}", texts.len(), texts.join("; "))
 }
 
 pub(super) const VERBS: &[&[Verb]] = &[
@@ -78,20 +85,21 @@ pub(super) const VERBS: &[&[Verb]] = &[
         verb("poll", 8, &[Has(Completions), One(&[16, 1, 2, 0])], |w, a| {
             let (at, most) = (a[0], a[1] as usize);
             w.settle();
-            let mut left = most;
             let all = w.collect(|w, all| {
                 let mut batch = Completion::batch::<16>();
-                let found = w.completions.get_mut(at)?.poll(&mut batch[..left]);
-                left -= found;
-                all.extend_from_slice(&batch[..found]);
-                Ok(())
+                loop {
+                    let found = w.completions.get_mut(at)?.poll(&mut batch[..most]);
+                    all.extend_from_slice(&batch[..found]);
+                    if found == 0 {
+                        return Ok(());
+                    }
+                }
             })?;
             // A window learns from completions that it was invalidated.
             for (_, window) in w.windows.iter() {
                 window.remote();
             }
-            let texts: Vec<_> = all.iter().map(|completion| describe(w, completion)).collect();
-            Ok(format!("{} {}", texts.len(), texts.join("; ")))
+            Ok(in_order(w, all))
         }),
         // The peer's invalidation is seen in a completion.
         verb("poll-invalidated", 1, &[Has(Completions), Has(Window)], |w, a| {
@@ -99,9 +107,13 @@ pub(super) const VERBS: &[&[Verb]] = &[
             w.settle();
             let all = w.collect(|w, all| {
                 let mut batch = Completion::batch::<4>();
-                let found = w.completions.get_mut(at)?.poll(&mut batch);
-                all.extend_from_slice(&batch[..found]);
-                Ok(())
+                loop {
+                    let found = w.completions.get_mut(at)?.poll(&mut batch);
+                    all.extend_from_slice(&batch[..found]);
+                    if found == 0 {
+                        return Ok(());
+                    }
+                }
             })?;
             let window = w.windows.get_mut(window)?;
             let seen = all.iter().filter(|completion| window.invalidated(completion)).count();
@@ -160,6 +172,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let segment = w.regions.get(a[1])?.segment(a[2] as usize..a[2].saturating_add(a[3]) as usize)?;
             let segments = [segment];
             let requests: Vec<_> = (0..a[4]).map(|at| ReceiveRequest::new(300 + at, &segments)).collect();
+            if w.pairs.iter().any(|(_, pair)| matches!(pair, Pair::Ud(_))) {
+                w.headers.push(w.regions.get(a[1])?.address().wrapping_add(a[2]));
+            }
             let posted = w.shared.get_mut(a[0])?.post_receive(&requests);
             w.settle();
             posted.map_err(Miss::from).and_then(done)
