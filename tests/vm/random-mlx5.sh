@@ -32,13 +32,13 @@ programs() { # which ones the environment of the runner says; or one alone
         return
     fi
     "$UVERBS_RANDOM" device "$device" --about flows --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-2000}" --seconds "${UVERBS_RANDOM_SECONDS:-75}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-400}" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
         --finds "$OUT/finds" --at "$OUT/at"
 }
 
 faults() { # a sixteenth as many, in which the firmware refuses commands and the card is taken away
     "$UVERBS_RANDOM" device "$device" --about flows --faults --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "$((${UVERBS_RANDOM_COUNT:-2000} / 16))" --seconds "${UVERBS_RANDOM_SECONDS:-75}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "$((${UVERBS_RANDOM_COUNT:-400} / 16))" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
         --finds "$OUT/finds"
 }
 

@@ -18,7 +18,7 @@ programs() { # which ones the environment of the runner says; or one alone
         return
     fi
     "$UVERBS_RANDOM" device "$device" --about messages --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-2000}" --seconds "${UVERBS_RANDOM_SECONDS:-75}" \
+        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-400}" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
         --finds "$OUT/finds" --at "$OUT/at"
 }
 
