@@ -5,7 +5,7 @@
 //! width of its field on the wire decides. All of Linux 6.1.
 
 use nix::errno::Errno;
-use uverbs_abi::types::{QpAttrMask, mtu, qp_state, qp_type};
+use uverbs_abi::types::{AccessFlags, QpAttrMask, mtu, qp_state, qp_type};
 use uverbs_abi::write::{ModifyQp, QpDest};
 
 use super::gids::{self, Route};
@@ -84,7 +84,8 @@ fn numbers(profile: &Profile, request: &ModifyQp, mask: QpAttrMask) -> Result<()
     fits(QpAttrMask::MAX_QP_RD_ATOMIC, request.max_rd_atomic.into(), most)?;
     fits(QpAttrMask::TIMEOUT, request.timeout.into(), 31)?;
     if profile.is_rxe() {
-        return Ok(());
+        let access = AccessFlags::from_bits_retain(request.qp_access_flags.into());
+        return check(!mask.contains(QpAttrMask::ACCESS_FLAGS) || profile.knows_access(access));
     }
     check(!mask.contains(QpAttrMask::PATH_MTU) || request.path_mtu >= mtu::MTU_256)?;
     fits(QpAttrMask::PKEY_INDEX, request.pkey_index.into(), (PKEYS - 1).into())?;

@@ -48,6 +48,7 @@ impl State {
         }
         let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
+            self.flush_when_asked(datagram.to, qp_type::UD);
             for target in self.targets(&datagram) {
                 let port = self.qps.get(&target).map_or(0, |qp| qp.port);
                 let wc = Wc { port_num: port, ..datagram.wc };

@@ -169,6 +169,9 @@ impl State {
     pub(super) fn flush_if_broken(&mut self, number: u32) {
         match self.qps.get(&number) {
             Some(qp) if qp.state == qp_state::ERR => {
+                if qp.sends.available() > 0 {
+                    self.flush_when_asked(number, qp.kind);
+                }
                 self.flush_sends(number);
                 self.flush_late_receives(number);
             }
@@ -181,6 +184,14 @@ impl State {
     pub(super) fn flush_late_receives(&mut self, number: u32) {
         let is_broken = self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR);
         if is_broken && self.profile.sees_late_receives() {
+            self.flush_receives(number);
+        }
+    }
+
+    /// A request of this queue pair was flushed, or a message has come to it, from one of this type.
+    pub(super) fn flush_when_asked(&mut self, number: u32, kind: u8) {
+        let asked = |qp: &Qp| qp.state == qp_state::ERR && qp.kind == kind;
+        if self.profile.flushes_when_asked() && self.qps.get(&number).is_some_and(asked) {
             self.flush_receives(number);
         }
     }

@@ -8,6 +8,8 @@ use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp};
 
 use super::call::Call;
 use super::memory::Memory;
+use super::profile::Profile;
+use super::rxe;
 use super::state::State;
 use super::table::Kind;
 
@@ -31,12 +33,12 @@ fn supported() -> AccessFlags {
 }
 
 /// `ib_check_mr_access`, ib_verbs.h, Linux 6.1, of a device without on-demand paging.
-fn check_access(access: AccessFlags) -> Result<(), Errno> {
+fn check_access(profile: &Profile, access: AccessFlags) -> Result<(), Errno> {
     let remote = access.intersects(AccessFlags::REMOTE_ATOMIC | AccessFlags::REMOTE_WRITE);
-    let bad = (remote && !access.contains(AccessFlags::LOCAL_WRITE))
-        || !supported().contains(access)
-        || access.contains(AccessFlags::ON_DEMAND);
-    if bad { Err(Errno::EINVAL) } else { Ok(()) }
+    if (remote && !access.contains(AccessFlags::LOCAL_WRITE)) || !supported().contains(access) {
+        return Err(Errno::EINVAL);
+    }
+    if access.contains(AccessFlags::ON_DEMAND) { Err(profile.no_paging()) } else { Ok(()) }
 }
 
 /// `ib_uverbs_reg_mr`, then what `ib_umem_get` says.
@@ -47,8 +49,11 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     let mr_handle = call.begin(Kind::Mr)?;
     let access = AccessFlags::from_bits_retain(request.access_flags);
-    check_access(access)?;
+    check_access(&call.state.profile, access)?;
     let pd = call.lookup(Kind::Pd, request.pd_handle.into())?.id;
+    if !call.state.profile.knows_access(access) {
+        return Err(Errno::EOPNOTSUPP);
+    }
 
     let (iova, length) = (request.hca_va, request.length);
     let memory = pin(call, request.start, length, iova)?;
@@ -78,15 +83,6 @@ const TRANSLATION: u32 = 1 << 0;
 const DOMAIN: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 
-/// What rxe takes of a change (`RXE_ACCESS_SUPPORTED_MR`, Linux 6.12).
-fn check_change(access: AccessFlags) -> Result<(), Errno> {
-    let known = AccessFlags::from_bits_retain((AccessFlags::MW_BIND.bits() << 1) - 1)
-        | AccessFlags::FLUSH_GLOBAL
-        | AccessFlags::FLUSH_PERSISTENT
-        | AccessFlags::OPTIONAL_RANGE;
-    if known.contains(access) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
-}
-
 /// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12; where regions can be moved, as mlx5 does that.
 /// The keys stay as they are.
 pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
@@ -104,14 +100,16 @@ pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let id = call.lookup(Kind::Mr, request.mr_handle.into())?.id;
     let access = AccessFlags::from_bits_retain(request.access_flags);
     if has(ACCESS) {
-        check_access(access)?;
+        check_access(&call.state.profile, access)?;
     }
     let pd = if has(DOMAIN) { Some(call.lookup(Kind::Pd, request.pd_handle.into())?.id) } else { None };
     if has(TRANSLATION) && !call.state.profile.moves_regions {
         return Err(Errno::EOPNOTSUPP);
     }
     if has(ACCESS) {
-        check_change(access)?;
+        if !rxe::is_known(access) {
+            return Err(Errno::EOPNOTSUPP);
+        }
     }
     let moved =
         has(TRANSLATION).then(|| pin(call, request.start, request.length, request.hca_va)).transpose()?;

@@ -89,6 +89,7 @@ impl State {
         }
         let Some(end) = self.carry_out(number, qp, &wqe) else { return false };
         let peer = qp.attrs.dest_qp_num;
+        self.flush_when_asked(peer, qp.kind);
         self.take_send(number);
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
@@ -146,7 +147,12 @@ impl State {
             }
             None if self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
             None => (wc_status::RETRY_EXC_ERR, Effect::default()),
-            Some(Answer::NotReady) if qp.attrs.rnr_retry >= 7 => return None,
+            Some(Answer::NotReady) if qp.attrs.rnr_retry >= 7 => {
+                if !self.profile.tires_of_waiting(qp.attrs.retry_cnt) {
+                    return None;
+                }
+                (wc_status::RETRY_EXC_ERR, Effect::default())
+            }
             Some(Answer::NotReady) => (wc_status::RNR_RETRY_EXC_ERR, Effect::default()),
             Some(Answer::Ended { status, effect, .. }) => (status, effect),
         };

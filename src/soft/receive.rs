@@ -35,6 +35,9 @@ impl State {
         // Of frames the pieces say enough.
         let fits = qp.kind == qp_type::RAW_PACKET || bytes.len() <= receive.room as usize;
         let fits = if fits { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
+        if fits.is_err() && qp.srq.is_none() && self.profile.drops_long_datagrams() {
+            return;
+        }
         let landed = fits.and_then(|()| self.landing(qp.pd, &receive, bytes.len())).and_then(|places| {
             let written = pieces::put(bytes, &places);
             if written { Ok(()) } else { Err(wc_status::LOC_PROT_ERR) }

@@ -3,9 +3,19 @@
 //! Each question is asked where the answer is; the sources are those of the named version and of Linux 7.3. What is not
 //! here is as on cards whatever the profile says, and is listed in `tests/common/differences`.
 
+use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, wc_status};
 
 use super::profile::Profile;
+
+/// What rxe takes of rights (`RXE_ACCESS_SUPPORTED_MR`, Linux 6.12).
+pub(super) fn is_known(access: AccessFlags) -> bool {
+    let known = AccessFlags::from_bits_retain((AccessFlags::MW_BIND.bits() << 1) - 1)
+        | AccessFlags::FLUSH_GLOBAL
+        | AccessFlags::FLUSH_PERSISTENT
+        | AccessFlags::OPTIONAL_RANGE;
+    known.contains(access)
+}
 
 /// A version of Linux.
 type Version = (u32, u32);
@@ -23,15 +33,25 @@ impl Profile {
         self.rxe.is_some_and(|is| is >= version)
     }
 
-    /// A region that gives no right to others has no key for them (`rxe_mr_init`, rxe_mr.c).
+    /// A region that gives no right to others has no key for them, on 6.1 (`rxe_mr_init`, rxe_mr.c).
     pub(super) fn remote_key(&self, key: u32, access: AccessFlags) -> u32 {
         let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if self.is_rxe() && !access.intersects(remote) { 0 } else { key }
+        if self.is_rxe_before((6, 12)) && !access.intersects(remote) { 0 } else { key }
     }
 
     /// `rxe_qp_chk_init`, rxe_qp.c.
     pub(super) fn has_raw_packets(&self) -> bool {
         !self.is_rxe()
+    }
+
+    /// What the core says of paging on demand (`ib_check_mr_access`, ib_verbs.h).
+    pub(super) fn no_paging(&self) -> Errno {
+        if self.is_rxe_since((6, 12)) { Errno::EOPNOTSUPP } else { Errno::EINVAL }
+    }
+
+    /// Whether a region may have these rights, and a queue pair (`RXE_ACCESS_SUPPORTED_MR`, rxe_verbs.h).
+    pub(super) fn knows_access(&self, access: AccessFlags) -> bool {
+        !self.is_rxe_since((6, 12)) || is_known(access)
     }
 
     /// There is no `rxe_rereg_user_mr` in 6.1.
@@ -43,6 +63,22 @@ impl Profile {
     /// until it is told to break again (`rxe_qp_error`, rxe_qp.c).
     pub(super) fn sees_late_receives(&self) -> bool {
         !self.is_rxe()
+    }
+
+    /// Whether a request or a message to a broken queue pair has it flush what is posted late (`rxe_requester`, rxe_req.c, and
+    /// `check_type_state`, rxe_recv.c).
+    pub(super) fn flushes_when_asked(&self) -> bool {
+        self.is_rxe_since((6, 12))
+    }
+
+    /// Whether a datagram that does not fit into its receive is dropped (`rxe_resp_check_length`, rxe_resp.c).
+    pub(super) fn drops_long_datagrams(&self) -> bool {
+        self.is_rxe_since((6, 12))
+    }
+
+    /// Whether a receiver that is not ready counts as one that does not answer, so that the retries come to their end.
+    pub(super) fn tires_of_waiting(&self, retries: u8) -> bool {
+        self.is_rxe_since((6, 12)) && !self.retries_for_ever(retries)
     }
 
     /// Back from SQD to RTS, nothing goes on until the next doorbell (`rxe_qp_from_attr`, rxe_qp.c).

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use uverbs::{
-    Attributes, CompletionQueue, ConnectionOptions, Context, Counted, QpAttrMask, QpState, QueuePairBuilder,
-    Route,
+    Attributes, Completion, CompletionQueue, ConnectionOptions, Context, Counted, QpAttrMask, QpState,
+    QueuePairBuilder, Route,
 };
 
 use super::memory::{ACCESS, rights};
@@ -176,6 +176,18 @@ fn drain(w: &mut World, a: &[u64]) -> Played {
         }
         Err(miss) => Err(miss),
     };
+    // Who sent to it notices later.
+    w.settle();
+    for queue in [Some(&mut first), second.as_mut()].into_iter().flatten() {
+        let mut batch = Completion::batch::<16>();
+        loop {
+            let found = queue.poll(&mut batch);
+            all.extend_from_slice(&batch[..found]);
+            if found == 0 {
+                break;
+            }
+        }
+    }
     texts.extend(all.iter().map(|completion| super::queues::describe(w, completion)));
     texts.sort();
     w.completions.put(a[1], first);
