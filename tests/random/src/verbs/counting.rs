@@ -11,7 +11,7 @@ use super::{done, ends, verb};
 use crate::language::Arg::{Has, New, One, Word};
 use crate::language::Kind::{Completions, Context, Counter};
 use crate::language::Verb;
-use crate::world::World;
+use crate::world::{Miss, World};
 
 fn object(w: &World, word: u64) -> WaitObject {
     match word {
@@ -128,9 +128,16 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 Some(Duration::from_millis(1)),
             )?)
         }),
-        // A thread takes completions from a queue of its own: whether it has armed the queue when it ends, nobody knows.
-        verb("progress-thread", 1, &[Has(Context)], |w, a| {
-            let progress = uverbs::Progress::start(w.contexts.get(a[0])?.create_cq(4)?, |_| {})?;
+        // A thread takes completions from a queue of its own, on a file of its own: whether it has armed the queue when it ends,
+        // by a command, nobody knows.
+        verb("progress-thread", 1, &[], |w, _| {
+            if w.is_child {
+                return Err(Miss::Absent);
+            }
+            let context = w.machine.device.open()?;
+            let channel = context.create_comp_channel()?;
+            let cq = context.cq(4).channel(&channel).create()?;
+            let progress = uverbs::Progress::start(cq, |_| {})?;
             drop(progress.stop()?);
             done(())
         }),
