@@ -226,6 +226,11 @@ impl Maker<'_, '_> {
         let phrases: Vec<_> =
             phrases.iter().filter(|phrase| lean != Lean::Messages || lean.takes(phrase)).collect();
         let recipe = *self.bytes.choose(&recipes)?;
+        if lean == Lean::Any && self.chance(4)? {
+            let verb = verbs::all().find(|verb| verb.name == "profile").expect("a verb");
+            let args = verb.args.iter().map(|arg| self.argument(*arg)).collect::<Result<_>>()?;
+            self.push(Step { verb, args });
+        }
         self.phrase(&recipe.steps)?;
         let steps = self.bytes.int_in_range(5..=MOST)?;
         while self.program.steps.len() < steps && !self.bytes.is_empty() {

@@ -43,8 +43,10 @@ pub(crate) fn play_and(
         let expected = before.and_then(|played| played.outcomes.get(at)).and_then(Outcome::count);
         outcomes.push(world.step(step, expected));
     }
+    // The program may have asked for another soft device.
+    let machine = world.machine.clone();
     drop(world);
-    let left = left(machine, held).filter(|_| !may_stay_open(program, &outcomes));
+    let left = left(&machine, held).filter(|_| !may_stay_open(program, &outcomes));
     Played { outcomes, left }
 }
 

@@ -27,6 +27,9 @@ pub fn play(machine: &Machine, program: &Program, from: usize, patience: Duratio
     });
     both.sort_by_key(|(at, _)| *at);
     outcomes.extend(both.into_iter().map(|(_, outcome)| outcome));
+    // The program may have asked for another soft device.
+    let machines = [one.machine.clone(), two.machine.clone()];
     drop((one, two));
-    Played { outcomes, left: play::left(machine, held) }
+    let left = machines.iter().find_map(|machine| play::left(machine, held));
+    Played { outcomes, left }
 }

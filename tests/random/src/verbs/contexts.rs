@@ -10,13 +10,13 @@ use crate::language::Verb;
 
 pub(super) const VERBS: &[&[Verb]] = &[
     &[
-        verb("open", 2, &[New(Context), Word(&["plain", "options", "options-devx"])], |w, a| {
+        verb("open", 2, &[New(Context), Word(&["plain", "options", "options-devx", "handle"])], |w, a| {
             w.free_to_open(a[0])?;
-            let context = match a[1] {
-                0 => w.machine.device.open()?,
-                how => {
-                    OpenOptions::new().devx(how == 2 && w.machine.card.is_some()).open(&w.machine.device)?
-                }
+            let device = &w.machine.device;
+            let context = match (a[1], &w.machine.soft) {
+                (1 | 2, _) => OpenOptions::new().devx(a[1] == 2 && w.machine.card.is_some()).open(device)?,
+                (3, Some(soft)) => soft.open()?,
+                _ => device.open()?,
             };
             w.contexts.put(a[0], context);
             done(())
@@ -34,6 +34,30 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 done(())
             },
         ),
+        verb("describe", 1, &[], |w, _| {
+            let device = &w.machine.device;
+            // Each device has its own; it has to be text all the same.
+            let own = format!("{:?} {:?}", device.index(), device.node());
+            let own = format!("{own} {:?} {}", device.sysfs(), device.abi_version());
+            let own = format!("{own} {:?} {:?}", device.node_guid(), device.sys_image_guid());
+            let own =
+                format!("{own} {} {:?} {:?}", device.firmware(), device.protocol(), device.interfaces());
+            let soft = w.machine.soft.as_ref().map(|soft| format!("{} {:?}", soft.name(), soft.profile()));
+            let is_text = own.is_ascii() && soft.is_none_or(|soft| soft.starts_with(device.name()));
+            Ok(format!("{} {} {is_text}", device.node_type(), device.ports()))
+        }),
+        verb("refused", 1, &[Has(Context), Word(&["port", "cq", "gid"])], |w, a| {
+            let context = w.contexts.get(a[0])?;
+            let error = match a[1] {
+                0 => context.query_port(255).err(),
+                1 => context.create_cq(u32::MAX).err(),
+                _ => context.gid(255, 0).err(),
+            };
+            Ok(error.map_or_else(
+                || "done".to_owned(),
+                |error| format!("{} {}", error.op(), error.hint().is_none_or(|hint| !hint.is_empty())),
+            ))
+        }),
         verb("drop-context", 1, &[End(Context)], |w, a| done(w.contexts.take(a[0])?)),
         verb("device", 1, &[Has(Context)], |w, a| done(w.contexts.get(a[0])?.query_device()?)),
         verb("device-mlx5", 1, &[Has(Context)], |w, a| {
@@ -91,5 +115,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
             done(())
         }),
     ],
+    &[verb("pd-context", 1, &[Has(Domain)], |w, a| {
+        let context = w.domains.get(a[0])?.context();
+        Ok((context.device().name() == w.machine.device.name()).to_string())
+    })],
     &ends!(Domain, domains, "destroy-pd", "drop-pd"),
 ];

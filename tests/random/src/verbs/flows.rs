@@ -1,7 +1,10 @@
 //! Flows, their rules, and frames for them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU64;
+use std::time::Duration;
 
+use uverbs::soft::{Traffic, Vary};
 use uverbs::{
     AnyRule, Esp, Eth, FlowLabel, FlowRule, FlowTag, Gre, Ipv4, Ipv6, Mpls, MplsLabel, Normal, Tcp, Udp,
     VlanId, Vni, Vxlan,
@@ -79,6 +82,21 @@ const RULES: &[&str] = &[
     "ether dst ff:ff:ff:ff:ff:ff",
     "nonsense",
 ];
+
+/// Texts of which most are no rules, and their names.
+const WRONG_WORDS: &[&str] = &["empty", "word", "value", "range", "order", "end", "long", "rule"];
+const WRONG: &[&str] = &[
+    "",
+    "quickly",
+    "ether dst 02:00:00:00:00:0g",
+    "vlan 4096",
+    "udp ip src 10.0.0.1",
+    "ip src",
+    "udp udp udp udp",
+    "ip src 10.0.0.1 udp dst port 4791",
+];
+
+const _: () = assert!(WRONG.len() == WRONG_WORDS.len());
 
 const _: () = assert!(RULES.len() == RULE_WORDS.len());
 
@@ -271,6 +289,66 @@ pub(super) const VERBS: &[&[Verb]] = &[
             w.flows.put(a[0], flow);
             done(())
         }),
+        verb(
+            "flow-default",
+            1,
+            &[New(Flow), Has(Pair), Word(&["all", "multicast", "sniffer"]), One(&[1, 0, 2])],
+            |w, a| {
+                w.flows.free(a[0])?;
+                let port = a[3] as u8;
+                match a[2] {
+                    0 => make(w, a[0], a[1], &FlowRule::all_default(port)),
+                    1 => make(w, a[0], a[1], &FlowRule::mc_default(port)),
+                    _ => make(w, a[0], a[1], &FlowRule::sniffer(port)),
+                }
+            },
+        ),
+        // Text that is no rule, and one that is.
+        verb("rule", 1, &[Word(WRONG_WORDS)], |_, a| {
+            Ok(match AnyRule::parse(WRONG[a[0] as usize], 1) {
+                Ok(rule) => format!("{} {}", rule.attr().num_of_specs, rule.specs().len()),
+                Err(error) => {
+                    format!(
+                        "column {}: {}, {} words",
+                        error.column(),
+                        error.message(),
+                        error.expected().len()
+                    )
+                }
+            })
+        }),
+        // Frames of a generator, of so many flows.
+        verb(
+            "inject-traffic",
+            1,
+            &[
+                One(&[1, 2, 255]),
+                One(&[60, 59, 128, 9216, 9217]),
+                One(&[1, 3, 0]),
+                Word(&["ports", "addresses"]),
+                One(&[3, 1, 0]),
+            ],
+            |w, a| {
+                let mac = |last: u64| [2, 0, 0, 0, 0, last as u8];
+                let made = Traffic::new().size(a[1] as usize).and_then(|made| made.flows(a[2] as u32));
+                let Ok(traffic) = made else { return Ok("no traffic".to_owned()) };
+                let mut traffic = traffic
+                    .vary(if a[3] == 0 { Vary::SourcePort } else { Vary::DestinationAddress })
+                    .rate(NonZeroU64::new(a[4]))
+                    .dst_mac(mac(a[0]))
+                    .src_mac(mac(0xee))
+                    .dst_ip(Ipv4Addr::new(10, 0, 0, 2))
+                    .src_ip(Ipv4Addr::new(10, 0, 0, 1))
+                    .dst_port(4791)
+                    .src_port(4660);
+                // Without a rate any number is due.
+                let due = traffic.due(Duration::from_secs(1)).min(4);
+                for _ in 0..due {
+                    w.machine.inject(traffic.next_frame())?;
+                }
+                Ok(format!("{due} {}", traffic.sent()))
+            },
+        ),
         verb("inject", 6, &[One(&[1, 2, 3, 255]), One(&[60, 54, 1000, 1514])], |w, a| {
             w.own_memory()?;
             w.machine.inject(&frame(a[0], a[1] as usize))?;

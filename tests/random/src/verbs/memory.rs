@@ -1,6 +1,7 @@
 //! Memory regions.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use uverbs::AccessFlags;
 
@@ -134,6 +135,11 @@ pub(super) const VERBS: &[&[Verb]] = &[
         verb("mr-memory", 1, &[Has(Region), OFFSETS, LENGTHS], |w, a| {
             let range = a[1] as usize..a[1].saturating_add(a[2]) as usize;
             done(w.regions.get_mut(a[0])?.change_memory(&w.memory, range, None)?)
+        }),
+        verb("memory-word", 1, &[OFFSETS, One(&[0, 7, 0xffff_ffff])], |w, a| {
+            let at = a[0] as usize;
+            w.memory.store(at, a[1] as u32, Ordering::Relaxed);
+            Ok(w.memory.load(at, Ordering::Relaxed).to_string())
         }),
         verb("memory", 1, &[OFFSETS, LENGTHS, One(&[0, 7])], |w, a| {
             w.own_memory()?;

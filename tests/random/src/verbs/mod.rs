@@ -1,5 +1,6 @@
 //! What the steps do. A verb is a row of a table: its name, how often it is chosen, its arguments, and what it calls.
 
+mod awaited;
 mod contexts;
 mod counters;
 mod counting;
@@ -10,6 +11,8 @@ mod pairs;
 mod pools;
 mod posts;
 mod queues;
+mod soft;
+mod watched;
 mod windows;
 mod work_queues;
 
@@ -43,7 +46,7 @@ use ends;
 
 /// All verbs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
-    let tables: [&[&[Verb]]; 12] = [
+    let tables: [&[&[Verb]]; 15] = [
         contexts::VERBS,
         memory::VERBS,
         windows::VERBS,
@@ -56,6 +59,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
         work_queues::VERBS,
         pools::VERBS,
         faults::VERBS,
+        watched::VERBS,
+        soft::VERBS,
+        awaited::VERBS,
     ];
     tables.into_iter().flatten().flat_map(|table| table.iter())
 }
