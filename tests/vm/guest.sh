@@ -12,6 +12,18 @@ OUT=$1
 . "$OUT/environment"
 export TMPDIR=/tmp RUST_BACKTRACE=1
 
+# What the kernel says when something is wrong: texts with | between them, none of them special in a pattern. And what it is
+# known to say on some kernels. They are exported for programs that read the log themselves.
+SPLATS='BUG: |kernel BUG at|WARNING: |Oops: |general protection fault|Call Trace:|UBSAN: |ODEBUG: |refcount_t: |INFO: task '
+SPLATS="$SPLATS|INFO: trying to register|self-detected stall|detected stalls|blocked for more than|new suspected memory leaks"
+SPLATS="$SPLATS|possible circular locking|possible recursive locking|inconsistent lock state|suspicious RCU usage"
+SPLATS="$SPLATS|leaked reference|reference already released|unregister_netdevice: waiting|workqueue lockup"
+# shellcheck disable=SC2154  # who sources this has $here
+KNOWN_SPLATS=$here/splats.known
+export SPLATS KNOWN_SPLATS
+# What kernels have that look for memory that nothing points to.
+KMEMLEAK=/sys/kernel/debug/kmemleak
+
 record() { # record NAME RESULT [DETAIL]
     printf '%s\t%s\t%s\n' "$1" "$2" "$(printf '%s' "${3:-}" | tr '\t\n' '  ')" >>"$OUT/steps"
 }
@@ -33,6 +45,7 @@ begin() { # begin COMMAND...: make the device; then a command of the runner's, i
     step make-device "$@" || finish
     if [ -n "${UVERBS_VM_COMMAND:-}" ]; then
         step command sh -c "$UVERBS_VM_COMMAND"
+        if [ -e "$KMEMLEAK" ]; then step kernel-log kernel_log_is_clean; fi
         finish
     fi
 }
@@ -44,7 +57,7 @@ finish() { # the last thing a script does; without it the runner counts the gues
 
 until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
     read -r now _ </proc/uptime
-    deadline=$((${now%.*} + $1))
+    deadline=$((${now%.*} + $1 * ${PATIENCE:-1}))
     shift
     until "$@"; do
         read -r now _ </proc/uptime
@@ -145,10 +158,31 @@ record_skips() { # record_skips NAME: each test that was ignored or printed why 
 # A lane may know of a warning, in KNOWN_WARNING: the words before its trace.
 kernel_log_is_clean() { # virtme's own warnings, about programs that a small machine does not have, are no concern
     dmesg >"$OUT/dmesg.log" || return
-    if sed "/${KNOWN_WARNING:-no warning is known}/,/end trace/d" "$OUT/dmesg.log" | grep -v virtme- | grep -E '\<(BUG|WARNING|Oops|general protection fault)\>|Call Trace'; then
+    clean=0
+    sed "/${KNOWN_WARNING:-no warning is known}/,/end trace/d" "$OUT/dmesg.log" | grep -v virtme- | unknown_splats log "$SPLATS" || {
         echo "the kernel complains; see dmesg.log" >&2
-        return 1
+        clean=1
+    }
+    if grep -qs '^ *debug_locks: *0' /proc/lockdep_stats; then
+        record "$name" skip "locks were not watched to the end: the first report of any kind ends that"
     fi
+    if [ -e "$KMEMLEAK" ]; then nothing_is_leaked || clean=1; fi
+    return "$clean"
+}
+
+nothing_is_leaked() {
+    # What is young, or was changed since the last time, is not told.
+    echo scan >"$KMEMLEAK" && sleep 6 && echo scan >"$KMEMLEAK" && cat "$KMEMLEAK" >"$OUT/leaks.log" || return
+    unknown_splats leaks "unreferenced object" <"$OUT/leaks.log" || {
+        echo "the kernel has lost memory; see leaks.log" >&2
+        return 1
+    }
+}
+
+unknown_splats() { # unknown_splats log|leaks SPLATS: those in the input that splats.known does not have; fails if there are any
+    awk -f "$here/splats.awk" -v what="$1" -v splats="$2" -v release="$(uname -r)" "$KNOWN_SPLATS" - >"$OUT/$name.$1" || return
+    sed -n 's/^known: //p' "$OUT/$name.$1" | while IFS= read -r line; do record "$name" skip "known: $line"; done
+    ! grep -v '^known: ' "$OUT/$name.$1"
 }
 
 # The device of the lanes: the kernel's software RoCE device on a dummy network interface.
