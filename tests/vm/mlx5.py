@@ -21,8 +21,6 @@ CONTROL = "/dev/ttyS1"
 QEMU_SUITES = ["trixie", "trixie-backports"]
 QEMU_PACKAGE = "qemu-system-x86"
 
-MEMORY = "1G"
-
 # The wrapper by which virtme-ng starts QEMU.
 WRAPPER = """#!/bin/sh
 # QEMU of another suite, by its own loader and with its own libraries and firmware.
@@ -90,7 +88,7 @@ class Device:
                 raise RuntimeError(f"vhca did not start: {(out / 'vhca.log').read_text()}")
             time.sleep(0.05)
 
-    def qemu_options(self):
+    def qemu_options(self, memory):
         """The device, memory that it can reach, and its control line as the guest's second serial port.
 
         virtme-ng splits the text at spaces and passes it through a shell. Without the high-precision timer: with it a
@@ -99,7 +97,7 @@ class Device:
         device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{self.socket}"}}}}'.replace('"', '\\"')
         return " ".join([
             "-nodefaults",
-            f"-object memory-backend-memfd,id=mem,size={MEMORY},share=on -machine memory-backend=mem,hpet=off",
+            f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem,hpet=off",
             f"-device {device}",
             f"-chardev socket,id=control,path={self.control} -device isa-serial,chardev=control",
         ])
