@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
-use uverbs::{Counters as Library, Point, ReadCountersFlags};
+use uverbs::{Counters as Library, ErrorKind, Point, ReadCountersFlags};
 
 use crate::abi::{self, CounterAttachAttr, CountersInitAttr};
-use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Places, Pointer};
 use crate::context::Context;
 use crate::flow::Flow;
@@ -22,7 +22,12 @@ fn create(context: Option<&Context>, attr: Option<&CountersInitAttr>) -> Answer<
     if attr.ok_or(EINVAL)?.comp_mask != 0 {
         return Err(EOPNOTSUPP);
     }
-    let counters = Owned::new(context.context.create_counters()?);
+    let counters = context.context.create_counters().map_err(|error| match error.kind() {
+        // EPROTONOSUPPORT for the library, as the kernel's driver has no such method: librxe has no such function.
+        ErrorKind::Unsupported => EOPNOTSUPP,
+        _ => Code::from(error),
+    })?;
+    let counters = Owned::new(counters);
     Ok(Box::new(Counters { c: abi::Counters { context: Pointer::to(context) }, counters }))
 }
 

@@ -36,6 +36,7 @@ static void queries(void)
 	NUMBER("query_pkey -1", ibv_query_pkey(context, 1, -1, &pkey));
 	NUMBER("query_pkey beyond", ibv_query_pkey(context, 1, 1000, &pkey));
 	NUMBER("get_pkey_index none", ibv_get_pkey_index(context, 1, htobe16(0x1234)));
+	OBJECT("create_counters", ibv_create_counters(context, &(struct ibv_counters_init_attr){ 0 }));
 	NUMBER("read_sysfs_file none", ibv_read_sysfs_file("/sys/nowhere", "nothing", text, sizeof(text)));
 	printf("read_sysfs_file cut: %d\n", ibv_read_sysfs_file("/proc", "version", text, sizeof(text)));
 	printf("wc_status_str 999: %s, -1: %s\n", ibv_wc_status_str(999), ibv_wc_status_str(-1));
