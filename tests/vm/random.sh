@@ -3,13 +3,22 @@
 # in the guest; see guest.sh.
 #
 # order: 2
+# packages: gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: RANDOM_VOICE random/voice.c -libverbs
 # passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# shellcheck source=tests/vm/random/voices.sh
+. "$here/random/voices.sh"
 
 programs() { # which ones the environment of the runner says; or one alone
     how=${UVERBS_RANDOM_HOW:-alone}
@@ -25,6 +34,8 @@ programs() { # which ones the environment of the runner says; or one alone
 begin make_device
 
 step programs programs
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step voices voices messages
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step libraries only_ours_was_loaded
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish
