@@ -84,7 +84,7 @@ fn numbers(profile: &Profile, request: &ModifyQp, mask: QpAttrMask) -> Result<()
     fits(QpAttrMask::MAX_QP_RD_ATOMIC, request.max_rd_atomic.into(), most)?;
     fits(QpAttrMask::TIMEOUT, request.timeout.into(), 31)?;
     if profile.is_rxe() {
-        let access = AccessFlags::from_bits_retain(request.qp_access_flags.into());
+        let access = AccessFlags::from_bits_retain(request.qp_access_flags);
         return check(!mask.contains(QpAttrMask::ACCESS_FLAGS) || profile.knows_access(access));
     }
     check(!mask.contains(QpAttrMask::PATH_MTU) || request.path_mtu >= mtu::MTU_256)?;

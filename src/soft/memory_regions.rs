@@ -106,10 +106,8 @@ pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if has(TRANSLATION) && !call.state.profile.moves_regions {
         return Err(Errno::EOPNOTSUPP);
     }
-    if has(ACCESS) {
-        if !rxe::is_known(access) {
-            return Err(Errno::EOPNOTSUPP);
-        }
+    if has(ACCESS) && !rxe::is_known(access) {
+        return Err(Errno::EOPNOTSUPP);
     }
     let moved =
         has(TRANSLATION).then(|| pin(call, request.start, request.length, request.hca_va)).transpose()?;
