@@ -7,7 +7,7 @@
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: RANDOM_VOICE random/voice.c -libverbs
-# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM
+# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM UVERBS_RANDOM_VOICES
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -34,8 +34,10 @@ programs() { # which ones the environment of the runner says; or one alone
 begin make_device
 
 step programs programs
-[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step voices voices messages
-[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step libraries only_ours_was_loaded
+if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "${UVERBS_RANDOM_VOICES:-1}" = 1 ]; then
+    step voices voices messages
+    step libraries only_ours_was_loaded
+fi
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish
