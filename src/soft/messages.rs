@@ -94,7 +94,12 @@ impl State {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
         }
-        let is_told = self.take_effect(peer, end.effect);
+        let mut effect = end.effect;
+        if peer == number && end.status != wc_status::SUCCESS {
+            // Sent to itself: the request ends first, and breaks the queue pair, which flushes the others (`rxe_completer`, rxe_comp.c, 6.1).
+            effect.broken = false;
+        }
+        let is_told = self.take_effect(peer, effect);
         // rxe acknowledges nothing that it could not tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
         let is_lost = !is_told && self.profile.is_rxe() && end.is_reliable;
         self.sent(number, &wqe, if is_lost { wc_status::RETRY_EXC_ERR } else { end.status });

@@ -41,7 +41,7 @@ pub(super) struct Effect {
     /// What was done to its memory, as completion counters have it.
     touched: CompCntrOps,
     solicited: bool,
-    broken: bool,
+    pub(super) broken: bool,
     event: Option<u32>,
 }
 

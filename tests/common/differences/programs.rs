@@ -61,6 +61,10 @@ const fn stuck(step: &'static str) -> Row {
 
 const LAST: &str = "it says so each time that it looks at a broken queue pair, and forgets it with the queue pair (`flush_recv_queue`, rxe_resp.c)";
 
+const LATER: &str = "the kernel has the method, and the driver has not";
+const PAGING: &str = "rxe pages on demand (`rxe_odp_mr_init_user`, rxe_odp.c)";
+const PINNED: &str = "the memory was pinned for reading alone (`ib_umem_check_rereg`, umem.c)";
+
 pub const ON_RXE: &[Row] = &[
     row(
         "send* send-inv *",
@@ -68,6 +72,16 @@ pub const ON_RXE: &[Row] = &[
         "InvalidInput EINVAL",
         "the crate sends an invalidate only for what it knows to be bound (`rxe_do_invalidate_mw`, rxe_mw.c, follows a null pointer)",
     ),
+    row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
+        .since((7, 3))
+        .goes_on(),
+    row("port-speed *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
+        .since((7, 2))
+        .goes_on(),
+    row("mr* ondemand", "Unsupported EOPNOTSUPP", "ok", PAGING).since((7, 2)),
+    row("connect * ondemand *", "InvalidInput EINVAL", "ok", PAGING).since((7, 2)),
+    row("modify * ondemand *", "InvalidInput EINVAL", "ok", PAGING).since((7, 2)),
+    row("mr-access *", "ok", "PermissionDenied EACCES", PINNED).since((7, 2)).goes_on(),
     stuck("poll*"),
     stuck("drain*"),
     stuck("progress*"),
@@ -101,6 +115,21 @@ const fn family(step: &'static str, soft: &'static str) -> Row {
 }
 
 pub const ON_MLX5: &[Row] = &[
+    row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
+        .since((7, 3))
+        .goes_on(),
+    row("port-speed *", "Unsupported EPROTONOSUPPORT", "*", "the kernel has the method")
+        .since((7, 2))
+        .goes_on(),
+    row(
+        "mr* ondemand",
+        "InvalidInput EINVAL",
+        "Unsupported EOPNOTSUPP",
+        "no paging without the capability (`mlx5_ib_reg_user_mr`, mr.c)",
+    )
+    .since((6, 12))
+    .goes_on(),
+    row("flow-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     // Frames go to their receivers: what follows is another program.
     row("pool-flow *", "-", "ok*", ONLY_MLX5),
     row("flow-rss *", "-", "ok*", ONLY_MLX5),
