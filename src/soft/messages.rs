@@ -94,15 +94,16 @@ impl State {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
         }
-        let mut effect = end.effect;
-        if peer == number && end.status != wc_status::SUCCESS {
+        let (mut effect, mut status) = (end.effect, end.status);
+        if peer == number && status != wc_status::SUCCESS {
             // Sent to itself: the request ends first, and breaks the queue pair, which flushes the others (`rxe_completer`, rxe_comp.c, 6.1).
             effect.broken = false;
+            status = self.profile.own_status(status);
         }
         let is_told = self.take_effect(peer, effect);
         // rxe acknowledges nothing that it could not tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
         let is_lost = !is_told && self.profile.is_rxe() && end.is_reliable;
-        self.sent(number, &wqe, if is_lost { wc_status::RETRY_EXC_ERR } else { end.status });
+        self.sent(number, &wqe, if is_lost { wc_status::RETRY_EXC_ERR } else { status });
         true
     }
 
