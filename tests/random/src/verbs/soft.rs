@@ -30,6 +30,8 @@ fn profile(word: u64) -> Profile {
             .with_gids(1)
             .with_completion_vectors(1),
         1 => usual.with_counters(false).with_flows(false).with_disassociate(false).with_sniffers(false),
+        2 => usual.with_rxe(Some((6, 1))).with_port_mtu(1024),
+        3 => usual.with_rxe(Some((7, 2))).with_port_mtu(256),
         _ => usual
             .with_wide_rules(true)
             .with_moves_regions(true)
@@ -52,7 +54,7 @@ fn capture(frames: u64, len: usize) -> Vec<u8> {
 
 pub(super) const VERBS: &[&[Verb]] = &[&[
     // Before anything is opened.
-    verb("profile", 0, &[Word(&["small", "bare", "wide"])], |w, a| {
+    verb("profile", 0, &[Word(&["small", "bare", "rxe-6.1", "rxe-7.2", "wide"])], |w, a| {
         if w.machine.soft.is_none() || w.is_child || w.contexts.iter().next().is_some() {
             return Err(Miss::Absent);
         }
