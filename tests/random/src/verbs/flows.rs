@@ -329,6 +329,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 One(&[3, 1, 0]),
             ],
             |w, a| {
+                w.own_memory()?;
                 let mac = |last: u64| [2, 0, 0, 0, 0, last as u8];
                 let made = Traffic::new().size(a[1] as usize).and_then(|made| made.flows(a[2] as u32));
                 let Ok(traffic) = made else { return Ok("no traffic".to_owned()) };

@@ -66,6 +66,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         1,
         &[One(&[2, 0, 1]), One(&[60, 1514]), Word(&["reader", "file", "cut"])],
         |w, a| {
+            w.own_memory()?;
             let mut bytes = capture(a[0], a[1] as usize);
             if a[2] == 2 {
                 bytes.truncate(bytes.len().saturating_sub(30));
