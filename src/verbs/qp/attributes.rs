@@ -102,8 +102,8 @@ impl Attributes {
         self.mask
     }
 
-    /// The request for a queue pair.
-    pub(super) fn request(&self, qp_handle: u32) -> ModifyQp {
-        ModifyQp { qp_handle, attr_mask: self.mask.bits(), ..self.request }
+    /// The request, but for the queue pair.
+    pub(super) fn request(&self) -> ModifyQp {
+        ModifyQp { attr_mask: self.mask.bits(), ..self.request }
     }
 }

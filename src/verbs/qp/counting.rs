@@ -3,7 +3,6 @@
 use nix::errno::Errno;
 use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
 
-use super::state::query;
 use super::{QpType, QueuePair, QueuePairCore};
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
 use crate::device::object::Object;
@@ -124,7 +123,7 @@ impl Bindable<'_> {
         if bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
             return refused("the counter counts some of these operations of the queue pair already");
         }
-        let state = query(self.shared.object(), QpAttrMask::STATE)?.qp_state;
+        let state = self.shared.query(QpAttrMask::STATE)?.qp_state;
         if ![qp_state::RESET, qp_state::INIT].contains(&state) {
             return refused(
                 "bind counters before the queue pair is connected: what is in flight would be missed",

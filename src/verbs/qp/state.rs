@@ -1,18 +1,18 @@
 //! States of a queue pair, and how it gets from one to another.
 //!
 //! The device changes the state by itself (to [`QpState::Error`] above all), so the state is no type
-//! parameter and is never remembered here: it is asked for.
+//! parameter and is not remembered here: it is asked for. Kept is only whether the answer was last that the send queue had stopped,
+//! since by that answer mlx5's driver learned of it.
 
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
-use uverbs_abi::write::{QueryQp, QueryQpResp, cmd};
+use uverbs_abi::write::{ModifyQp, QueryQp, QueryQpResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Attributes, QpType, QueuePair};
-use crate::device::object::Object;
+use super::{Attributes, QpType, QueuePair, QueuePairCore};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
@@ -127,14 +127,45 @@ fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<St
 /// Nothing is asked for this hint: the kernel warns in its log when it finds one queue stopped and the other not.
 const STOPPED: &str = "one of its queues has stopped at an error by itself, of which the driver does not know: destroy the queue pair";
 
-/// Asks the kernel for the attributes of a queue pair.
-pub(super) fn query(object: &Object, mask: QpAttrMask) -> Result<QueryQpResp> {
-    let request = QueryQp { qp_handle: object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
-    let mut response = QueryQpResp::new_zeroed();
-    let mut command = Command::write("qp.query", cmd::QUERY_QP);
-    command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-    object.context().invoke(&mut command)?;
-    Ok(response)
+impl QueuePairCore {
+    /// Asks the kernel for the attributes.
+    pub(super) fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
+        let request =
+            QueryQp { qp_handle: self.object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
+        let mut response = QueryQpResp::new_zeroed();
+        let mut command = Command::write("qp.query", cmd::QUERY_QP);
+        command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
+        self.object.context().invoke(&mut command)?;
+        self.has_stopped.store(response.qp_state == qp_state::SQE, Ordering::Relaxed);
+        Ok(response)
+    }
+
+    /// Has the kernel change the attributes that the request names.
+    pub(super) fn modify(&self, type_: u8, request: &ModifyQp) -> Result<()> {
+        let op = "qp.modify";
+        let has_state = QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE);
+        let goes_on = has_state && request.qp_state == qp_state::RTS;
+        if goes_on && self.has_stopped.load(Ordering::Relaxed) && self.stops_alone(type_) {
+            self.object.context().check_origin(op)?;
+            // The driver would warn in the kernel's log that it has no such step (`modify_raw_packet_qp`, mlx5/qp.c, Linux 6.1): it
+            // learned of the state when it was asked for it.
+            let hint = "a send queue for raw packets that has stopped starts again from a reset";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let request = ModifyQp { qp_handle: self.object.id(), ..*request };
+        let mut command = Command::write(op, cmd::MODIFY_QP);
+        command.input(CORE_IN, &request);
+        self.object.context().invoke(&mut command)?;
+        if has_state {
+            self.has_stopped.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether its two queues stop each by itself.
+    fn stops_alone(&self, type_: u8) -> bool {
+        type_ == qp_type::RAW_PACKET && self.object.context().driver().queues_stop_alone()
+    }
 }
 
 impl<T: QpType> QueuePair<T> {
@@ -157,9 +188,7 @@ impl<T: QpType> QueuePair<T> {
     /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
-        let is = query(self.shared.object(), mask)?;
-        self.shared.has_stopped.store(is.qp_state == qp_state::SQE, Ordering::Relaxed);
-        Ok(is)
+        self.shared.query(mask)
     }
 
     /// Changes the state and the attributes that go with it.
@@ -172,23 +201,11 @@ impl<T: QpType> QueuePair<T> {
     /// `MODIFY_QP` by `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
-        let object = self.shared.object();
-        let request = attributes.request(object.id());
-        let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR)
-            && attributes.mask().contains(QpAttrMask::STATE);
-        let goes_on = request.qp_state == qp_state::RTS && attributes.mask().contains(QpAttrMask::STATE);
-        let stops = T::NUMBER == qp_type::RAW_PACKET && object.context().driver().queues_stop_alone();
-        if goes_on && stops && self.shared.has_stopped.load(Ordering::Relaxed) {
-            object.context().check_origin("qp.modify")?;
-            // The driver would warn in the kernel's log that it has no such step (`modify_raw_packet_qp`, mlx5/qp.c, Linux 6.1).
-            let hint = "a send queue for raw packets that has stopped starts again from a reset";
-            return Err(Error::refused("qp.modify", Errno::EINVAL, hint));
-        }
-        let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
-        command.input(CORE_IN, &request);
-        object.context().invoke(&mut command).map_err(|error| {
+        let request = attributes.request();
+        self.shared.modify(T::NUMBER, &request).map_err(|error| {
             let refused = error.kind() == ErrorKind::InvalidInput;
-            if refused && ends && stops {
+            let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR);
+            if refused && ends && self.shared.stops_alone(T::NUMBER) {
                 return error.hinted(STOPPED);
             }
             let from = refused.then(|| self.state().ok()).flatten();
@@ -203,7 +220,6 @@ impl<T: QpType> QueuePair<T> {
             (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }
         if attributes.mask().contains(QpAttrMask::STATE) {
-            self.shared.has_stopped.store(false, Ordering::Relaxed);
             if request.qp_state == qp_state::RESET {
                 self.shared.windows.reset();
             }

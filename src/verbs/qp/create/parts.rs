@@ -16,7 +16,7 @@ use crate::verbs::cq::object::CompletionObject;
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::qp::counting::Bindable;
 use crate::verbs::qp::send::{SEND, SendQueue};
-use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, post, state};
+use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, post};
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::verbs::work::ReceiveQueue;
 
@@ -107,11 +107,7 @@ impl QueuePair {
         sends: &mut SendQueue,
         receives: Option<&mut ReceiveQueue>,
     ) -> Result<()> {
-        let object = self.shared.object();
-        let request = ModifyQp { qp_handle: object.id(), ..*request };
-        let mut command = Command::write("qp.modify", cmd::MODIFY_QP);
-        command.input(CORE_IN, &request);
-        object.context().invoke(&mut command)?;
+        self.shared.modify(self.type_, request)?;
         // The queues learn of the state that was asked for.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
             sends.enter(request.qp_state);
@@ -127,7 +123,7 @@ impl QueuePair {
     /// # Errors
     /// Those of the kernel.
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
-        state::query(self.shared.object(), mask)
+        self.shared.query(mask)
     }
 
     /// Has `counter` count operations of the queue pair from now on, until its send queue is dropped.
