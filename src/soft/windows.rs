@@ -1,9 +1,10 @@
 //! Memory windows, of types 1 and 2B.
 //!
 //! Checks and statuses are those of rxe_mw.c and rxe_resp.c, Linux 6.1. In four points this device is as the
-//! InfiniBand specification and cards are, where rxe is not (in the first and the third it can be told to be like rxe): a peer reaches what is inside its window only (rxe:
+//! InfiniBand specification and cards are, where rxe is not: a peer reaches what is inside its window only (rxe:
 //! the whole region); window and region are of one protection domain; only the queue pair that bound a window of type 2
-//! invalidates it; and a window of type 2 that is free cannot be invalidated (rxe follows a null pointer).
+//! invalidates it; and a window of type 2 that is free cannot be invalidated (rxe follows a null pointer). A profile that
+//! is like rxe changes the first and the third.
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{MwWr, SendWqe};
