@@ -44,14 +44,8 @@ def prepare(runner, name):
     fragment = hashlib.sha256(FRAGMENT.read_bytes()).hexdigest()[:12]
     with runner.locked_cache():
         apt = runner.Apt(origin(name), runner.KERNELS[origin(name)])
-        try:
-            apt.get("update")
-        except runner.Failed as error:
-            cached = sorted(home.glob(f"*_{fragment}"), key=lambda path: path.stat().st_mtime)
-            if not cached:
-                raise
-            runner.say(f"{error}\nthe mirror does not answer: taking {cached[-1].name} from the cache")
-            return kernel(runner, name, cached[-1])
+        if cached := apt.update(home.glob(f"*_{fragment}")):
+            return kernel(runner, name, cached)
         sources = apt.depends("linux-source")
     if len(sources) != 1:
         raise runner.Failed(f"linux-source of {runner.KERNELS[origin(name)]} names {sources or 'no source'}")

@@ -17,14 +17,8 @@ def prepare(runner, suite):
     home = runner.CACHE / "roots"
     home.mkdir(parents=True, exist_ok=True)
     apt = runner.Apt(f"root-{suite}", [suite])
-    try:
-        apt.get("update")
-    except runner.Failed as error:
-        cached = sorted(home.glob(f"{suite}-*[0-9a-f]"), key=lambda path: path.stat().st_mtime)
-        if not cached:
-            raise
-        runner.say(f"{error}\nthe mirror does not answer: taking {cached[-1].name} from the cache")
-        return cached[-1]
+    if cached := apt.update(home.glob(f"{suite}-*[0-9a-f]")):
+        return cached
     install = ["install", "--yes", "--no-install-recommends"]
     names = sorted(re.findall(r"^'[^']*' (\S+)", apt.get(*install, "--print-uris", *PACKAGES), re.MULTILINE))
     root = home / f"{suite}-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
