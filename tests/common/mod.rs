@@ -5,6 +5,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
 mod bulk;
+mod control;
 pub mod counted;
 pub mod counting;
 mod differences;
@@ -30,6 +31,7 @@ use uverbs::{
 };
 
 pub use bulk::*;
+pub use control::Control;
 pub use differences::Answers;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;

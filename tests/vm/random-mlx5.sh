@@ -15,6 +15,9 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
+# shellcheck source=tests/vm/random/programs.sh
+. "$here/random/programs.sh"
+
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
 
@@ -22,29 +25,16 @@ export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
 export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
 
-# Of a receive queue that has stopped alone (docs/internals/kernels.md); src/kernel_log.rs has the same.
+# Of a receive queue that has stopped alone (docs/internals/kernels.md).
 export KNOWN_WARNING="Buggy Raw Packet QP state"
 
-programs() { # which ones the environment of the runner says; or one alone
-    how=${UVERBS_RANDOM_HOW:-alone}
-    if [ -n "${UVERBS_RANDOM_PROGRAM:-}" ]; then
-        "$UVERBS_RANDOM" play "$UVERBS_RANDOM_PROGRAM" --device "$device" --how "$how"
-        return
-    fi
-    "$UVERBS_RANDOM" device "$device" --about flows --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-400}" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
-        --finds "$OUT/finds" --at "$OUT/at"
-}
-
 faults() { # a sixteenth as many, in which the firmware refuses commands and the card is taken away
-    "$UVERBS_RANDOM" device "$device" --about flows --faults --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "$((${UVERBS_RANDOM_COUNT:-400} / 16))" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
-        --finds "$OUT/finds"
+    play_some "$((count / 16))" --about flows --faults
 }
 
 begin make_device
 
-step programs programs
+step programs programs flows
 [ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults
 step kernel-log kernel_log_is_clean
 finish

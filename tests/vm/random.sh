@@ -14,26 +14,18 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
 
+# shellcheck source=tests/vm/random/programs.sh
+. "$here/random/programs.sh"
+
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
 # shellcheck source=tests/vm/random/voices.sh
 . "$here/random/voices.sh"
 
-programs() { # which ones the environment of the runner says; or one alone
-    how=${UVERBS_RANDOM_HOW:-alone}
-    if [ -n "${UVERBS_RANDOM_PROGRAM:-}" ]; then
-        "$UVERBS_RANDOM" play "$UVERBS_RANDOM_PROGRAM" --device "$device" --how "$how"
-        return
-    fi
-    "$UVERBS_RANDOM" device "$device" --about messages --how "$how" --seed "${UVERBS_RANDOM_SEED:-1}" \
-        --from "${UVERBS_RANDOM_FROM:-0}" --count "${UVERBS_RANDOM_COUNT:-400}" --seconds "${UVERBS_RANDOM_SECONDS:-400}" \
-        --finds "$OUT/finds" --at "$OUT/at"
-}
-
 begin make_device
 
-step programs programs
+step programs programs messages
 if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "${UVERBS_RANDOM_VOICES:-1}" = 1 ]; then
     step voices voices messages
     step libraries only_ours_was_loaded

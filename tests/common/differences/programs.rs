@@ -90,8 +90,8 @@ pub const ON_RXE: &[Row] = &[
     stuck("mr-read*"),
     stuck("events*"),
     stuck("channel*"),
-    Row { from: (6, 12), ..row("events *", "ok*", "ok*QpLastWqeReached*", LAST).goes_on() },
-    Row { from: (6, 12), ..row("events *", "ok*QpLastWqeReached*", "ok*", LAST).goes_on() },
+    row("events *", "ok*", "ok*QpLastWqeReached*", LAST).since((6, 12)).goes_on(),
+    row("events *", "ok*QpLastWqeReached*", "ok*", LAST).since((6, 12)).goes_on(),
 ];
 
 const ONLY_MLX5: &str = "mlx5 alone has these objects";
@@ -115,21 +115,6 @@ const fn family(step: &'static str, soft: &'static str) -> Row {
 }
 
 pub const ON_MLX5: &[Row] = &[
-    row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
-        .since((7, 3))
-        .goes_on(),
-    row("port-speed *", "Unsupported EPROTONOSUPPORT", "*", "the kernel has the method")
-        .since((7, 2))
-        .goes_on(),
-    row(
-        "mr* ondemand",
-        "InvalidInput EINVAL",
-        "Unsupported EOPNOTSUPP",
-        "no paging without the capability (`mlx5_ib_reg_user_mr`, mr.c)",
-    )
-    .since((6, 12))
-    .goes_on(),
-    row("flow-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     // Frames go to their receivers: what follows is another program.
     row("pool-flow *", "-", "ok*", ONLY_MLX5),
     row("flow-rss *", "-", "ok*", ONLY_MLX5),
@@ -205,14 +190,9 @@ pub const ON_MLX5: &[Row] = &[
     row("qp-query *", "ok 6 *", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
     row("progress *", "ok *", "ok *", CLEANED).behind(RESETS),
     row("drain *", "ok *", "ok *", CLEANED).behind(RESETS),
-    row(
-        "counter-caps *",
-        "Unsupported EPROTONOSUPPORT",
-        "Unsupported EOPNOTSUPP",
-        "the kernel has the method, and the driver nothing behind it",
-    )
-    .since((7, 0))
-    .goes_on(),
+    row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
+        .since((7, 3))
+        .goes_on(),
     row("port-speed *", "Unsupported EPROTONOSUPPORT", "*", "QUERY_PORT_SPEED came with 7.2")
         .since((7, 2))
         .goes_on(),
@@ -224,6 +204,7 @@ pub const ON_MLX5: &[Row] = &[
     )
     .since((6, 12))
     .goes_on(),
+    row("flow-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     row("flow * all-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     row("flow * mc-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     row("progress *", "ok *", "ok *", UNTOLD).behind(ENDS),

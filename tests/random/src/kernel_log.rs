@@ -5,36 +5,25 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
 /// The kernel's log, from here on.
-pub struct KernelLog(Option<File>);
-
-/// What it says when something is wrong; the lanes have the same (`SPLATS` in tests/vm/guest.sh).
-const SPLATS: &[&str] = &[
-    "BUG:",
-    "WARNING:",
-    "Oops",
-    "general protection fault",
-    "Call Trace",
-    "UBSAN:",
-    "ODEBUG:",
-    "INFO: task",
-    "refcount_t:",
-    "possible circular locking",
-    "possible recursive locking",
-    "inconsistent lock state",
-    "suspicious RCU usage",
-];
-
-/// Warnings that are known.
-const KNOWN: &[&str] = &[
-    // mlx5 has no name for the state of a queue pair whose receive queue alone has stopped (docs/internals/kernels.md).
-    "Buggy Raw Packet QP state",
-];
+pub struct KernelLog {
+    file: Option<File>,
+    /// Texts that say that something is wrong.
+    splats: Vec<String>,
+    /// A warning that is known, up to the end of its trace.
+    known: Option<String>,
+}
 
 impl KernelLog {
-    /// Without the right to read it there is nothing in it.
+    /// What is wrong and what is known the lanes say, in `SPLATS` and `KNOWN_WARNING` (tests/vm/guest.sh); elsewhere nothing is
+    /// looked for, and without the right to read the log there is nothing in it.
     pub fn from_here() -> Self {
+        let splats = std::env::var("SPLATS").unwrap_or_default();
         let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/kmsg");
-        Self(file.ok().and_then(|mut file| file.seek(SeekFrom::End(0)).ok().map(|_| file)))
+        Self {
+            file: file.ok().and_then(|mut file| file.seek(SeekFrom::End(0)).ok().map(|_| file)),
+            splats: splats.split('|').filter(|splat| !splat.is_empty()).map(str::to_owned).collect(),
+            known: std::env::var("KNOWN_WARNING").ok(),
+        }
     }
 
     /// The lines since the last time, if any of them says that something is wrong.
@@ -43,7 +32,7 @@ impl KernelLog {
         let mut record = [0; 8192];
         // A record a read, to the end; one that was overwritten meanwhile is an error, and so is the end.
         for _ in 0..10_000 {
-            let Some(file) = &mut self.0 else { break };
+            let Some(file) = &mut self.file else { break };
             match file.read(&mut record) {
                 Ok(0) => break,
                 Ok(len) => {
@@ -56,11 +45,10 @@ impl KernelLog {
                 Err(_) => break,
             }
         }
-        // What is known is no complaint, up to the end of its trace.
-        while let Some(at) = KNOWN.iter().find_map(|known| text.find(known)) {
+        while let Some(at) = self.known.as_ref().and_then(|known| text.find(known)) {
             let end = text[at..].find("end trace").map_or(text.len(), |len| at + len + "end trace".len());
             text.replace_range(at..end, "");
         }
-        SPLATS.iter().any(|splat| text.contains(splat)).then_some(text)
+        self.splats.iter().any(|splat| text.contains(splat)).then_some(text)
     }
 }

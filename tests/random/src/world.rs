@@ -11,7 +11,7 @@ use uverbs::{
     WorkQueue, mlx5,
 };
 
-use crate::card::Card;
+use crate::card::Control;
 use crate::language::{PLACES, Step};
 
 /// The device that a program runs on.
@@ -21,7 +21,7 @@ pub struct Machine {
     /// The soft device behind it, if it is one.
     pub soft: Option<SoftDevice>,
     /// The control line of a virtual device.
-    pub card: Option<&'static Card>,
+    pub card: Option<&'static Control>,
     /// The soft device stands beside one on which the crate has no messages.
     pub lacks_messages: bool,
     /// Frames can come in from the wire.
@@ -57,7 +57,7 @@ impl Machine {
         match (&self.soft, self.card) {
             _ if !self.has_wire => return Err(Miss::Absent),
             (Some(soft), _) => soft.inject(frame),
-            (None, Some(card)) => card.inject(frame),
+            (None, Some(card)) => card.send(frame),
             (None, None) => return Err(Miss::Absent),
         }
         Ok(())

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# The step `voices` of the lanes random and random-mlx5, which source this after guest.sh and dropin-common.sh: random programs in C with
+# The step `voices` of the lanes random and random-mlx5, which source this after guest.sh, random/programs.sh and dropin-common.sh: random programs in C with
 # libibverbs and with the drop-in.
 
 # shellcheck disable=SC2154  # who sources this has $device, $here and $name
@@ -13,11 +13,11 @@ play() { # play PROGRAMS MICROSECONDS [CONTROL]: with both libraries
 # A program that differs is played again with more time, three times at most: it may only have been late, or one of those in which the
 # device is as likely to do one thing as another.
 voices() { # voices ABOUT [CONTROL]
-    count=$((${UVERBS_RANDOM_COUNT:-400} / 10))
-    [ "$count" -ge 100 ] || count=100
-    print() { "$UVERBS_RANDOM" print --about "$about" --seed "${UVERBS_RANDOM_SEED:-1}" "$@"; }
+    some=$((count / 10))
+    [ "$some" -ge 100 ] || some=100
+    print() { "$UVERBS_RANDOM" print --about "$about" --seed "$seed" "$@"; }
     about=$1
-    print --from "${UVERBS_RANDOM_FROM:-0}" --count "$count" >"$OUT/programs" || return
+    print --from "$from" --count "$some" >"$OUT/programs" || return
     play "$OUT/programs" 4000 ${2:+"$2"} 2>"$OUT/first.err" && return
     cp "$OUT/$name.theirs" "$OUT/first.theirs" && cp "$OUT/$name.ours" "$OUT/first.ours" || return
     for time in 80000 80000 160000; do
