@@ -63,6 +63,9 @@ enum Command {
     Print {
         #[command(flatten)]
         numbers: Numbers,
+        /// The one that the fuzz target `programs` makes of these bytes
+        #[arg(long, conflicts_with_all = ["seed", "from", "count", "about", "faults"])]
+        bytes: Option<PathBuf>,
     },
 }
 
@@ -409,7 +412,14 @@ fn main() -> ExitCode {
             on_device(&name, &numbers, finds, at, seconds)
         }
         Command::Play { file, device, how } => from_file(&file, device.as_deref(), how),
-        Command::Print { numbers } => {
+        Command::Print { bytes: Some(file), .. } => fs::read(file).map_or_else(
+            |error| Err(error.into()),
+            |bytes| {
+                print!("{}", generate::from_bytes(&bytes, Lean::Any));
+                Ok(ExitCode::SUCCESS)
+            },
+        ),
+        Command::Print { numbers, bytes: None } => {
             for number in numbers.from..numbers.from + numbers.count {
                 println!("program {number}\n{}", numbers.program(number));
             }
