@@ -318,6 +318,14 @@ impl Sends {
         }
     }
 
+    /// The slot that is filled next.
+    pub(crate) fn next_slot(&self) -> u32 {
+        match self {
+            Self::Rings(sends) => sends.next_slot(),
+            Self::Mlx5(sends) => sends.next_slot(),
+        }
+    }
+
     /// Takes back what was published last: the kernel has refused to look at it.
     pub(crate) fn retract(&mut self) {
         match self {

@@ -6,7 +6,7 @@
 //! receive is LOC_LEN_ERR there, where rxe has LOC_QP_OP_ERR.
 
 use uverbs_abi::rxe::{Av, NETWORK_TYPE_IPV4, NETWORK_TYPE_IPV6, SendWqe, SockaddrIn, SockaddrIn6, UdWr};
-use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, qp_type, wc_status, wr_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, qp_state, qp_type, wc_status, wr_opcode};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromBytes, FromZeros};
 
@@ -46,13 +46,17 @@ impl State {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, 1);
         }
-        let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
+        let mut status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
             self.flush_when_asked(datagram.to, qp_type::UD);
             for target in self.targets(&datagram) {
                 let port = self.qps.get(&target).map_or(0, |qp| qp.port);
                 let wc = Wc { port_num: port, ..datagram.wc };
                 self.land(target, &datagram.bytes, wc, datagram.solicited);
+            }
+            let is_broken = self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR);
+            if is_broken && self.profile.flushes_own_datagram() {
+                status = wc_status::WR_FLUSH_ERR;
             }
         }
         self.sent(number, &wqe, self.profile.own_status(status));

@@ -118,7 +118,7 @@ impl State {
             // It takes no receive from a shared queue any more.
             let last = qp.srq.is_some() && qp.state != qp_state::ERR && self.profile.tells_of_last_receive();
             qp.state = qp_state::ERR;
-            qp.draining = false;
+            (qp.draining, qp.stuck_after) = (false, None);
             if last {
                 self.announce(number, event_type::QP_LAST_WQE_REACHED);
             }
@@ -159,7 +159,7 @@ impl State {
 
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32) {
         let wc = Wc { wr_id, status: wc_status::WR_FLUSH_ERR, opcode, qp_num: number, ..Wc::new_zeroed() };
-        self.complete(cq, &wc, opcode == wc_opcode::RECV);
+        self.complete(cq, &wc, opcode == wc_opcode::RECV && self.profile.solicits_flushed());
         if opcode == wc_opcode::RECV {
             self.count_receive(&wc);
         }
@@ -215,7 +215,7 @@ impl State {
         let from = std::mem::replace(&mut qp.state, state);
         match state {
             qp_state::RESET => {
-                qp.draining = false;
+                (qp.draining, qp.stuck_after) = (false, None);
                 for ring in [Some(&mut qp.sends), qp.receives.as_mut()].into_iter().flatten() {
                     (0..ring.available()).for_each(|_| ring.advance());
                     ring.release();

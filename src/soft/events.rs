@@ -2,22 +2,34 @@
 //!
 //! The user holds the reading end and may close it at any time, or pass it on; the device holds the writing
 //! end and knows a file by what it *is* (the number of its inode), since file descriptor numbers are used
-//! again. What differs from the kernel: a record that was written stays readable after its queue is destroyed,
-//! and beyond 64 KiB of unread records new ones are lost.
+//! again. What differs from the kernel: beyond 64 KiB of unread records new ones are lost.
 
+use std::cell::Cell;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_abi::write::{AsyncEventDesc, CompEventDesc};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// What an event file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Events {
     Completion,
     Asynchronous,
+}
+
+impl Events {
+    /// Bytes of a record.
+    const fn size(self) -> usize {
+        match self {
+            Self::Completion => size_of::<CompEventDesc>(),
+            Self::Asynchronous => size_of::<AsyncEventDesc>(),
+        }
+    }
 }
 
 /// The device's end of an event file.
@@ -31,6 +43,8 @@ pub(super) struct EventFile {
     /// None when there will be no more events: a reader then finds the end of the file.
     writer: Option<OwnedFd>,
     inode: Option<(u64, u64)>,
+    /// Whether there was ever a record.
+    has_sent: Cell<bool>,
 }
 
 impl EventFile {
@@ -39,7 +53,14 @@ impl EventFile {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let number = reader.as_raw_fd();
-        let this = Self { file, kind, number, writer: Some(writer), inode: inode(number) };
+        let this = Self {
+            file,
+            kind,
+            number,
+            writer: Some(writer),
+            inode: inode(number),
+            has_sent: Cell::new(false),
+        };
         Ok((this, reader))
     }
 
@@ -79,6 +100,34 @@ impl EventFile {
         // but this library may be in another one.
         if let Some(writer) = self.writer.as_ref().filter(|_| self.is_open()) {
             // Records divide the pipe's capacity, so they are written whole or (EAGAIN) not at all.
+            let _ = nix::unistd::write(writer, record);
+            self.has_sent.set(true);
+        }
+    }
+
+    /// Takes back what nobody has read of an object that is gone, by its user handle and the events that such objects have
+    /// (`ib_uverbs_release_ucq` and `ib_uverbs_release_uevent`, uverbs_main.c, Linux 6.1).
+    pub(super) fn take_back(&self, user_handle: u64, is_its: fn(u32) -> bool) {
+        let Some(writer) = self.writer.as_ref().filter(|_| self.has_sent.get() && !cfg!(miri)) else {
+            return;
+        };
+        // Without /proc they stay readable.
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let mut options = std::fs::File::options();
+        let Ok(mut reader) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
+            return;
+        };
+        let (mut unread, size) = (Vec::new(), self.kind.size());
+        // It ends with EAGAIN, and what was read till then is there.
+        let _ = reader.read_to_end(&mut unread);
+        let is_gone = |record: &[u8]| match self.kind {
+            Events::Completion => {
+                CompEventDesc::read_from_bytes(record).is_ok_and(|event| event.cq_handle == user_handle)
+            }
+            Events::Asynchronous => AsyncEventDesc::read_from_bytes(record)
+                .is_ok_and(|event| event.element == user_handle && is_its(event.event_type)),
+        };
+        for record in unread.chunks(size).filter(|record| !is_gone(record)) {
             let _ = nix::unistd::write(writer, record);
         }
     }

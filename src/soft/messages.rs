@@ -12,7 +12,7 @@
 //! for without end, a read with no read allowed in flight, is LOC_QP_OP_ERR.
 
 use uverbs_abi::rxe::SendWqe;
-use uverbs_abi::types::{AccessFlags, qp_type, wc_status, wr_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, qp_type, wc_status, wr_opcode};
 
 use super::attributes;
 use super::pieces;
@@ -78,7 +78,7 @@ struct End {
 
 impl State {
     /// Carries out the oldest request; false if it has to wait.
-    pub(super) fn send_message(&mut self, number: u32) -> bool {
+    pub(super) fn send_message(&mut self, number: u32, was_tried: bool) -> bool {
         let Some(qp) = self.qps.get(&number) else { return true };
         let wqe = pieces::oldest_send(&qp.sends);
         if windows::is_local(qp.kind, wqe.wr.opcode) {
@@ -87,7 +87,22 @@ impl State {
             self.sent(number, &wqe, self.profile.own_status(status));
             return true;
         }
-        let Some(end) = self.carry_out(number, qp, &wqe) else { return false };
+        let end = self.carry_out(number, qp, &wqe, was_tried);
+        let is_tried_again = match end.as_ref().map(|end| end.status) {
+            Some(wc_status::RETRY_EXC_ERR) => qp.attrs.retry_cnt > 0,
+            Some(wc_status::RNR_RETRY_EXC_ERR) => qp.attrs.rnr_retry > 0,
+            Some(_) => false,
+            None => true,
+        };
+        if is_tried_again && let Some(requests) = self.waits_for_itself(qp) {
+            if let Some(qp) = self.qps.get_mut(&number) {
+                qp.stuck_after = Some(requests);
+            }
+            if requests == 0 {
+                return false;
+            }
+        }
+        let (Some(end), Some(qp)) = (end, self.qps.get(&number)) else { return false };
         let peer = qp.attrs.dest_qp_num;
         self.flush_when_asked(peer, qp.kind);
         self.take_send(number);
@@ -95,7 +110,7 @@ impl State {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
         }
         let (mut effect, mut status) = (end.effect, end.status);
-        if peer == number && status != wc_status::SUCCESS {
+        if peer == number && status != wc_status::SUCCESS && effect.broken {
             // Sent to itself: the request ends first, and breaks the queue pair, which flushes the others (`rxe_completer`, rxe_comp.c, 6.1).
             effect.broken = false;
             status = self.profile.own_status(status);
@@ -107,8 +122,27 @@ impl State {
         true
     }
 
+    /// How many requests behind the oldest, which is to be tried again, is one that will wait for itself for ever.
+    fn waits_for_itself(&self, qp: &Qp) -> Option<u32> {
+        if !self.profile.waits_for_itself() {
+            return None;
+        }
+        let mut fenced = None;
+        for behind in 0..qp.sends.available() {
+            let wqe = pieces::send_behind(&qp.sends, behind);
+            if SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::FENCE) {
+                fenced = fenced.or(Some(behind));
+            }
+            // A fence behind it has not let anything through yet.
+            if Operation::of(qp.kind, wqe.wr.opcode).is_some_and(Operation::is_answered) {
+                return fenced;
+            }
+        }
+        None
+    }
+
     /// What a request comes to; none if it has to wait for a receive.
-    fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Option<End> {
+    fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe, was_tried: bool) -> Option<End> {
         let local_end = |status| {
             let status = self.profile.own_status(status);
             Some(End { status, packets: 0, effect: Effect::default(), is_reliable: false })
@@ -127,16 +161,17 @@ impl State {
         };
         let needed = if operation.is_answered() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() };
         let local = self.local(qp, wqe, &inline, needed);
-        if let Err(status) = local {
-            // Where an answer goes to is looked at when it is there.
-            let is_place = [wc_status::LOC_PROT_ERR, self.profile.bad_local_key()].contains(&status);
-            if !operation.is_answered() || !is_place {
-                return local_end(status);
+        let local = match local {
+            // Where an answer goes to is looked at when it is there (`do_read` and `do_atomic`, rxe_comp.c).
+            Err(status) if operation.is_answered() && status != wc_status::LOC_LEN_ERR => {
+                Err(wc_status::LOC_PROT_ERR)
             }
-        }
+            Err(status) => return local_end(status),
+            local => local,
+        };
         let size = attributes::packet_size(qp.attrs.path_mtu);
         let packets = (wqe.dma.length as usize).div_ceil(size).max(1) as u32;
-        let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets };
+        let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets, was_tried };
         let is_reliable = qp.kind == qp_type::RC;
         let peer = self.peer(number, qp);
         let is_old = |peer: &Qp| attributes::is_before(qp.attrs.sq_psn, packets, peer.attrs.rq_psn);

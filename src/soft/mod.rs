@@ -13,7 +13,7 @@
 //!   RNR retry count is 7, and fails at once with a smaller count; so does one to a queue pair that is not there,
 //!   whatever the retry count. Posting a receive tells the device, so all that follows has happened when it returns;
 //! - a flow tag is in the completion's immediate data;
-//! - events that were written stay readable after their object is destroyed, and none is reported as read.
+//! - no event is reported as read when its object is destroyed.
 
 mod addresses;
 mod attributes;

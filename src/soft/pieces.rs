@@ -180,9 +180,14 @@ pub(super) fn oldest_receive(ring: &Consumer, max_sge: u32) -> Option<Receive> {
 
 /// Reads the oldest send; the ring must have one.
 pub(super) fn oldest_send(ring: &Consumer) -> SendWqe {
+    send_behind(ring, 0)
+}
+
+/// Reads the send that is so many behind the oldest; the ring must have that.
+pub(super) fn send_behind(ring: &Consumer, slots: u32) -> SendWqe {
     let mut wqe = SendWqe::new_zeroed();
     // A slot is never smaller than this; an empty request is none that can be carried out.
-    if !ring.read(0, wqe.as_mut_bytes()) {
+    if !ring.read_behind(slots, 0, wqe.as_mut_bytes()) {
         wqe.wr.opcode = u32::MAX;
     }
     wqe

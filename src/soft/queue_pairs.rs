@@ -43,6 +43,8 @@ pub(super) struct Qp {
     pub(super) groups: Vec<(Gid, u16)>,
     /// It is to be drained, and the oldest request has begun but not ended.
     pub(super) draining: bool,
+    /// So many requests behind the oldest is one that waits for itself ([`Profile::waits_for_itself`]).
+    pub(super) stuck_after: Option<u32>,
     pub(super) cap: QpCap,
     pub(super) signal_all: bool,
     pub(super) sends: Consumer,
@@ -192,6 +194,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         groups: Vec::new(),
         counters: Vec::new(),
         draining: false,
+        stuck_after: None,
         cap,
         signal_all: flags.contains(QpCreateFlags::SQ_SIG_ALL),
         sends,

@@ -27,21 +27,23 @@ impl State {
         }
     }
 
-    /// Puts bytes that need no answer into the oldest receive: all of them or nothing. Whoever has none posted
-    /// loses them; one that they do not fit into breaks the queue pair.
+    /// Puts bytes that need no answer into the oldest receive: all of them or nothing, but of a frame what there is room for, as
+    /// cards do. Whoever has none posted loses them; one that they do not fit into breaks the queue pair.
     pub(super) fn land(&mut self, number: u32, bytes: &[u8], wc: Wc, solicited: bool) {
         let Some(qp) = self.qps.get(&number).filter(|qp| qp.can_receive()) else { return };
         let Some(receive) = self.next_receive(qp) else { return };
-        // Of frames the pieces say enough.
-        let fits = qp.kind == qp_type::RAW_PACKET || bytes.len() <= receive.room as usize;
-        let fits = if fits { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
-        if fits.is_err() && qp.srq.is_none() && self.profile.drops_long_datagrams() {
+        let (room, is_frame) = (receive.room as usize, qp.kind == qp_type::RAW_PACKET);
+        let fits = bytes.len() <= room;
+        if !fits && qp.srq.is_none() && self.profile.drops_long_datagrams() {
             return;
         }
-        let landed = fits.and_then(|()| self.landing(qp.pd, &receive, bytes.len())).and_then(|places| {
-            let written = pieces::put(bytes, &places);
+        let part = bytes.get(..room).filter(|_| is_frame).unwrap_or(bytes);
+        let landed = if fits || is_frame { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
+        let landed = landed.and_then(|()| self.landing(qp.pd, &receive, part.len())).and_then(|places| {
+            let written = pieces::put(part, &places);
             if written { Ok(()) } else { Err(wc_status::LOC_PROT_ERR) }
         });
+        let landed = landed.and(if fits { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) });
         let cq = qp.recv_cq;
         self.take_receive(number);
         let status = landed.err().map_or(wc_status::SUCCESS, |status| self.profile.bad_receive(status));

@@ -27,6 +27,8 @@ pub(super) struct Message<'a> {
     pub(super) local: Result<Few<Place<'a>>, u32>,
     pub(super) psn: u32,
     pub(super) packets: u32,
+    /// It waited for a receive before: all but its last packet were taken then.
+    pub(super) was_tried: bool,
 }
 
 /// What happens to the queue pair that was asked.
@@ -116,6 +118,10 @@ impl State {
     pub(super) fn answer(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Answer {
         let mut receive = None;
         let done = allow(qp, message.operation).and_then(|()| {
+            if message.operation.action == Action::Write && message.packets > 1 && !message.was_tried {
+                // The first packet has the key, and the last the immediate data (`check_rkey` and `check_resource`, rxe_resp.c).
+                self.remote((number, qp), message, message.wqe.dma.length, AccessFlags::REMOTE_WRITE)?;
+            }
             if message.operation.takes_receive() {
                 receive = self.next_receive(qp);
                 if receive.is_none() {

@@ -110,8 +110,14 @@ impl Consumer {
     /// [`Consumer::available`] is not zero.
     #[must_use]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        self.read_behind(0, offset, bytes)
+    }
+
+    /// The same of the slot that is filled so many after the oldest; fewer than [`Consumer::available`].
+    #[must_use]
+    pub(crate) fn read_behind(&self, slots: u32, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
-            && self.map.read(self.geometry.place(self.index, offset), bytes)
+            && self.map.read(self.geometry.place(self.index.wrapping_add(slots), offset), bytes)
     }
 
     /// Done with the oldest slot; the other side sees it after [`Consumer::release`].

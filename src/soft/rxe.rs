@@ -8,9 +8,10 @@ use uverbs_abi::types::{AccessFlags, wc_status};
 
 use super::profile::Profile;
 
-/// What rxe takes of rights (`RXE_ACCESS_SUPPORTED_MR`, Linux 6.12).
+/// What rxe takes of rights (`RXE_ACCESS_SUPPORTED_MR`, rxe_verbs.h, Linux 6.12 and 7.3).
 pub(super) fn is_known(access: AccessFlags) -> bool {
     let known = AccessFlags::from_bits_retain((AccessFlags::MW_BIND.bits() << 1) - 1)
+        | AccessFlags::ON_DEMAND
         | AccessFlags::FLUSH_GLOBAL
         | AccessFlags::FLUSH_PERSISTENT
         | AccessFlags::OPTIONAL_RANGE;
@@ -81,9 +82,31 @@ impl Profile {
         self.is_rxe_since((6, 12)) && !self.retries_for_ever(retries)
     }
 
+    /// A request that is to be tried again can be held before it is, so that the queue is drained without it (`rxe_requester`, rxe_req.c).
+    pub(super) fn stops_between_tries(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// A request with a fence waits until no read or atomic operation is in flight, and one that is to be tried again still counts as
+    /// that, itself and those behind it (`rxe_wqe_is_fenced`, rxe_req.c, after `req_retry`).
+    pub(super) fn waits_for_itself(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// Whether a datagram of a queue pair to itself that breaks it is flushed: nothing is between the two sides
+    /// (`rxe_requester`, rxe_req.c, and `rxe_completer`, rxe_comp.c, 6.1).
+    pub(super) fn flushes_own_datagram(&self) -> bool {
+        self.is_rxe_before((6, 12))
+    }
+
     /// Back from SQD to RTS, nothing goes on until the next doorbell (`rxe_qp_from_attr`, rxe_qp.c).
     pub(super) fn resumes(&self) -> bool {
         !self.is_rxe()
+    }
+
+    /// Whether who waits for solicited messages is told of a receive that is flushed (`flush_recv_wqe`, rxe_resp.c).
+    pub(super) fn solicits_flushed(&self) -> bool {
+        !self.is_rxe_since((6, 12))
     }
 
     /// `flush_recv_queue`, rxe_resp.c, which 6.1 has not.

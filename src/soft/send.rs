@@ -58,11 +58,12 @@ impl State {
     /// Carries out what waits in the send ring now, and says whether anything ended. What is posted meanwhile waits
     /// for the next doorbell, and so does what comes after a request that waits for its receiver.
     pub(super) fn drain(&mut self, number: u32) -> bool {
-        self.waiting.remove(&number);
+        let was_waiting = self.waiting.remove(&number);
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
         for done in 0..waiting {
             let Some(qp) = self.qps.get(&number) else { return true };
             match qp.state {
+                qp_state::RTS if qp.stuck_after == Some(0) => return done > 0,
                 qp_state::RTS => {}
                 qp_state::SQD if qp.draining => {}
                 // An earlier request, or its own frame coming back, broke the queue pair.
@@ -79,7 +80,7 @@ impl State {
             let ended = match qp.kind {
                 qp_type::RAW_PACKET => self.send_frame(number),
                 qp_type::UD => self.send_datagram(number),
-                _ => self.send_message(number),
+                _ => self.send_message(number, was_waiting && done == 0),
             };
             if !ended {
                 self.waiting.insert(number);
@@ -96,7 +97,7 @@ impl State {
 
     /// No more sends from here on (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). One that has begun comes to its end.
     pub(super) fn hold(&mut self, number: u32) {
-        let has_begun = self.waiting.contains(&number);
+        let has_begun = self.waiting.contains(&number) && !self.profile.stops_between_tries();
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.draining = has_begun;
         }
@@ -123,6 +124,7 @@ impl State {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.sends.advance();
             qp.sends.release();
+            qp.stuck_after = qp.stuck_after.map(|requests| requests.saturating_sub(1));
         }
     }
 

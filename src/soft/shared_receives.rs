@@ -28,8 +28,8 @@ const LIMIT: u32 = 1 << 1;
 pub(super) struct Srq {
     pub(super) file: u32,
     pub(super) pd: u32,
-    user_handle: u64,
-    events: Option<u32>,
+    pub(super) user_handle: u64,
+    pub(super) events: Option<u32>,
     ring: Consumer,
     max_sge: u32,
     /// With fewer receives than this an event is raised, once.

@@ -182,6 +182,8 @@ impl State {
                 busy(self.cqs.get(&id).map_or(0, |cq| cq.uses))?;
                 if let Some(cq) = self.cqs.remove(&id) {
                     self.forget(cq.file, &[cq.offset]);
+                    self.take_back(cq.channel, cq.user_handle, |_| true);
+                    self.take_back(cq.events, cq.user_handle, |event| event == event_type::CQ_ERR);
                 }
             }
             Kind::Qp => {
@@ -190,6 +192,7 @@ impl State {
                     self.detach(&qp.counters);
                     self.unbind_all(id);
                     self.forget(qp.file, &qp.offsets);
+                    self.take_back(qp.events, qp.user_handle, is_of_qp);
                     self.release(qp.pd);
                     if let Some(srq) = qp.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
                         srq.uses = srq.uses.saturating_sub(1);
@@ -205,6 +208,9 @@ impl State {
                 busy(self.srqs.get(&id).map_or(0, |srq| srq.uses))?;
                 if let Some(srq) = self.srqs.remove(&id) {
                     self.forget(srq.file, &[srq.offset]);
+                    self.take_back(srq.events, srq.user_handle, |event| {
+                        event == event_type::SRQ_LIMIT_REACHED
+                    });
                     self.release(srq.pd);
                 }
             }
@@ -288,6 +294,13 @@ impl State {
         self.events.remove(&id);
     }
 
+    /// Events of an object that is gone are gone too.
+    fn take_back(&self, events: Option<u32>, user_handle: u64, is_its: fn(u32) -> bool) {
+        if let Some(events) = events.and_then(|events| self.events.get(&events)) {
+            events.take_back(user_handle, is_its);
+        }
+    }
+
     /// The event file of this open file that a descriptor stands for.
     pub(super) fn find_events(&self, file: u32, kind: Events, number: i32) -> Option<u32> {
         let mut mine = self.events.iter().filter(|(_, events)| events.file == file && events.kind == kind);
@@ -314,6 +327,22 @@ impl State {
             async_files: events(Events::Asynchronous),
         }
     }
+}
+
+/// Whether it is an event that queue pairs have.
+fn is_of_qp(event: u32) -> bool {
+    use event_type::*;
+    matches!(
+        event,
+        QP_FATAL
+            | QP_REQ_ERR
+            | QP_ACCESS_ERR
+            | COMM_EST
+            | SQ_DRAINED
+            | PATH_MIG
+            | PATH_MIG_ERR
+            | QP_LAST_WQE_REACHED
+    )
 }
 
 fn busy(uses: u32) -> Result<(), Errno> {

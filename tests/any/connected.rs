@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use uverbs::{
-    AccessFlags, Attributes, Completion, CompletionQueue, Datagram, Endpoint, ErrorKind, Operation,
-    ProtectionDomain, QpState, Rc, ReceiveRequest, Remote, Route, SendRequest, Status, Uc, UcOperation, Ud,
-    WcFlags,
+    AccessFlags, Attributes, Bind, Completion, CompletionQueue, Datagram, Endpoint, ErrorKind, EventKind,
+    Operation, ProtectionDomain, QpState, Rc, ReceiveRequest, Remote, Route, SendRequest, Status, Subject,
+    Uc, UcOperation, Ud, WcFlags, WindowType,
 };
 
 #[test]
@@ -348,4 +348,69 @@ fn an_endpoint_is_read_as_it_is_written() {
     {
         assert_eq!(wrong.parse::<Endpoint>().unwrap_err().kind(), ErrorKind::InvalidInput);
     }
+}
+
+#[test]
+fn what_is_refused_when_it_is_posted_needs_nothing() {
+    on_every_connecting_device(|target| {
+        let Scene { two, region, mut window, .. } = Scene::new(target, WindowType::One);
+        let memory = two.pd.register(64, ALL).unwrap();
+        let mut fresh = two.pd.rc(&two.cq).create().unwrap();
+        {
+            let segments = [memory.segment(0..8).unwrap()];
+            let request = SendRequest::new(1, Operation::Send, &segments);
+            for requests in [vec![request], vec![request; 3], vec![]] {
+                let posted = fresh.post_send(&requests);
+                if !requests.is_empty() {
+                    refuses(posted, ErrorKind::InvalidInput, EINVAL, "not ready");
+                }
+            }
+        }
+        memory.destroy().map_err(|(_, error)| error).expect("no request has it");
+        let bound = fresh.bind(&mut window, Bind::new(1, &region, 0..8));
+        refuses(bound, ErrorKind::InvalidInput, EINVAL, "not ready");
+        region.destroy().map_err(|(_, error)| error).expect("no request has it");
+    });
+}
+
+/// rxe reads from the bytes where the answer goes to.
+#[test]
+fn what_comes_back_needs_registered_memory() {
+    on_every_connecting_device(|target| {
+        let (mut one, two) = rc_pair(target);
+        let remote = two.remote(0);
+        let answered = [
+            Operation::Read(remote),
+            Operation::CompareSwap { remote, compare: 0, swap: 1 },
+            Operation::FetchAdd { remote, add: 1 },
+        ];
+        for operation in answered {
+            let whole = SendRequest::inline(1, Operation::Write(remote), &[7; 8]);
+            let request = SendRequest::inline(2, operation, &[0; 8]);
+            for requests in [&[request][..], &[whole, request], &[request, whole]] {
+                refuses(one.qp.post_send(requests), ErrorKind::InvalidInput, EINVAL, "registered memory");
+            }
+        }
+        one.send(3, Operation::Read(remote), 0..8);
+        assert_eq!((one.completion().wr_id, one.bytes(0)), (3, [0; 8]), "nothing was posted before");
+    });
+}
+
+#[test]
+fn events_go_with_their_queue_pair() {
+    on_every_connecting_device(|target| {
+        for waits in [true, false] {
+            let context = target.open();
+            let mut side = Side::new(&context, |pd, cq| pd.rc(cq).cookie(0xe7).create().unwrap());
+            let own = side.qp.endpoint(&options(&context), 0).unwrap();
+            side.qp.connect(&options(&context), &own, &own).unwrap();
+            side.qp.modify(&Attributes::to(QpState::SendQueueDrain)).unwrap();
+            let about = Subject::QueuePair(0xe7);
+            if waits {
+                assert_eq!(event_about(&context, about), EventKind::SqDrained);
+            }
+            side.qp.destroy().map_err(|(_, error)| error).unwrap();
+            no_event_about(&context, about);
+        }
+    });
 }

@@ -87,6 +87,10 @@ impl Sends {
         &mut self.0
     }
 
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.0.geometry()
     }

@@ -8,6 +8,7 @@ mod drain;
 mod multicast;
 mod operation;
 mod post;
+mod request;
 mod rss;
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 pub(crate) mod send;
@@ -24,7 +25,7 @@ use self::drain::Markers;
 use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud};
-pub use self::post::SendRequest;
+pub use self::request::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 use self::send::SendQueue;
 pub use self::state::QpState;
@@ -76,7 +77,7 @@ pub(crate) struct QueuePairCore {
     windows: Watching,
     /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
     cqs: Vec<Arc<cq::CompletionQueueCore>>,
-    _srq: Option<Arc<srq::SharedReceiveQueueCore>>,
+    srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
     attached: crate::completion_counter::Attached,
     /// Its send queue had stopped when its state was last asked for.

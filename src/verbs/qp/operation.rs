@@ -33,6 +33,12 @@ pub(super) mod sealed {
             matches!(self.opcode(), Opcode::Large { .. } | Opcode::SendInvalidate(_))
         }
 
+        /// Whether data comes back, for which there must be registered memory.
+        #[inline(always)]
+        fn is_answered(&self) -> bool {
+            matches!(self.opcode(), Opcode::Read(_) | Opcode::CompareSwap { .. } | Opcode::FetchAdd { .. })
+        }
+
         /// The address handle that the request needs until it is completed.
         #[inline(always)]
         fn address(&self) -> Option<&AddressHandle> {

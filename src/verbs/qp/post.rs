@@ -4,160 +4,15 @@ use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
 use super::operation::sealed::Encode;
+use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue};
-use super::{Capacity, Frame, QpType, QueuePair};
+use super::{Capacity, QpType, QueuePair, SendRequest};
 use crate::device::object::Object;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::mr::{MemoryRegion, Segment};
 use crate::verbs::work::{ReceiveRequest, Slots, refused};
-
-/// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
-///
-/// ```
-/// # use uverbs::SendRequest;
-/// // A frame of a raw packet queue pair, from no memory at all, with a completion:
-/// let request = SendRequest::frame(7, &[]).signaled();
-/// ```
-#[derive(Clone, Copy, Debug)]
-#[doc(alias = "ibv_send_wr")]
-pub struct SendRequest<'a, O = Frame<'a>> {
-    wr_id: u64,
-    operation: O,
-    data: Local<'a>,
-    flags: SendFlags,
-}
-
-/// The local side of a request.
-#[derive(Clone, Copy, Debug)]
-enum Local<'a> {
-    Segments(&'a [Segment<'a>]),
-    /// Copied into the queue when the request is posted.
-    Inline(&'a [u8]),
-}
-
-/// Bytes of a frame's own header.
-pub(crate) const ETHERNET_HEADER: usize = 14;
-
-impl Local<'_> {
-    /// Bytes of it.
-    fn len(&self) -> u64 {
-        match self {
-            Self::Segments(segments) => segments.iter().map(|segment| u64::from(segment.sge().length)).sum(),
-            Self::Inline(bytes) => bytes.len() as u64,
-        }
-    }
-
-    /// The first bytes.
-    #[cold]
-    fn head(&self, op: &'static str) -> Result<FrameHead> {
-        let short = || {
-            let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
-            Error::refused(op, Errno::EINVAL, hint)
-        };
-        match self {
-            Self::Inline(bytes) => bytes.first_chunk().copied().ok_or_else(short),
-            Self::Segments(segments) => {
-                let mut head = FrameHead::default();
-                let mut rest = &mut head[..];
-                for segment in *segments {
-                    rest = segment.read_into(rest)?;
-                }
-                if rest.is_empty() { Ok(head) } else { Err(short()) }
-            }
-        }
-    }
-}
-
-impl<'a> SendRequest<'a> {
-    /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
-    pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
-        Self::new(wr_id, Frame::Whole, segments)
-    }
-
-    /// Sends as many frames as `segments` need, one behind the other: the device cuts them into pieces of `mss` bytes, the
-    /// last one shorter, and puts `header` before each. `header` is that of Ethernet, IP and TCP, without a length of
-    /// IP; the device fills in that, counts on IPv4's identification and TCP's sequence number, and keeps TCP's
-    /// FIN and PSH for the last frame. It fills in checksums when [asked to](Self::checksums).
-    ///
-    /// For queue pairs made with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
-    ///
-    /// ```
-    /// # use uverbs::SendRequest;
-    /// let header = [0; 54]; // Ethernet, IPv4, TCP
-    /// let request = SendRequest::large_send(7, &header, 1448, &[]).checksums().signaled();
-    /// ```
-    #[doc(alias = "IBV_WR_TSO")]
-    #[doc(alias = "ibv_wr_send_tso")]
-    pub fn large_send(wr_id: u64, header: &'a [u8], mss: u16, segments: &'a [Segment<'a>]) -> Self {
-        Self::new(wr_id, Frame::Large { header, mss }, segments)
-    }
-
-    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
-    /// their places does not matter.
-    ///
-    /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
-    /// is [`Unsupported`](ErrorKind::Unsupported), and nothing is posted.
-    ///
-    /// ```
-    /// use uverbs::{ErrorKind, SendRequest};
-    /// # fn main() -> uverbs::Result<()> {
-    /// let context = uverbs::SoftDevice::default().open()?;
-    /// let cq = context.create_cq(4)?;
-    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).connect(1)?;
-    /// // The soft device sends what it is given.
-    /// let refused = qp.post_send(&[SendRequest::frame(1, &[]).checksums()]).unwrap_err();
-    /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "IBV_SEND_IP_CSUM")]
-    #[must_use]
-    pub fn checksums(mut self) -> Self {
-        self.flags |= SendFlags::IP_CSUM;
-        self
-    }
-}
-
-impl<'a, O> SendRequest<'a, O> {
-    /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
-    #[doc(alias = "ibv_wr_set_sge")]
-    #[doc(alias = "ibv_wr_set_sge_list")]
-    pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
-        Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
-    }
-
-    /// An operation over bytes that are copied when it is posted; at most
-    /// [`inline`](crate::Capacity::inline) of them.
-    #[doc(alias = "ibv_wr_set_inline_data")]
-    #[doc(alias = "ibv_wr_set_inline_data_list")]
-    pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
-        Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
-    }
-
-    /// Success is reported by a completion; failure always is.
-    #[must_use]
-    #[doc(alias = "ibv_send_flags")]
-    pub fn signaled(mut self) -> Self {
-        self.flags |= SendFlags::SIGNALED;
-        self
-    }
-
-    /// Wakes a receiver that waits for solicited messages.
-    #[must_use]
-    pub fn solicited(mut self) -> Self {
-        self.flags |= SendFlags::SOLICITED;
-        self
-    }
-
-    /// Waits for earlier reads and atomic operations of the queue pair.
-    #[must_use]
-    pub fn fenced(mut self) -> Self {
-        self.flags |= SendFlags::FENCE;
-        self
-    }
-}
 
 impl<T: QpType> QueuePair<T> {
     /// Posts room for messages or frames, all of it or nothing.
@@ -181,7 +36,7 @@ impl<T: QpType> QueuePair<T> {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
-    /// for, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
+    /// for, for inline data of a read or an atomic operation, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
     /// [`checksums`](SendRequest::checksums) on a device that does not fill them in, and for
     /// [`large_send`](SendRequest::large_send) on one that does not cut them;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a second [`SendInvalidate`](super::Operation::SendInvalidate) of a key.
@@ -255,8 +110,21 @@ impl<T: QpType> QueuePair<T> {
         match stopped {
             Stopped::TakesKeys => self.post_invalidating(requests),
             Stopped::Refused(why) => Err(refused(SEND, why)),
-            Stopped::Looked(error) | Stopped::Unseen(error) => Err(*error),
+            Stopped::Looked(error) => Err(*error),
+            Stopped::Unseen(error) => {
+                self.let_go_if_refused(&error, requests.len());
+                Err(*error)
+            }
         }
+    }
+
+    /// Lets go of what the last `count` requests need, if the kernel has refused to look at them: they were taken back then.
+    fn let_go_if_refused(&mut self, error: &Error, count: usize) -> bool {
+        let is_refused = error.kind() == ErrorKind::InvalidInput;
+        if is_refused {
+            self.held.slots().let_go_of(self.sends.next_slot(), count);
+        }
+        is_refused
     }
 
     /// Posts requests of which some take keys from the other side.
@@ -283,7 +151,7 @@ impl<T: QpType> QueuePair<T> {
             Err(Stopped::Looked(error)) => (*error, true),
             // With any other error it is not known whether the device has them.
             Err(Stopped::Unseen(error)) => {
-                let is_refused = error.kind() == ErrorKind::InvalidInput;
+                let is_refused = self.let_go_if_refused(&error, requests.len());
                 (*error, is_refused)
             }
         };
@@ -302,8 +170,14 @@ impl<T: QpType> QueuePair<T> {
         opcode: Opcode<'_>,
         regions: impl Iterator<Item = MemoryRegion>,
     ) -> Result<()> {
-        let Self { sends, held, .. } = self;
-        sends.post_local(op, wr_id, flags, opcode, |slot| held.slots().hold_regions(slot, regions.collect()))
+        let mut put = None;
+        let posted = self.sends.post_local(op, wr_id, flags, opcode, |slot| put = Some(slot));
+        // Refused for its state, the kernel has not looked at it; with any other error it may have.
+        let is_refused = posted.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidInput);
+        if let Some(slot) = put.filter(|_| !is_refused) {
+            self.held.slots().hold_regions(slot, regions.collect());
+        }
+        posted
     }
 }
 
@@ -329,6 +203,13 @@ impl Stopped {
 
     fn looked(error: Error) -> Self {
         Self::Looked(Box::new(error))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn without_place() -> Self {
+        let hint = "what is read, or was there before an atomic operation, goes to registered memory: give segments, not bytes";
+        Self::looked(Error::refused(SEND, Errno::EINVAL, hint))
     }
 }
 
@@ -400,6 +281,8 @@ impl Posting<'_> {
                 self.put_segments(batch, slot, request, head, segment)?;
             }
             Local::Segments(segments) => self.put_segments(batch, slot, request, head, segments)?,
+            // Where the answer goes to is read from the bytes then (`copy_data`, rxe_mr.c, Linux 6.1).
+            Local::Inline(_) if operation.is_answered() => return Err(Stopped::without_place()),
             Local::Inline(bytes) => {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
                 batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;

@@ -178,7 +178,7 @@ impl RssBuilder<'_> {
             groups: Groups::default(),
             windows: Watching::default(),
             cqs: Vec::new(),
-            _srq: None,
+            srq: None,
             _table: Some(table.clone()),
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),

@@ -137,6 +137,11 @@ impl QueuePairCore {
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         self.object.context().invoke(&mut command)?;
         self.has_stopped.store(response.qp_state == qp_state::SQE, Ordering::Relaxed);
+        if self.srq.is_some() {
+            // rxe says nothing of a queue that is not there, and the kernel then tells what was in its memory (`ib_uverbs_query_qp`,
+            // uverbs_cmd.c, and `rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
+            (response.max_recv_wr, response.max_recv_sge) = (0, 0);
+        }
         Ok(response)
     }
 

@@ -132,6 +132,12 @@ impl Slots<'_> {
         put(self.0, slot, Slot::new(regions.into_iter(), None));
     }
 
+    /// Lets go of what the `count` requests from slot `first` on need.
+    pub(crate) fn let_go_of(&mut self, first: u32, count: usize) {
+        let end = (first as usize + count) % self.0.len();
+        self.let_go(first, end as u32, count == 0);
+    }
+
     /// Lets go of what the requests in the slots from `first` on and before `end` need, round the end of the ring: they were not
     /// posted. There is one at least, unless `is_none`.
     #[cold]

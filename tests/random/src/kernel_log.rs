@@ -4,25 +4,39 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
+/// What `splats.known` has for this kernel.
+fn known_splats() -> Vec<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let path = std::env::var("KNOWN_SPLATS").unwrap_or_default();
+    let rows = std::fs::read_to_string(path).unwrap_or_default();
+    let text = |row: &str| {
+        let mut fields = row.split(" | ");
+        let (kernel, text) = (fields.next()?, fields.next()?);
+        let is_meant = !row.starts_with('#') && (kernel == "*" || release.starts_with(kernel));
+        is_meant.then(|| text.to_owned())
+    };
+    rows.lines().filter_map(text).collect()
+}
+
 /// The kernel's log, from here on.
 pub struct KernelLog {
     file: Option<File>,
     /// Texts that say that something is wrong.
     splats: Vec<String>,
-    /// A warning that is known, up to the end of its trace.
-    known: Option<String>,
+    /// Reports that are known, each up to the end of its trace.
+    known: Vec<String>,
 }
 
 impl KernelLog {
-    /// What is wrong and what is known the lanes say, in `SPLATS` and `KNOWN_WARNING` (tests/vm/guest.sh); elsewhere nothing is
-    /// looked for, and without the right to read the log there is nothing in it.
+    /// What is wrong and what is known the lanes say, in `SPLATS`, `KNOWN_WARNING` and the file of `KNOWN_SPLATS` (tests/vm/guest.sh);
+    /// elsewhere nothing is looked for, and without the right to read the log there is nothing in it.
     pub fn from_here() -> Self {
         let splats = std::env::var("SPLATS").unwrap_or_default();
         let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/kmsg");
         Self {
             file: file.ok().and_then(|mut file| file.seek(SeekFrom::End(0)).ok().map(|_| file)),
             splats: splats.split('|').filter(|splat| !splat.is_empty()).map(str::to_owned).collect(),
-            known: std::env::var("KNOWN_WARNING").ok(),
+            known: std::env::var("KNOWN_WARNING").into_iter().chain(known_splats()).collect(),
         }
     }
 
@@ -45,9 +59,14 @@ impl KernelLog {
                 Err(_) => break,
             }
         }
-        while let Some(at) = self.known.as_ref().and_then(|known| text.find(known)) {
-            let end = text[at..].find("end trace").map_or(text.len(), |len| at + len + "end trace".len());
-            text.replace_range(at..end, "");
+        for known in &self.known {
+            while let Some(at) = text.find(known) {
+                let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+                let ends = ["end trace", "=========="];
+                let end =
+                    ends.into_iter().filter_map(|end| Some(at + text[at..].find(end)? + end.len())).min();
+                text.replace_range(start..end.unwrap_or(text.len()), "");
+            }
         }
         self.splats.iter().any(|splat| text.contains(splat)).then_some(text)
     }

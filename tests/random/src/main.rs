@@ -229,22 +229,25 @@ impl Pair {
         (first, second, comparison)
     }
 
-    /// Plays a program on both; a difference that is not there when there is more time is none.
+    /// Plays a program on both; a difference that is not there each time, and when there is more of it, is none: of what a device may
+    /// do, by who comes first, the soft device does one thing.
     fn judge(&mut self, program: &Program, how: How) -> (Played, Played, Comparison) {
-        let played = self.play(program, how, Duration::from_micros(2400));
-        match played.2 {
-            Comparison::Different(_) => self.play(program, how, Duration::from_millis(200)),
-            _ => played,
+        let mut played = self.play(program, how, Duration::from_micros(2400));
+        for _ in 0..3 {
+            if !matches!(played.2, Comparison::Different(_)) {
+                break;
+            }
+            played = self.play(program, how, Duration::from_millis(200));
         }
+        played
     }
 
     /// The shortest program that ends in such a difference.
     fn shortest(&mut self, program: &Program, how: How, difference: &Difference) -> Program {
         let start = Instant::now();
-        let mut still = |program: &Program| match self.judge(program, how).2 {
-            _ if start.elapsed() > SHRINKING => false,
-            Comparison::Different(other) => other.is_like(difference),
-            _ => false,
+        let mut still = |program: &Program| {
+            start.elapsed() < SHRINKING
+                && matches!(self.judge(program, how).2, Comparison::Different(other) if other.is_like(difference))
         };
         // What comes behind the step matters to the end of a program only.
         let mut head = program.clone();

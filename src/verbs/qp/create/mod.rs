@@ -258,7 +258,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             groups: Groups::default(),
             windows: Watching::default(),
             cqs: cqs.into(),
-            _srq: srq,
+            srq,
             _table: None,
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),

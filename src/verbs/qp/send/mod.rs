@@ -61,6 +61,11 @@ impl SendQueue {
         self.sends.slots()
     }
 
+    /// The slot that is filled next.
+    pub(super) fn next_slot(&self) -> u32 {
+        self.sends.next_slot()
+    }
+
     /// Whether the device must find the first bytes of a frame in the request itself: then [`Batch::put`] is to be given them.
     #[inline]
     pub fn wants_head(&self) -> bool {

@@ -42,6 +42,9 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         let request = format!("fail {} {} 1 0 {}", COMMANDS[a[0] as usize], a[1], a[2]);
         done(card.ask(&request))
     }),
-    // The device goes away.
-    verb("unplug", 0, &[], |w, _| done(w.machine.unplug()?)),
+    // The device goes away. What the driver then ends of its own must not be refused: the kernel warns (`ib_free_cq`, cq.c, 7.3).
+    verb("unplug", 0, &[], |w, _| {
+        w.machine.card.into_iter().for_each(crate::card::heal);
+        done(w.machine.unplug()?)
+    }),
 ]];

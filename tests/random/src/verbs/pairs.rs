@@ -178,16 +178,17 @@ fn drain(w: &mut World, a: &[u64]) -> Played {
     };
     // Who sent to it notices later.
     w.settle();
-    for queue in [Some(&mut first), second.as_mut()].into_iter().flatten() {
-        let mut batch = Completion::batch::<16>();
-        loop {
-            let found = queue.poll(&mut batch);
-            all.extend_from_slice(&batch[..found]);
-            if found == 0 {
-                break;
+    w.expected = w.expected.map(|count| count.saturating_sub(all.len()));
+    let others = w.collect(|_, others| {
+        for queue in [Some(&mut first), second.as_mut()].into_iter().flatten() {
+            let mut batch = Completion::batch::<16>();
+            while let found @ 1.. = queue.poll(&mut batch) {
+                others.extend_from_slice(&batch[..found]);
             }
         }
-    }
+        Ok(())
+    });
+    all.extend(others.into_iter().flatten());
     texts.extend(all.iter().map(|completion| super::queues::describe(w, completion)));
     texts.sort();
     w.completions.put(a[1], first);

@@ -1,0 +1,155 @@
+//! A request to a send queue, before it is posted.
+
+use nix::errno::Errno;
+use uverbs_abi::types::SendFlags;
+
+use super::Frame;
+use crate::driver::request::FrameHead;
+use crate::kernel::error::{Error, Result};
+use crate::verbs::mr::Segment;
+
+/// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
+///
+/// ```
+/// # use uverbs::SendRequest;
+/// // A frame of a raw packet queue pair, from no memory at all, with a completion:
+/// let request = SendRequest::frame(7, &[]).signaled();
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "ibv_send_wr")]
+pub struct SendRequest<'a, O = Frame<'a>> {
+    pub(super) wr_id: u64,
+    pub(super) operation: O,
+    pub(super) data: Local<'a>,
+    pub(super) flags: SendFlags,
+}
+
+/// The local side of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Local<'a> {
+    Segments(&'a [Segment<'a>]),
+    /// Copied into the queue when the request is posted.
+    Inline(&'a [u8]),
+}
+
+/// Bytes of a frame's own header.
+pub(super) const ETHERNET_HEADER: usize = 14;
+
+impl Local<'_> {
+    /// Bytes of it.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Segments(segments) => segments.iter().map(|segment| u64::from(segment.sge().length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// The first bytes.
+    #[cold]
+    pub(super) fn head(&self, op: &'static str) -> Result<FrameHead> {
+        let short = || {
+            let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
+            Error::refused(op, Errno::EINVAL, hint)
+        };
+        match self {
+            Self::Inline(bytes) => bytes.first_chunk().copied().ok_or_else(short),
+            Self::Segments(segments) => {
+                let mut head = FrameHead::default();
+                let mut rest = &mut head[..];
+                for segment in *segments {
+                    rest = segment.read_into(rest)?;
+                }
+                if rest.is_empty() { Ok(head) } else { Err(short()) }
+            }
+        }
+    }
+}
+
+impl<'a> SendRequest<'a> {
+    /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
+    pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame::Whole, segments)
+    }
+
+    /// Sends as many frames as `segments` need, one behind the other: the device cuts them into pieces of `mss` bytes, the
+    /// last one shorter, and puts `header` before each. `header` is that of Ethernet, IP and TCP, without a length of
+    /// IP; the device fills in that, counts on IPv4's identification and TCP's sequence number, and keeps TCP's
+    /// FIN and PSH for the last frame. It fills in checksums when [asked to](Self::checksums).
+    ///
+    /// For queue pairs made with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
+    ///
+    /// ```
+    /// # use uverbs::SendRequest;
+    /// let header = [0; 54]; // Ethernet, IPv4, TCP
+    /// let request = SendRequest::large_send(7, &header, 1448, &[]).checksums().signaled();
+    /// ```
+    #[doc(alias = "IBV_WR_TSO")]
+    #[doc(alias = "ibv_wr_send_tso")]
+    pub fn large_send(wr_id: u64, header: &'a [u8], mss: u16, segments: &'a [Segment<'a>]) -> Self {
+        Self::new(wr_id, Frame::Large { header, mss }, segments)
+    }
+
+    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
+    /// their places does not matter.
+    ///
+    /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
+    /// is [`Unsupported`](ErrorKind::Unsupported), and nothing is posted.
+    ///
+    /// ```
+    /// use uverbs::{ErrorKind, SendRequest};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let cq = context.create_cq(4)?;
+    /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).connect(1)?;
+    /// // The soft device sends what it is given.
+    /// let refused = qp.post_send(&[SendRequest::frame(1, &[]).checksums()]).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "IBV_SEND_IP_CSUM")]
+    #[must_use]
+    pub fn checksums(mut self) -> Self {
+        self.flags |= SendFlags::IP_CSUM;
+        self
+    }
+}
+
+impl<'a, O> SendRequest<'a, O> {
+    /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
+    #[doc(alias = "ibv_wr_set_sge")]
+    #[doc(alias = "ibv_wr_set_sge_list")]
+    pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
+        Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
+    }
+
+    /// An operation over bytes that are copied when it is posted; at most
+    /// [`inline`](crate::Capacity::inline) of them. Not for reads and atomic operations, whose data comes back.
+    #[doc(alias = "ibv_wr_set_inline_data")]
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
+        Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
+    }
+
+    /// Success is reported by a completion; failure always is.
+    #[must_use]
+    #[doc(alias = "ibv_send_flags")]
+    pub fn signaled(mut self) -> Self {
+        self.flags |= SendFlags::SIGNALED;
+        self
+    }
+
+    /// Wakes a receiver that waits for solicited messages.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.flags |= SendFlags::SOLICITED;
+        self
+    }
+
+    /// Waits for earlier reads and atomic operations of the queue pair.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.flags |= SendFlags::FENCE;
+        self
+    }
+}
