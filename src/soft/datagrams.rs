@@ -48,7 +48,10 @@ impl State {
         }
         let mut status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
-            self.flush_when_asked(datagram.to, qp_type::UD);
+            // Keys are looked at before (`check_keys`, rxe_recv.c).
+            if self.qps.get(&datagram.to).is_some_and(|qp| qp.attrs.qkey == datagram.qkey) {
+                self.flush_when_asked(datagram.to, qp_type::UD);
+            }
             for target in self.targets(&datagram) {
                 let port = self.qps.get(&target).map_or(0, |qp| qp.port);
                 let wc = Wc { port_num: port, ..datagram.wc };

@@ -146,23 +146,29 @@ impl State {
 
     fn flush_sends(&mut self, number: u32) {
         let sends = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
+        let mut is_told = true;
         for _ in 0..sends {
             let Some(qp) = self.qps.get_mut(&number) else { return };
             let (cq, wqe) = (qp.send_cq, pieces::oldest_send(&qp.sends));
             qp.sends.advance();
             qp.sends.release();
-            self.flushed(number, cq, wqe.wr.wr_id, wc_opcode::SEND);
+            is_told = self.flushed(number, cq, wqe.wr.wr_id, wc_opcode::SEND, is_told);
             let operation = completion_counters::operation(wqe.wr.opcode);
             self.count_operation(number, operation, wc_status::WR_FLUSH_ERR);
         }
     }
 
-    pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32) {
+    /// A request ends with "flushed". `is_told` is whether the completion of the one before was not lost; and so is the answer.
+    pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32, is_told: bool) -> bool {
+        if !is_told && self.profile.flushes_in_silence() {
+            return false;
+        }
         let wc = Wc { wr_id, status: wc_status::WR_FLUSH_ERR, opcode, qp_num: number, ..Wc::new_zeroed() };
-        self.complete(cq, &wc, opcode == wc_opcode::RECV && self.profile.solicits_flushed());
+        let is_told = self.complete(cq, &wc, opcode == wc_opcode::RECV && self.profile.solicits_flushed());
         if opcode == wc_opcode::RECV {
             self.count_receive(&wc);
         }
+        is_told
     }
 
     /// Flushes what was posted to a broken queue pair since.
@@ -224,7 +230,7 @@ impl State {
             qp_state::RTS if self.profile.resumes() => {
                 self.drain(number);
             }
-            qp_state::SQD if from != state => self.hold(number),
+            qp_state::SQD if from != state || self.profile.drains_again() => self.hold(number),
             qp_state::ERR => {
                 qp.state = from;
                 self.break_qp(number);

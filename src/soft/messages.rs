@@ -180,6 +180,7 @@ impl State {
             return Some(End { status: wc_status::SUCCESS, packets, effect: Effect::default(), is_reliable });
         }
         let peer = peer.filter(|(_, peer)| !is_reliable || peer.attrs.rq_psn == qp.attrs.sq_psn);
+        let is_answered = peer.is_none_or(|(_, peer)| peer.attrs.dest_qp_num == number);
         let is_shared = peer.is_some_and(|(_, peer)| peer.srq.is_some());
         let answer = peer.map(|(to, peer)| self.answer(to, peer, &message));
         let (status, effect) = match answer {
@@ -188,6 +189,9 @@ impl State {
             }
             None if self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
             None => (wc_status::RETRY_EXC_ERR, Effect::default()),
+            // It was carried out, and somebody else is told.
+            Some(_) if !is_answered && self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
+            Some(answer) if !is_answered => (wc_status::RETRY_EXC_ERR, answer.taken()),
             Some(Answer::NotReady) if qp.attrs.rnr_retry >= 7 => {
                 if !self.profile.tires_of_waiting(qp.attrs.retry_cnt) {
                     return None;
@@ -202,7 +206,7 @@ impl State {
 
     /// The queue pair at the other end, if messages arrive there: it is of the same type, ready, and connected to
     /// this one by number and by path (`check_type_state` and `check_addr`,
-    /// rxe_recv.c, Linux 6.1; that numbers agree both ways is what cards check).
+    /// rxe_recv.c, Linux 6.1; that numbers agree both ways is what cards check, and rxe does not).
     fn peer(&self, number: u32, qp: &Qp) -> Option<(u32, &Qp)> {
         let to = qp.attrs.dest_qp_num;
         let peer = self.qps.get(&to)?;
@@ -211,7 +215,7 @@ impl State {
         let (there, back) = (there?, back?);
         let is_connected = peer.kind == qp.kind
             && peer.can_receive()
-            && peer.attrs.dest_qp_num == number
+            && (peer.attrs.dest_qp_num == number || self.profile.takes_from_anybody())
             && there.destination == back.source
             && back.destination == there.source;
         is_connected.then_some((to, peer))

@@ -67,12 +67,13 @@ impl State {
     /// Ends every receive in a queue pair's own ring with "flushed".
     pub(super) fn flush_receives(&mut self, number: u32) {
         let posted = self.qps.get(&number).map_or(0, Qp::posted);
+        let mut is_told = true;
         for _ in 0..posted {
             let Some(qp) = self.qps.get(&number) else { return };
             let (cq, receive) = (qp.recv_cq, self.next_receive(qp));
             self.take_receive(number);
             let wr_id = receive.map_or(0, |receive| receive.wr_id);
-            self.flushed(number, cq, wr_id, wc_opcode::RECV);
+            is_told = self.flushed(number, cq, wr_id, wc_opcode::RECV, is_told);
         }
     }
 

@@ -62,6 +62,14 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    /// What happens at a receiver whose answer goes elsewhere.
+    pub(super) fn taken(self) -> Effect {
+        match self {
+            Self::NotReady => Effect::default(),
+            Self::Ended { effect, .. } => effect,
+        }
+    }
+
     /// What happens at a receiver that tells the sender nothing: what is refused is as if it never came. Only a
     /// receive from a shared queue cannot be put back.
     pub(super) fn unseen(self, is_shared: bool) -> Effect {

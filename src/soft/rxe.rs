@@ -82,6 +82,11 @@ impl Profile {
         self.is_rxe_since((6, 12)) && !self.retries_for_ever(retries)
     }
 
+    /// A send queue that is drained is so each time that it is to be (`rxe_qp_sqd`, rxe_qp.c).
+    pub(super) fn drains_again(&self) -> bool {
+        self.is_rxe_since((6, 12))
+    }
+
     /// A request that is to be tried again can be held before it is, so that the queue is drained without it (`rxe_requester`, rxe_req.c).
     pub(super) fn stops_between_tries(&self) -> bool {
         self.is_rxe()
@@ -109,6 +114,12 @@ impl Profile {
         !self.is_rxe_since((6, 12))
     }
 
+    /// Whether requests behind one whose completion was lost are flushed without any (`flush_send_queue`, rxe_comp.c, and
+    /// `flush_recv_queue`, rxe_resp.c).
+    pub(super) fn flushes_in_silence(&self) -> bool {
+        self.is_rxe_since((6, 12))
+    }
+
     /// `flush_recv_queue`, rxe_resp.c, which 6.1 has not.
     pub(super) fn tells_of_last_receive(&self) -> bool {
         !self.is_rxe_before((6, 12))
@@ -122,6 +133,11 @@ impl Profile {
     /// Whether a message with a sequence number that was there before is acknowledged and that ends the request (`duplicate_request`,
     /// rxe_resp.c, and `check_psn`, rxe_comp.c). A card's requester takes no acknowledgement of what it has not sent.
     pub(super) fn ends_by_old_number(&self) -> bool {
+        self.is_rxe()
+    }
+
+    /// A queue pair takes messages from others than the one that it is connected to, and answers that one (`check_addr`, rxe_recv.c).
+    pub(super) fn takes_from_anybody(&self) -> bool {
         self.is_rxe()
     }
 

@@ -28,13 +28,9 @@ export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
 # Of a receive queue that has stopped alone (docs/internals/kernels.md).
 export KNOWN_WARNING="Buggy Raw Packet QP state"
 
-faults() { # a sixteenth as many, in which the firmware refuses commands and the card is taken away
-    play_some "$((count / 16))" --about flows --faults
-}
-
 begin make_device
 
 step programs programs flows
-[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults flows
 step kernel-log kernel_log_is_clean
 finish

@@ -23,9 +23,14 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/random/voices.sh
 . "$here/random/voices.sh"
 
+# How a program takes the device away, and has it back.
+export UVERBS_TEST_REMOVE="rdma link del $device"
+export UVERBS_TEST_RESTORE="rdma link add $device type rxe netdev dummy0"
+
 begin make_device
 
 step programs programs messages
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults messages
 if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "${UVERBS_RANDOM_VOICES:-1}" = 1 ]; then
     step voices voices messages
     step libraries only_ours_was_loaded

@@ -42,6 +42,12 @@ impl Row {
 
 const LAST: &str = "it says so each time that it looks at a broken queue pair, and forgets it with the queue pair (`flush_recv_queue`, rxe_resp.c)";
 
+/// Which of the two kinds of retries comes to its end first, of a message of several packets for which there is no receive.
+const fn timers(step: &'static str) -> Row {
+    let why = "a receiver that is not ready refuses the packets behind the first as out of order (`check_psn`, rxe_resp.c, and `COMPST_ERROR_RETRY`, rxe_comp.c)";
+    row(step, "ok* RnrRetryExceeded*", "ok* RetryExceeded*", why).since((6, 12)).goes_on()
+}
+
 const LATER: &str = "the kernel has the method, and the driver has not";
 const PAGING: &str = "rxe pages on demand (`rxe_odp_mr_init_user`, rxe_odp.c)";
 const PINNED: &str = "the memory was pinned for reading alone (`ib_umem_check_rereg`, umem.c)";
@@ -60,7 +66,9 @@ pub const ON_RXE: &[Row] = &[
         .since((7, 2))
         .goes_on(),
     row("mr* ondemand", "Unsupported EOPNOTSUPP", "ok", PAGING).since((7, 2)),
-    row("mr-access *", "ok", "PermissionDenied EACCES", PINNED).since((6, 12)).goes_on(),
+    timers("poll*"),
+    timers("drain*"),
+    row("mr-access *", "*", "PermissionDenied EACCES", PINNED).since((6, 12)).goes_on(),
     row("events *", "ok*", "ok*QpLastWqeReached*", LAST).since((6, 12)).goes_on(),
     row("events *", "ok*QpLastWqeReached*", "ok*", LAST).since((6, 12)).goes_on(),
     row("events-awaited *", "ok*", "ok*16*", LAST).since((6, 12)).goes_on(),

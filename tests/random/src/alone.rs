@@ -46,7 +46,7 @@ pub fn wrong(program: &Program, how: How) -> Option<(usize, String)> {
         let at = first.outcomes.iter().zip(&second.outcomes).position(|(one, two)| one != two)?;
         Some((at, format!("{}, {when} {}", first.outcomes[at], second.outcomes[at])))
     };
-    if let Some(wrong) = never(&first) {
+    if let Some(wrong) = never(program, &first) {
         return Some(wrong);
     }
     match how {
@@ -59,9 +59,9 @@ pub fn wrong(program: &Program, how: How) -> Option<(usize, String)> {
                 (at, format!("in the child: {verb}: {what}"))
             });
             of_child
-                .or_else(|| never(&forked.parent))
+                .or_else(|| never(program, &forked.parent))
                 .or_else(|| other(&forked.parent, "with a child beside it"))
         }
-        How::Threads => never(&threads::play(&any_soft(), program, turn(program), NATIVE)),
+        How::Threads => never(program, &threads::play(&any_soft(), program, turn(program), NATIVE)),
     }
 }

@@ -76,9 +76,11 @@ pub fn compare(program: &Program, soft: &Played, device: &Played, driver: &str) 
 
 /// What no program may meet, whatever the device: a panic, something left behind, or an errno that says that the crate itself is
 /// wrong.
-pub fn never(played: &Played) -> Option<(usize, String)> {
+pub fn never(program: &Program, played: &Played) -> Option<(usize, String)> {
     use nix::errno::Errno::{EFAULT, ENOTTY};
-    let wrong = [EFAULT, ENOTTY].map(|errno| Some(errno as i32));
+    // A copy that fails by order is EFAULT too.
+    let fault = if program.faults().starves { ENOTTY } else { EFAULT };
+    let wrong = [fault, ENOTTY].map(|errno| Some(errno as i32));
     let bad = |outcome: &Outcome| match outcome {
         Outcome::Panicked(_) => true,
         Outcome::Refused(_, errno) => wrong.contains(errno),

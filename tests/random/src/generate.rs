@@ -273,17 +273,17 @@ pub fn from_bytes(bytes: &[u8], lean: Lean) -> Program {
     maker.program
 }
 
-/// The same program, in which the firmware refuses commands, or, seldom, the device goes away.
+/// The same program, in which the firmware refuses commands, the kernel has no memory, or, seldom, the device goes away.
 pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
     let mut chance = fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let named = |name: &str| verbs::all().find(|verb| verb.name == name).expect("a verb");
+    let pick = |arg: &Arg, chance: &mut fastrand::Rng| match arg {
+        Arg::Word(words) => chance.usize(..words.len()) as u64,
+        Arg::One(all) => *chance.choice(*all).unwrap_or(&0),
+        _ => 0,
+    };
     let mut insert = |chance: &mut fastrand::Rng, name: &str| {
         let verb = named(name);
-        let pick = |arg: &Arg, chance: &mut fastrand::Rng| match arg {
-            Arg::Word(words) => chance.usize(..words.len()) as u64,
-            Arg::One(all) => *chance.choice(*all).unwrap_or(&0),
-            _ => 0,
-        };
         let args = verb.args.iter().map(|arg| pick(arg, chance)).collect();
         let at = chance.usize(..=program.steps.len());
         program.steps.insert(at, Step { verb, args });
@@ -293,6 +293,14 @@ pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
     }
     for _ in 0..chance.u8(1..=3) {
         insert(&mut chance, "refuse");
+    }
+    if chance.bool() {
+        let verb = named("open-starved");
+        for step in program.steps.iter_mut().filter(|step| step.verb.name == "open") {
+            let place = step.args[0];
+            let args = verb.args.iter().map(|arg| pick(arg, &mut chance));
+            *step = Step { verb, args: [place].into_iter().chain(args.skip(1)).collect() };
+        }
     }
     program
 }

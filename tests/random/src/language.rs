@@ -143,7 +143,7 @@ impl Program {
     /// What is to go wrong with the device in it: commands that are refused, and its end.
     pub fn faults(&self) -> Faults {
         let has = |name: &str| self.steps.iter().any(|step| step.verb.name == name);
-        Faults { refuses: has("refuse"), unplugs: has("unplug") }
+        Faults { refuses: has("refuse"), unplugs: has("unplug"), starves: has("open-starved") }
     }
 }
 
@@ -152,11 +152,13 @@ impl Program {
 pub struct Faults {
     pub refuses: bool,
     pub unplugs: bool,
+    /// The kernel has no memory now and then.
+    pub starves: bool,
 }
 
 impl Faults {
     pub fn any(self) -> bool {
-        self.refuses || self.unplugs
+        self.refuses || self.unplugs || self.starves
     }
 }
 

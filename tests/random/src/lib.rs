@@ -15,6 +15,7 @@ pub mod language;
 pub mod memory;
 pub mod play;
 pub mod shrink;
+pub mod starved;
 pub mod threads;
 mod verbs;
 pub mod world;

@@ -142,7 +142,6 @@ fn watch(is_guest: bool) {
 fn on_soft(numbers: &Numbers) -> ExitCode {
     watch(false);
     let how = numbers.how;
-    std::panic::set_hook(Box::new(|_| {}));
     let (mut steps, mut done, mut bad) = (0, 0, 0);
     for number in numbers.from..numbers.from + numbers.count {
         NUMBER.store(number + 1, Ordering::Relaxed);
@@ -309,7 +308,6 @@ fn on_device(
     seconds: u64,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     watch(at.is_some());
-    std::panic::set_hook(Box::new(|_| {}));
     let mut pair = Pair::open(name)?;
     pair.at = at;
     let (start, mut steps, mut found, mut done) = (Instant::now(), 0, 0, 0);
@@ -342,7 +340,7 @@ fn on_device(
                 numbers.seed
             ))?;
         }
-        if let Some((at, what)) = never(&device) {
+        if let Some((at, what)) = never(&program, &device) {
             found += 1;
             tell(&format!("\n## seed {} number {number}: step {}: {what}\n{program}", numbers.seed, at + 1))?;
         }
@@ -395,7 +393,7 @@ fn from_file(file: &PathBuf, device: Option<&str>, how: How) -> Result<ExitCode,
         let (soft, device, comparison) = pair.judge(&program, how);
         print!("{}", side_by_side(&program, &soft, &device));
         println!("{comparison:?}");
-        let (complaint, wrong) = (pair.log.complaint(), never(&device));
+        let (complaint, wrong) = (pair.log.complaint(), never(&program, &device));
         if let Some(text) = &complaint {
             println!("the kernel complains\n{text}");
         }
@@ -405,7 +403,7 @@ fn from_file(file: &PathBuf, device: Option<&str>, how: How) -> Result<ExitCode,
     }
     let played = play(&any_soft(), &program, None, NATIVE);
     print!("{}", side_by_side(&program, &played, &played));
-    Ok(if never(&played).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if never(&program, &played).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn main() -> ExitCode {

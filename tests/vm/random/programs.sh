@@ -19,3 +19,18 @@ programs() { # programs ABOUT; or one alone
     fi
     play_some "$count" --about "$1" --how "$how" --at "$OUT/at"
 }
+
+faults() { # faults ABOUT: a sixteenth as many, in which commands are refused, the kernel has no memory, and the device is taken away
+    starve
+    play_some "$((count / 16))" --about "$1" --how "${UVERBS_RANDOM_HOW:-alone}" --faults
+}
+
+starve() { # on a kernel that can be told, each allocation may fail, and says nothing
+    for attribute in failslab fail_page_alloc fail_usercopy; do
+        there=/sys/kernel/debug/$attribute
+        [ -d "$there" ] || continue
+        echo 0 >"$there/verbose"
+        [ ! -e "$there/ignore-gfp-wait" ] || echo N >"$there/ignore-gfp-wait"
+        [ ! -e "$there/min-order" ] || echo 0 >"$there/min-order"
+    done
+}

@@ -1,8 +1,10 @@
 //! What goes wrong with the device in the midst of a program: chosen only by `--faults`.
 
 use super::{done, verb};
-use crate::language::Arg::{One, Word};
+use crate::language::Arg::{New, One, Word};
+use crate::language::Kind::Context;
 use crate::language::Verb;
+use crate::starved::Starved;
 use crate::world::Miss;
 
 /// Commands of the firmware that may be refused. `ALLOC_FLOW_COUNTER` is none of them: the kernel follows an error pointer when the
@@ -41,6 +43,18 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         let card = w.machine.card.ok_or(Miss::Absent)?;
         let request = format!("fail {} {} 1 0 {}", COMMANDS[a[0] as usize], a[1], a[2]);
         done(card.ask(&request))
+    }),
+    // In every so manieth command the kernel has no memory, where it can be told so.
+    verb("open-starved", 0, &[New(Context), One(&[1, 2, 3, 5]), One(&[0, 1, 2, 3, 5, 8])], |w, a| {
+        w.free_to_open(a[0])?;
+        let device = &w.machine.device;
+        let starved = Starved::new(a[1], a[2]).filter(|_| w.machine.soft.is_none());
+        let context = match starved {
+            Some(starved) => device.open_with(starved)?,
+            None => device.open()?,
+        };
+        w.contexts.put(a[0], context);
+        done(())
     }),
     // The device goes away. What the driver then ends of its own must not be refused: the kernel warns (`ib_free_cq`, cq.c, 7.3).
     verb("unplug", 0, &[], |w, _| {
