@@ -88,32 +88,28 @@ impl State {
             return true;
         }
         let end = self.carry_out(number, qp, &wqe, was_tried);
+        let (peer, kind) = (qp.attrs.dest_qp_num, qp.kind);
         let is_tried_again = match end.as_ref().map(|end| end.status) {
             Some(wc_status::RETRY_EXC_ERR) => qp.attrs.retry_cnt > 0,
             Some(wc_status::RNR_RETRY_EXC_ERR) => qp.attrs.rnr_retry > 0,
             Some(_) => false,
             None => true,
         };
-        if is_tried_again && let Some(requests) = self.waits_for_itself(qp) {
-            if let Some(qp) = self.qps.get_mut(&number) {
-                qp.stuck_after = Some(requests);
-            }
-            if requests == 0 {
-                return false;
-            }
+        let stuck_after = is_tried_again.then(|| self.waits_for_itself(qp)).flatten();
+        if let Some(qp) = self.qps.get_mut(&number).filter(|_| stuck_after.is_some()) {
+            qp.stuck_after = stuck_after;
         }
-        let (Some(end), Some(qp)) = (end, self.qps.get(&number)) else { return false };
-        let peer = qp.attrs.dest_qp_num;
-        self.flush_when_asked(peer, qp.kind);
+        self.flush_when_asked(peer, kind);
+        let Some(end) = end.filter(|_| stuck_after != Some(0)) else { return false };
         self.take_send(number);
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, end.packets);
         }
         let (mut effect, mut status) = (end.effect, end.status);
-        if peer == number && status != wc_status::SUCCESS && effect.broken {
+        if peer == number && effect.broken {
             // Sent to itself: the request ends first, and breaks the queue pair, which flushes the others (`rxe_completer`, rxe_comp.c, 6.1).
-            effect.broken = false;
-            status = self.profile.own_status(status);
+            status = self.profile.status_to_itself(status);
+            effect.broken = status == wc_status::SUCCESS;
         }
         let is_told = self.take_effect(peer, effect);
         // rxe acknowledges nothing that it could not tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
@@ -174,13 +170,13 @@ impl State {
         let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets, was_tried };
         let is_reliable = qp.kind == qp_type::RC;
         let peer = self.peer(number, qp);
+        let is_answered = peer.is_none_or(|(_, peer)| peer.attrs.dest_qp_num == number);
         let is_old = |peer: &Qp| attributes::is_before(qp.attrs.sq_psn, packets, peer.attrs.rq_psn);
         let is_ended = self.profile.ends_by_old_number() && !operation.is_answered();
-        if is_reliable && is_ended && peer.is_some_and(|(_, peer)| is_old(peer)) {
+        if is_reliable && is_ended && is_answered && peer.is_some_and(|(_, peer)| is_old(peer)) {
             return Some(End { status: wc_status::SUCCESS, packets, effect: Effect::default(), is_reliable });
         }
         let peer = peer.filter(|(_, peer)| !is_reliable || peer.attrs.rq_psn == qp.attrs.sq_psn);
-        let is_answered = peer.is_none_or(|(_, peer)| peer.attrs.dest_qp_num == number);
         let is_shared = peer.is_some_and(|(_, peer)| peer.srq.is_some());
         let answer = peer.map(|(to, peer)| self.answer(to, peer, &message));
         let (status, effect) = match answer {

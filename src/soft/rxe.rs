@@ -163,6 +163,11 @@ impl Profile {
         if is_flushed { wc_status::WR_FLUSH_ERR } else { status }
     }
 
+    /// The status of a request that breaks the queue pair that it is sent to, which is its own (`rxe_completer`, rxe_comp.c).
+    pub(super) fn status_to_itself(&self, status: u32) -> u32 {
+        if self.is_rxe_since((6, 12)) { wc_status::WR_FLUSH_ERR } else { status }
+    }
+
     /// The status of a receive that its message could not go into (`send_data_in`, rxe_resp.c).
     pub(super) fn bad_receive(&self, status: u32) -> u32 {
         if self.is_rxe() { wc_status::LOC_QP_OP_ERR } else { status }

@@ -82,7 +82,9 @@ const STOPPED: &str = "a queue that stopped by itself is in another state than t
 const STOPS: &[&str] = &["frame *", "large-frame *", "inject *"];
 const UNTOLD: &str =
     "nothing tells the virtual card of receives in a queue that has ended, as no doorbell does";
-const ENDS: &[&str] = &["qp-fail *", "usual * err *", "modify * err *", "drain *"];
+// By order, or by a frame that is too long for its receive.
+const ENDS: &[&str] =
+    &["qp-fail *", "usual * err *", "modify * err *", "drain *", "inject * 1514", "inject-capture * 1514 *"];
 
 const NAMELESS: &str = "the kernel has no name for the state in which the receive queue alone has stopped (`sqrq_state_to_qp_state`, qp.c)";
 const DEFAULTS: &str =
