@@ -42,25 +42,32 @@ impl State {
         let Some(qp) = self.qps.get(&number) else { return true };
         let wqe = pieces::oldest_send(&qp.sends);
         let datagram = self.datagram(number, qp, &wqe);
-        self.take_send(number);
+        let targets = datagram.as_ref().map(|datagram| self.targets(datagram)).unwrap_or_default();
+        // One that breaks its own queue pair is flushed with the others.
+        let waits = targets.contains(&number) && self.profile.flushes_own_datagram();
+        if !waits {
+            self.take_send(number);
+        }
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, 1);
         }
-        let mut status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
+        let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
             // Keys are looked at before (`check_keys`, rxe_recv.c).
             if self.qps.get(&datagram.to).is_some_and(|qp| qp.attrs.qkey == datagram.qkey) {
                 self.flush_when_asked(datagram.to, qp_type::UD);
             }
-            for target in self.targets(&datagram) {
+            for target in targets {
                 let port = self.qps.get(&target).map_or(0, |qp| qp.port);
                 let wc = Wc { port_num: port, ..datagram.wc };
                 self.land(target, &datagram.bytes, wc, datagram.solicited);
             }
-            let is_broken = self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR);
-            if is_broken && self.profile.flushes_own_datagram() {
-                status = wc_status::WR_FLUSH_ERR;
+        }
+        if waits {
+            if self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR) {
+                return true;
             }
+            self.take_send(number);
         }
         self.sent(number, &wqe, self.profile.own_status(status));
         true

@@ -29,6 +29,16 @@ pub fn any_soft() -> Machine {
     soft(Profile::default().with_completion_counters(64))
 }
 
+/// The soft device that a program ran on: one with everything, or one like rxe of the version that a line `# like rxe 6.1` names.
+pub fn device_of(text: &str) -> Machine {
+    let Some(version) = text.lines().find_map(|line| line.strip_prefix("# like rxe ")) else {
+        return any_soft();
+    };
+    let (major, minor) = version.trim().split_once('.').expect("a version");
+    let version = (major.parse().expect("a number"), minor.parse().expect("a number"));
+    soft(Profile::default().with_rxe(Some(version)).with_port_mtu(1024).with_max_sge(32))
+}
+
 /// The step before which a program forks, or has a second thread: by the program itself, so that it is always the same.
 pub fn turn(program: &Program) -> usize {
     let sum: u64 = program

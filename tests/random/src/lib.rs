@@ -4,6 +4,7 @@
 #![allow(clippy::unit_arg, reason = "many calls give nothing but success")]
 
 pub mod alone;
+pub mod beside;
 pub mod card;
 pub mod child;
 pub mod compare;

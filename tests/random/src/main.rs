@@ -11,22 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use uverbs::soft::Profile;
-use uverbs_random::alone::{self, How, NATIVE, any_soft, turn};
-use uverbs_random::compare::{Comparison, Difference, compare, never};
-use uverbs_random::differences::kernel;
+use uverbs_random::alone::{self, How, NATIVE, device_of, turn};
+use uverbs_random::beside::{Beside, TRIES, side_by_side};
+use uverbs_random::compare::{Comparison, never};
 use uverbs_random::generate::{self, Lean};
-use uverbs_random::kernel_log::KernelLog;
 use uverbs_random::language::Program;
-use uverbs_random::play::{Played, play, soft};
+use uverbs_random::play::play;
 use uverbs_random::shrink::shrink;
-use uverbs_random::world::Machine;
-use uverbs_random::{card, child, threads};
-
-/// How often a program is played while it is made shorter.
-const TRIES: usize = 600;
-/// How long that may take on a device.
-const SHRINKING: Duration = Duration::from_secs(15);
 
 #[derive(Parser)]
 #[command(about = "Random programs of uverbs, on the soft device and on a device of the kernel's")]
@@ -167,137 +158,9 @@ fn on_soft(numbers: &Numbers) -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A device, what the soft device beside it can do, and how long it may take.
-struct Pair {
-    machine: Machine,
-    profile: Profile,
-    log: KernelLog,
-    /// Where to write what is played, and its number.
-    at: Option<PathBuf>,
-    number: u64,
-}
-
-impl Pair {
-    fn open(name: &str) -> Result<Self, Box<dyn std::error::Error>> {
-        let device = uverbs::devices()?.named(name)?.clone();
-        let card = card::open().map(|card| &*Box::leak(Box::new(card)));
-        let profile = profile_like(&device)?.with_sniffers(card.is_none()).with_hears_itself(card.is_some());
-        let has_wire = card.is_some();
-        let machine = Machine { device, soft: None, card, lacks_messages: false, has_wire };
-        Ok(Self { machine, profile, log: KernelLog::from_here(), at: None, number: 0 })
-    }
-
-    /// Plays a program on both: alone on the soft device, and as it is said on the other.
-    fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
-        let (driver, at) = (self.machine.device.driver().to_owned(), turn(program));
-        let has_wire = self.machine.has_wire;
-        let lacks_messages = driver == "mlx5";
-        let beside = Machine { lacks_messages, has_wire, ..soft(self.profile.clone()) };
-        let first = play(&beside, program, None, patience);
-        if let Some(path) = &self.at {
-            // If it cannot be written, nobody will look for it.
-            let _ = fs::write(path, format!("{}\n{program}", self.number));
-        }
-        let (second, of_child) = match how {
-            How::Alone => (play(&self.machine, program, Some(&first), patience), None),
-            How::Fork => {
-                let forked = child::play(&self.machine, program, at, Some(&first), patience);
-                let wrong = child::wrong(program, at, &forked);
-                (forked.parent, wrong)
-            }
-            How::Threads => (threads::play(&self.machine, program, at, patience), None),
-        };
-        let faults = program.faults();
-        if faults.refuses
-            && let Some(card) = self.machine.card
-        {
-            card::heal(card);
-        }
-        if faults.unplugs {
-            self.machine.restore();
-        }
-        let comparison = if let Some((at, device)) = of_child {
-            let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
-            Comparison::Different(Difference { at, verb, soft: "a refusal in a child".to_owned(), device })
-        } else if faults.any() || how == How::Threads {
-            // What a fault hits differs, and in which order threads did their steps nobody knows.
-            Comparison::Same
-        } else {
-            compare(program, &first, &second, &driver)
-        };
-        (first, second, comparison)
-    }
-
-    /// Plays a program on both; a difference that is not there each time, and when there is more of it, is none: of what a device may
-    /// do, by who comes first, the soft device does one thing.
-    fn judge(&mut self, program: &Program, how: How) -> (Played, Played, Comparison) {
-        let mut played = self.play(program, how, Duration::from_micros(2400));
-        for _ in 0..3 {
-            if !matches!(played.2, Comparison::Different(_)) {
-                break;
-            }
-            played = self.play(program, how, Duration::from_millis(200));
-        }
-        played
-    }
-
-    /// The shortest program that ends in such a difference.
-    fn shortest(&mut self, program: &Program, how: How, difference: &Difference) -> Program {
-        let start = Instant::now();
-        let mut still = |program: &Program| {
-            start.elapsed() < SHRINKING
-                && matches!(self.judge(program, how).2, Comparison::Different(other) if other.is_like(difference))
-        };
-        // What comes behind the step matters to the end of a program only.
-        let mut head = program.clone();
-        head.steps.truncate(difference.at + 1);
-        let program = if still(&head) { &head } else { program };
-        shrink(program, TRIES, still)
-    }
-}
-
-/// What a device says that it has, as far as the soft device can be told.
-fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
-    let context = device.open()?;
-    let has = context.query_device()?;
-    let has_counters = context.create_counters().is_ok();
-    // IB_DEVICE_MEM_WINDOW, and those of type 2 A and B (ib_verbs.h).
-    let windows = 1 << 17 | 1 << 23 | 1 << 24;
-    let profile = Profile::default()
-        .with_max_mw(if has.base.device_cap_flags & windows != 0 { Profile::default().max_mw } else { 0 })
-        .with_counters(has_counters)
-        .with_flows(context.has_flows()?)
-        .with_max_cqe(has.base.max_cqe.max(1))
-        .with_max_qp_wr(has.base.max_qp_wr.max(1))
-        .with_max_sge(has.base.max_sge.max(1))
-        .with_completion_vectors(context.completion_vectors())
-        .with_cq_moderation(has.cq_moderation_caps.max_cq_moderation_count > 0)
-        .with_disassociate(false);
-    let port = context.query_port(1)?.legacy_resp;
-    let profile = profile.with_gids(port.gid_tbl_len).with_port_mtu(128 << port.active_mtu);
-    Ok(if device.driver() == "rxe" { profile.with_rxe(Some(kernel())) } else { profile })
-}
-
 /// What the kernel said, in short, as lines that are no steps.
 fn commented(text: &str) -> String {
     text.lines().take(40).map(|line| format!("# {line:.160}\n")).collect()
-}
-
-/// A program with the ends of its steps, as `play` takes it too.
-fn side_by_side(program: &Program, soft: &Played, device: &Played) -> String {
-    let mut text = String::new();
-    for (at, step) in program.steps.iter().enumerate() {
-        let (one, two) = (&soft.outcomes[at], &device.outcomes[at]);
-        let step = step.to_string();
-        text +=
-            &if one == two { format!("{step:50} # {one}\n") } else { format!("{step:50} # {one} | {two}\n") };
-    }
-    for (whose, played) in [("soft", soft), ("device", device)] {
-        if let Some(left) = &played.left {
-            text += &format!("# {whose} left behind: {left}\n");
-        }
-    }
-    text
 }
 
 fn on_device(
@@ -308,7 +171,7 @@ fn on_device(
     seconds: u64,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     watch(at.is_some());
-    let mut pair = Pair::open(name)?;
+    let mut pair = Beside::open(name)?;
     pair.at = at;
     let (start, mut steps, mut found, mut done) = (Instant::now(), 0, 0, 0);
     let mut listed: BTreeMap<_, u64> = BTreeMap::new();
@@ -384,12 +247,12 @@ fn on_device(
 }
 
 fn from_file(file: &PathBuf, device: Option<&str>, how: How) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let text = fs::read_to_string(file)?;
+    let whole = fs::read_to_string(file)?;
     let text: String =
-        text.lines().map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n").collect();
+        whole.lines().map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n").collect();
     let program: Program = text.parse()?;
     if let Some(name) = device {
-        let mut pair = Pair::open(name)?;
+        let mut pair = Beside::open(name)?;
         let (soft, device, comparison) = pair.judge(&program, how);
         print!("{}", side_by_side(&program, &soft, &device));
         println!("{comparison:?}");
@@ -401,7 +264,7 @@ fn from_file(file: &PathBuf, device: Option<&str>, how: How) -> Result<ExitCode,
             complaint.is_none() && wrong.is_none() && !matches!(comparison, Comparison::Different(_));
         return Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let played = play(&any_soft(), &program, None, NATIVE);
+    let played = play(&device_of(&whole), &program, None, NATIVE);
     print!("{}", side_by_side(&program, &played, &played));
     Ok(if never(&program, &played).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,22 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use uverbs::soft::Profile;
-use uverbs_random::alone::{self, How, NATIVE, any_soft};
+use uverbs_random::alone::{self, How, NATIVE, any_soft, device_of};
 use uverbs_random::generate::{self, Lean};
 use uverbs_random::language::{Program, Step};
-use uverbs_random::play::{play, soft};
-use uverbs_random::world::Machine;
-
-/// The soft device that a program ran on: one with everything, or one like rxe of the version that a line `# like rxe 6.1` names.
-fn device_of(text: &str) -> Machine {
-    let Some(version) = text.lines().find_map(|line| line.strip_prefix("# like rxe ")) else {
-        return any_soft();
-    };
-    let (major, minor) = version.trim().split_once('.').expect("a version");
-    let version = (major.parse().expect("a number"), minor.parse().expect("a number"));
-    soft(Profile::default().with_rxe(Some(version)).with_port_mtu(1024).with_max_sge(32))
-}
+use uverbs_random::play::play;
 
 /// Each file of `finds/` is a program with the ends of its steps, as `uverbs-random` prints it.
 #[test]

@@ -121,6 +121,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             Ok(format!("{} {seen} {failed}", all.len()))
         }),
         verb("cq-resize", 1, &[Has(Completions), One(&[32, 0, 1, 4, 255, 1 << 30])], |w, a| {
+            w.settle();
             done(w.completions.get_mut(a[0])?.resize(a[1] as u32)?)
         }),
         verb("notify", 2, &[Has(Completions), One(&[0, 1])], |w, a| {
