@@ -12,6 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::PORTS;
 use super::completion_counters;
+use super::events::About;
 use super::pieces;
 use super::queue_pairs::Qp;
 use super::queues::Armed;
@@ -84,7 +85,7 @@ impl State {
         if announce {
             cq.armed = Armed::No;
             if let Some(channel) = cq.channel.and_then(|channel| self.events.get(&channel)) {
-                channel.completion(cq.user_handle);
+                channel.completion(id, cq.user_handle);
             }
         }
         true
@@ -97,7 +98,7 @@ impl State {
         let Some(cq) = self.cqs.get_mut(&id) else { return };
         cq.overrun = !goes_on;
         if let Some(events) = cq.events.and_then(|events| self.events.get(&events)) {
-            events.asynchronous(event_type::CQ_ERR, cq.user_handle);
+            events.asynchronous(About::Cq(id), event_type::CQ_ERR, cq.user_handle);
         }
         if goes_on {
             return;

@@ -4,7 +4,8 @@
 //! end and knows a file by what it *is* (the number of its inode), since file descriptor numbers are used
 //! again. What differs from the kernel: beyond 64 KiB of unread records new ones are lost.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +14,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_abi::write::{AsyncEventDesc, CompEventDesc};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
+
+use crate::kernel::process::Origin;
 
 /// What an event file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,18 @@ pub(super) enum Events {
     Completion,
     Asynchronous,
 }
+
+/// What an event is about, by the device's number of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    Cq(u32),
+    Qp(u32),
+    Srq(u32),
+    Device,
+}
+
+/// Bytes that a pipe takes, unless somebody changes it.
+const CAPACITY: usize = 64 << 10;
 
 impl Events {
     /// Bytes of a record.
@@ -43,8 +58,10 @@ pub(super) struct EventFile {
     /// None when there will be no more events: a reader then finds the end of the file.
     writer: Option<OwnedFd>,
     inode: Option<(u64, u64)>,
-    /// Whether there was ever a record.
-    has_sent: Cell<bool>,
+    /// What the last records are about; the unread ones are at the end.
+    sent: RefCell<VecDeque<About>>,
+    /// A child of `fork` has a device of its own, and the same files.
+    origin: Origin,
 }
 
 impl EventFile {
@@ -59,7 +76,8 @@ impl EventFile {
             number,
             writer: Some(writer),
             inode: inode(number),
-            has_sent: Cell::new(false),
+            sent: RefCell::default(),
+            origin: Origin::here(),
         };
         Ok((this, reader))
     }
@@ -86,50 +104,57 @@ impl EventFile {
     }
 
     /// Announces a completion.
-    pub(super) fn completion(&self, user_handle: u64) {
-        self.send(CompEventDesc { cq_handle: user_handle }.as_bytes());
+    pub(super) fn completion(&self, cq: u32, user_handle: u64) {
+        self.send(About::Cq(cq), CompEventDesc { cq_handle: user_handle }.as_bytes());
     }
 
     /// Announces anything else.
-    pub(super) fn asynchronous(&self, event_type: u32, element: u64) {
-        self.send(AsyncEventDesc { element, event_type, reserved: 0 }.as_bytes());
+    pub(super) fn asynchronous(&self, about: About, event_type: u32, element: u64) {
+        self.send(about, AsyncEventDesc { element, event_type, reserved: 0 }.as_bytes());
     }
 
-    fn send(&self, record: &[u8]) {
+    fn send(&self, about: About, record: &[u8]) {
         // Asked first, since a write that nobody can read raises SIGPIPE; Rust programs ignore that signal,
         // but this library may be in another one.
-        if let Some(writer) = self.writer.as_ref().filter(|_| self.is_open()) {
-            // Records divide the pipe's capacity, so they are written whole or (EAGAIN) not at all.
-            let _ = nix::unistd::write(writer, record);
-            self.has_sent.set(true);
+        let Some(writer) = self.writer.as_ref().filter(|_| self.is_open()) else { return };
+        // Records divide the pipe's capacity, so they are written whole or (EAGAIN) not at all.
+        if nix::unistd::write(writer, record).is_ok() {
+            let mut sent = self.sent.borrow_mut();
+            // No more can be unread.
+            if sent.len() == CAPACITY / self.kind.size() {
+                sent.pop_front();
+            }
+            sent.push_back(about);
         }
     }
 
-    /// Takes back what nobody has read of an object that is gone, by its user handle and the events that such objects have
-    /// (`ib_uverbs_release_ucq` and `ib_uverbs_release_uevent`, uverbs_main.c, Linux 6.1).
-    pub(super) fn take_back(&self, user_handle: u64, is_its: fn(u32) -> bool) {
-        let Some(writer) = self.writer.as_ref().filter(|_| self.has_sent.get() && !cfg!(miri)) else {
+    /// Takes back what nobody has read of an object that is gone (`ib_uverbs_release_ucq` and `ib_uverbs_release_uevent`, uverbs_main.c,
+    /// Linux 6.1).
+    pub(super) fn take_back(&self, about: About) {
+        let mut sent = self.sent.borrow_mut();
+        let Some(writer) = self.writer.as_ref().filter(|_| sent.contains(&about)) else { return };
+        if cfg!(miri) || !self.origin.is_here() {
             return;
-        };
+        }
         // Without /proc they stay readable.
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let mut options = std::fs::File::options();
         let Ok(mut reader) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
             return;
         };
-        let (mut unread, size) = (Vec::new(), self.kind.size());
-        // It ends with EAGAIN, and what was read till then is there.
-        let _ = reader.read_to_end(&mut unread);
-        let is_gone = |record: &[u8]| match self.kind {
-            Events::Completion => {
-                CompEventDesc::read_from_bytes(record).is_ok_and(|event| event.cq_handle == user_handle)
+        // All at once, beside whoever else reads.
+        let mut unread = vec![0; CAPACITY];
+        let len = reader.read(&mut unread).unwrap_or(0);
+        let records = unread.get(..len).unwrap_or_default().chunks(self.kind.size());
+        let are_read = sent.len().saturating_sub(records.len());
+        sent.drain(..are_read);
+        let mut left = VecDeque::new();
+        for (record, whose) in records.zip(sent.iter().copied()) {
+            if whose != about && nix::unistd::write(writer, record).is_ok() {
+                left.push_back(whose);
             }
-            Events::Asynchronous => AsyncEventDesc::read_from_bytes(record)
-                .is_ok_and(|event| event.element == user_handle && is_its(event.event_type)),
-        };
-        for record in unread.chunks(size).filter(|record| !is_gone(record)) {
-            let _ = nix::unistd::write(writer, record);
         }
+        *sent = left;
     }
 
     /// Ends the file: whoever waits for it wakes up.

@@ -166,6 +166,13 @@ pub(super) struct Receive {
     pieces: Option<Few<Sge>>,
 }
 
+impl Receive {
+    /// Bytes that its pieces have room for.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().flat_map(|pieces| pieces.iter()).map(|piece| piece.length as usize).sum()
+    }
+}
+
 /// Reads the oldest receive, if there is one.
 pub(super) fn oldest_receive(ring: &Consumer, max_sge: u32) -> Option<Receive> {
     if ring.available() == 0 {

@@ -3,6 +3,7 @@
 use uverbs_abi::types::{qp_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
+use super::events::About;
 use super::pieces::{self, Receive};
 use super::queue_pairs::Qp;
 use super::state::State;
@@ -32,7 +33,8 @@ impl State {
     pub(super) fn land(&mut self, number: u32, bytes: &[u8], wc: Wc, solicited: bool) {
         let Some(qp) = self.qps.get(&number).filter(|qp| qp.can_receive()) else { return };
         let Some(receive) = self.next_receive(qp) else { return };
-        let (room, is_frame) = (receive.room as usize, qp.kind == qp_type::RAW_PACKET);
+        let is_frame = qp.kind == qp_type::RAW_PACKET;
+        let room = if is_frame { receive.len() } else { receive.room as usize };
         let fits = bytes.len() <= room;
         if !fits && qp.srq.is_none() && self.profile.drops_long_datagrams() {
             return;
@@ -81,7 +83,7 @@ impl State {
     pub(super) fn announce(&self, number: u32, event: u32) {
         let Some(qp) = self.qps.get(&number) else { return };
         if let Some(events) = qp.events.and_then(|events| self.events.get(&events)) {
-            events.asynchronous(event, qp.user_handle);
+            events.asynchronous(About::Qp(number), event, qp.user_handle);
         }
     }
 }

@@ -13,6 +13,7 @@ use uverbs_abi::write::{DestroySrq, DestroySrqResp, ModifySrq, QuerySrq, QuerySr
 use zerocopy::IntoBytes;
 
 use super::call::Call;
+use super::events::About;
 use super::pieces::{self, Receive};
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::ring::{Consumer, Producer};
@@ -28,7 +29,7 @@ const LIMIT: u32 = 1 << 1;
 pub(super) struct Srq {
     pub(super) file: u32,
     pub(super) pd: u32,
-    pub(super) user_handle: u64,
+    user_handle: u64,
     pub(super) events: Option<u32>,
     ring: Consumer,
     max_sge: u32,
@@ -200,7 +201,7 @@ impl State {
         }
         srq.limit = 0;
         if let Some(events) = srq.events.and_then(|events| self.events.get(&events)) {
-            events.asynchronous(event_type::SRQ_LIMIT_REACHED, srq.user_handle);
+            events.asynchronous(About::Srq(id), event_type::SRQ_LIMIT_REACHED, srq.user_handle);
         }
     }
 }

@@ -8,7 +8,7 @@ use uverbs_abi::types::event_type;
 use super::addresses::AddressHandle;
 use super::completion_counters::CompletionCounter;
 use super::counters::Counters;
-use super::events::{EventFile, Events};
+use super::events::{About, EventFile, Events};
 use super::flows::Flow;
 use super::matcher::Rules;
 use super::memory_regions::MemoryRegion;
@@ -163,7 +163,7 @@ impl State {
         if !self.gone {
             for events in self.events.values_mut() {
                 match events.kind {
-                    Events::Asynchronous => events.asynchronous(event_type::DEVICE_FATAL, 0),
+                    Events::Asynchronous => events.asynchronous(About::Device, event_type::DEVICE_FATAL, 0),
                     Events::Completion => events.end(),
                 }
             }
@@ -182,8 +182,8 @@ impl State {
                 busy(self.cqs.get(&id).map_or(0, |cq| cq.uses))?;
                 if let Some(cq) = self.cqs.remove(&id) {
                     self.forget(cq.file, &[cq.offset]);
-                    self.take_back(cq.channel, cq.user_handle, |_| true);
-                    self.take_back(cq.events, cq.user_handle, |event| event == event_type::CQ_ERR);
+                    self.take_back(cq.channel, About::Cq(id));
+                    self.take_back(cq.events, About::Cq(id));
                 }
             }
             Kind::Qp => {
@@ -192,7 +192,7 @@ impl State {
                     self.detach(&qp.counters);
                     self.unbind_all(id);
                     self.forget(qp.file, &qp.offsets);
-                    self.take_back(qp.events, qp.user_handle, is_of_qp);
+                    self.take_back(qp.events, About::Qp(id));
                     self.release(qp.pd);
                     if let Some(srq) = qp.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
                         srq.uses = srq.uses.saturating_sub(1);
@@ -208,9 +208,7 @@ impl State {
                 busy(self.srqs.get(&id).map_or(0, |srq| srq.uses))?;
                 if let Some(srq) = self.srqs.remove(&id) {
                     self.forget(srq.file, &[srq.offset]);
-                    self.take_back(srq.events, srq.user_handle, |event| {
-                        event == event_type::SRQ_LIMIT_REACHED
-                    });
+                    self.take_back(srq.events, About::Srq(id));
                     self.release(srq.pd);
                 }
             }
@@ -295,9 +293,9 @@ impl State {
     }
 
     /// Events of an object that is gone are gone too.
-    fn take_back(&self, events: Option<u32>, user_handle: u64, is_its: fn(u32) -> bool) {
+    fn take_back(&self, events: Option<u32>, about: About) {
         if let Some(events) = events.and_then(|events| self.events.get(&events)) {
-            events.take_back(user_handle, is_its);
+            events.take_back(about);
         }
     }
 
@@ -327,22 +325,6 @@ impl State {
             async_files: events(Events::Asynchronous),
         }
     }
-}
-
-/// Whether it is an event that queue pairs have.
-fn is_of_qp(event: u32) -> bool {
-    use event_type::*;
-    matches!(
-        event,
-        QP_FATAL
-            | QP_REQ_ERR
-            | QP_ACCESS_ERR
-            | COMM_EST
-            | SQ_DRAINED
-            | PATH_MIG
-            | PATH_MIG_ERR
-            | QP_LAST_WQE_REACHED
-    )
 }
 
 fn busy(uses: u32) -> Result<(), Errno> {

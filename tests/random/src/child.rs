@@ -84,6 +84,7 @@ fn beside(world: &mut World, program: &Program, from: usize) -> (Vec<String>, Op
 /// What a child may do, by the first words of verbs: let go of what its parent has, which destroys nothing; use memory; ask what is
 /// known without a command; use counters of completions, which are copies, and what it has made itself.
 const MAY: &[&str] = &[
+    "scarce",
     "destroy-",
     "drop-",
     "mr-read",

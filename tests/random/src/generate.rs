@@ -294,6 +294,9 @@ pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
     for _ in 0..chance.u8(1..=3) {
         insert(&mut chance, "refuse");
     }
+    if chance.u8(..4) == 0 {
+        insert(&mut chance, "scarce");
+    }
     if chance.bool() {
         let verb = named("open-starved");
         for step in program.steps.iter_mut().filter(|step| step.verb.name == "open") {

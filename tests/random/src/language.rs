@@ -143,7 +143,11 @@ impl Program {
     /// What is to go wrong with the device in it: commands that are refused, and its end.
     pub fn faults(&self) -> Faults {
         let has = |name: &str| self.steps.iter().any(|step| step.verb.name == name);
-        Faults { refuses: has("refuse"), unplugs: has("unplug"), starves: has("open-starved") }
+        Faults {
+            refuses: has("refuse"),
+            unplugs: has("unplug"),
+            starves: has("open-starved") || has("scarce"),
+        }
     }
 }
 
@@ -152,7 +156,7 @@ impl Program {
 pub struct Faults {
     pub refuses: bool,
     pub unplugs: bool,
-    /// The kernel has no memory now and then.
+    /// The kernel has no memory now and then, or gives the program none.
     pub starves: bool,
 }
 

@@ -1,9 +1,10 @@
-//! A kernel that has no memory for what a command needs.
+//! A kernel that has no memory for what a command needs, and a process that gets none.
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use uverbs::command::Command;
 use uverbs::transport::{Errno, Watcher};
 
@@ -28,6 +29,12 @@ impl Starved {
 }
 
 impl Starved {
+    /// What ends something is spared: the driver of the card needs memory for it, and what it cannot end it leaves for good, and the kernel
+    /// warns. So is the command that opens: a context that is not made holds what it took (splats.known).
+    fn spares(command: &Command<'_>) -> bool {
+        command.op().ends_with(".destroy") || command.op() == "context.create"
+    }
+
     fn begin(&self) {
         let command = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
         if command.is_multiple_of(self.every) {
@@ -43,8 +50,10 @@ fn end() {
 }
 
 impl Watcher for Starved {
-    fn before(&self, _: &Command<'_>) -> Result<(), Errno> {
-        self.begin();
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        if !Self::spares(command) {
+            self.begin();
+        }
         Ok(())
     }
 
@@ -59,5 +68,31 @@ impl Watcher for Starved {
 
     fn after_map(&self, _: u64, _: usize, _: Result<(), Errno>) {
         end();
+    }
+}
+
+/// The process gets only so much more memory, while this is there. What is asked for in small pieces, and cannot be refused, has its place
+/// still.
+#[derive(Debug)]
+pub struct Scarce {
+    before: (rlim_t, rlim_t),
+}
+
+impl Scarce {
+    /// So many MiB.
+    pub fn new(more: u64) -> Self {
+        let before = getrlimit(Resource::RLIMIT_AS).expect("limits");
+        let pages = fs::read_to_string("/proc/self/statm").expect("the process's memory");
+        let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("pages");
+        let has = pages
+            * nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().expect("a size") as u64;
+        setrlimit(Resource::RLIMIT_AS, has + (more << 20), before.1).expect("a limit");
+        Self { before }
+    }
+}
+
+impl Drop for Scarce {
+    fn drop(&mut self) {
+        setrlimit(Resource::RLIMIT_AS, self.before.0, self.before.1).expect("a limit");
     }
 }

@@ -13,6 +13,7 @@ use uverbs::{
 
 use crate::card::Control;
 use crate::language::{PLACES, Step};
+use crate::starved::Scarce;
 
 /// The device that a program runs on.
 #[derive(Clone)]
@@ -259,6 +260,8 @@ pub struct World {
     pub expected: Option<usize>,
     /// How long a device of the kernel's may take.
     pub patience: Duration,
+    /// The process gets little memory.
+    pub scarce: Option<Scarce>,
 }
 
 /// How much memory of its own a program has.
@@ -297,6 +300,7 @@ impl World {
             numbers: Vec::new(),
             expected: None,
             patience,
+            scarce: None,
         }
     }
 

@@ -4,7 +4,7 @@ use super::{done, verb};
 use crate::language::Arg::{New, One, Word};
 use crate::language::Kind::Context;
 use crate::language::Verb;
-use crate::starved::Starved;
+use crate::starved::{Scarce, Starved};
 use crate::world::Miss;
 
 /// Commands of the firmware that may be refused. `ALLOC_FLOW_COUNTER` is none of them: the kernel follows an error pointer when the
@@ -54,6 +54,11 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
             None => device.open()?,
         };
         w.contexts.put(a[0], context);
+        done(())
+    }),
+    // From here on the program gets little more memory than it has.
+    verb("scarce", 0, &[One(&[2, 4, 8, 16])], |w, a| {
+        w.scarce = Some(Scarce::new(a[0]));
         done(())
     }),
     // The device goes away. What the driver then ends of its own must not be refused: the kernel warns (`ib_free_cq`, cq.c, 7.3).

@@ -72,6 +72,9 @@ pub(super) const VERBS: &[&[Verb]] = &[
             |w, a| {
                 w.regions.free(a[0])?;
                 let region = w.domains.get(a[1])?.register(a[2] as usize, rights(a[3]))?;
+                // Its memory may have been another's.
+                let place = region.address()..region.address() + a[2];
+                w.headers.retain(|header| !place.contains(header));
                 w.regions.put(a[0], region);
                 done(())
             },

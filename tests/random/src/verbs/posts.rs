@@ -97,10 +97,10 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         let segment = w.regions.get(a[1])?.segment(a[2] as usize..a[2].saturating_add(a[3]) as usize)?;
         let segments = [segment];
         let requests: Vec<_> = (0..a[4]).map(|at| ReceiveRequest::new(200 + at, &segments)).collect();
-        if matches!(w.pairs.get(a[0]), Ok(Pair::Ud(_))) {
-            w.headers.push(w.regions.get(a[1])?.address().wrapping_add(a[2]));
-        }
+        let is_datagram = matches!(w.pairs.get(a[0]), Ok(Pair::Ud(_)));
+        let header = w.regions.get(a[1])?.address().wrapping_add(a[2]);
         let posted = each_pair!(w.pairs.get_mut(a[0])?, qp => qp.post_receive(&requests));
+        w.headers.extend((is_datagram && posted.is_ok()).then_some(header));
         w.settle();
         posted.map_err(Miss::from).and_then(done)
     }),
