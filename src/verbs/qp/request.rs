@@ -93,7 +93,7 @@ impl<'a> SendRequest<'a> {
     /// their places does not matter.
     ///
     /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
-    /// is [`Unsupported`](ErrorKind::Unsupported), and nothing is posted.
+    /// is [`Unsupported`](crate::ErrorKind::Unsupported), and nothing is posted.
     ///
     /// ```
     /// use uverbs::{ErrorKind, SendRequest};
