@@ -215,15 +215,15 @@ impl Counters {
     #[doc(alias = "ibv_counter_attach_attr")]
     pub fn attach(&self, point: Point, index: u32) -> Result<()> {
         let op = "counters.attach";
-        if index as usize >= MAX_VALUES {
-            let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
-            return Err(Error::refused(op, Errno::EINVAL, hint));
-        }
         self.context().check_origin(op)?;
         let mut binding = self.binding();
         if binding.flows > 0 {
             let hint = "a flow uses these counters; attach before the first flow or after the last";
             return Err(Error::refused(op, Errno::EBUSY, hint));
+        }
+        if index as usize >= MAX_VALUES {
+            let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
+            return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         if binding.points.len() == MAX_VALUES {
             return Err(Error::refused(op, Errno::EINVAL, "8191 points are the most"));

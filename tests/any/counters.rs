@@ -125,7 +125,9 @@ fn attach_while_bound_is_busy_and_allowed_again_after() {
         let raw = Raw::new(&context);
         let counters = packets_and_bytes(&context);
         let flow = raw.qp.create_flow(&to_mac(MAC).count(&counters)).unwrap();
-        refuses(counters.attach(Point::Bytes, 2), ErrorKind::Busy, EBUSY, "a flow uses");
+        for index in [2, 8191] {
+            refuses(counters.attach(Point::Bytes, index), ErrorKind::Busy, EBUSY, "a flow uses");
+        }
         flow.destroy().unwrap();
         counters.attach(Point::Bytes, 2).unwrap();
     });

@@ -112,6 +112,16 @@ int main(int argc, char **argv)
 	struct ibv_sge sge = { (uintptr_t)q.memory, 60, q.mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;
 	tell("a write over raw packets", ibv_post_send(q.qp, &wr, &bad));
+	wr.opcode = IBV_WR_TSO, wr.tso.hdr = q.memory, wr.tso.hdr_sz = 54, wr.tso.mss = 40;
+	tell("a large send of a queue pair without room for its header", ibv_post_send(q.qp, &wr, &bad));
+	CHECK(!ibv_query_qp(q.qp, &state, IBV_QP_CAP, &made));
+	printf("room of a queue pair: %u %u %u %u %u, %u %u %u\n", state.cap.max_send_wr, state.cap.max_recv_wr, state.cap.max_send_sge,
+	       state.cap.max_recv_sge, state.cap.max_inline_data, made.cap.max_send_wr, made.cap.max_send_sge, made.cap.max_inline_data);
+	state.qp_state = IBV_QPS_RESET;
+	CHECK(!ibv_modify_qp(q.qp, &state, IBV_QP_STATE));
+	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *first = NULL;
+	tell("a receive in reset", ibv_post_recv(q.qp, &receive, &first));
+	printf("which is told: %d\n", first == &receive);
 	destroy_queue(&q);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_rwq_ind_table(table) && !ibv_destroy_wq(wq) && !ibv_destroy_cq(cq));
 	close_device();

@@ -287,8 +287,14 @@ fn post_any(qp: &Qp, queue: &mut SendQueue, wr: &SendWr) -> Answer {
 fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) -> Answer<Opcode<'a>> {
     let (header, mss) = large(wr)?;
     let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-    qp.qp.lock()?.get()?.check_large(wants_head, header.len(), mss, bytes)?;
+    qp.qp.lock()?.get()?.check_large(wants_head, header.len(), mss, bytes).map_err(no_large)?;
     Ok(Opcode::Large { header, mss })
+}
+
+/// Why a large send is not posted. What the device cannot cut is a header that the queue pair has no room for.
+#[cold]
+pub(crate) fn no_large(error: uverbs::Error) -> Code {
+    if error.kind() == uverbs::ErrorKind::Unsupported { EINVAL } else { error.into() }
 }
 
 /// Why no receive is posted in a child of `fork`. One that is bad is that first, as it is with libibverbs.
@@ -360,12 +366,19 @@ pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&
 pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let qp = qp.ok_or(EINVAL)?;
-        if qp.c.qp_base.state.get() == u32::from(qp_state::RESET) {
-            return Err(EINVAL);
-        }
         let mut queue = qp.receives.lock()?;
         // A queue pair on a shared queue has none.
-        post_receives(queue.as_mut().ok_or(EINVAL)?, list, bad)
+        match queue.as_mut() {
+            Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
+                post_receives(queue, list, bad)
+            }
+            _ => {
+                if let Some(bad) = bad {
+                    *bad = list;
+                }
+                Err(EINVAL)
+            }
+        }
     };
     plain(post())
 }

@@ -148,11 +148,16 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         pd.pd.get()?.create_parts(&init)?
     };
     let real = made.capacity();
+    // On a shared queue there is none of its own, and what was asked of it stays.
+    let (max_recv_wr, max_recv_sge) = match srq {
+        Some(_) => (init.cap.max_recv_wr, init.cap.max_recv_sge),
+        None => (real.receives, real.receive_segments),
+    };
     init.cap = QpCap {
         max_send_wr: real.sends,
-        max_recv_wr: real.receives,
+        max_recv_wr,
         max_send_sge: real.send_segments,
-        max_recv_sge: real.receive_segments,
+        max_recv_sge,
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
@@ -297,18 +302,22 @@ fn query(
     if mask & !ASKED != 0 {
         return Err(EOPNOTSUPP);
     }
-    let answer = {
+    let (answer, capacity) = {
         if qp.is_spread {
             return Err(EOPNOTSUPP);
         }
-        qp.qp.lock()?.get()?.query(QpAttrMask::from_bits_retain(mask))?
+        let pair = qp.qp.lock()?;
+        let pair = pair.get()?;
+        (pair.query(QpAttrMask::from_bits_retain(mask))?, pair.capacity())
     };
+    // A kernel's driver may know nothing of the queues of a process (mlx5_ib_query_qp, qp.c, Linux 6.1): those are told then.
+    let known = |answer: u32, own: u32| if answer == 0 { own } else { answer };
     let cap = QpCap {
-        max_send_wr: answer.max_send_wr,
+        max_send_wr: known(answer.max_send_wr, capacity.sends),
         max_recv_wr: answer.max_recv_wr,
-        max_send_sge: answer.max_send_sge,
+        max_send_sge: known(answer.max_send_sge, capacity.send_segments),
         max_recv_sge: answer.max_recv_sge,
-        max_inline_data: answer.max_inline_data,
+        max_inline_data: known(answer.max_inline_data, capacity.inline),
     };
     let base = &qp.c.qp_base;
     attr.ok_or(EINVAL)?.write(QpAttr {

@@ -104,7 +104,7 @@ impl QpPlan {
             max_recv_wr: receives.places,
             max_send_sge: wanted.max_send_sge,
             max_recv_sge: receives.stride / SEGMENT,
-            max_inline_data: wanted.max_inline_data,
+            max_inline_data: sends.inline().unwrap_or(wanted.max_inline_data),
         };
         let inline_header = limits.inline_header;
         let response = CreateQpResp::new_zeroed();
@@ -230,6 +230,11 @@ impl Ring {
         let places = wanted.max_send_wr.checked_mul(unit)?.checked_next_power_of_two()?;
         let fits = bytes <= limits.max_send && places <= limits.max_send_blocks;
         fits.then_some(Self { places, stride: BLOCK, unit })
+    }
+
+    /// Bytes that a send has room for when they stand in it: its blocks are whole, so there may be more than was asked for.
+    fn inline(self) -> Option<u32> {
+        self.unit.checked_mul(BLOCK)?.checked_sub(HEAD + INLINE_HEAD as u32)
     }
 
     pub(super) fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {

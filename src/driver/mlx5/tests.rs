@@ -49,6 +49,7 @@ struct Bench {
     qp_memory: Mapping,
     request: CreateQp,
     cq_request: CreateCq,
+    cap: QpCap,
     /// Position of the next completion.
     next: u32,
 }
@@ -97,6 +98,7 @@ impl Bench {
         .unwrap();
         let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
         let qp_memory = plan.memory().clone();
+        let cap = plan.cap();
         let (sends, receives) = plan.open(0x1234);
         let (cq_slots, first_memory, next) = (8, cq_memory.clone(), 0);
         Self {
@@ -110,6 +112,7 @@ impl Bench {
             qp_memory,
             request,
             cq_request,
+            cap,
             next,
         }
     }

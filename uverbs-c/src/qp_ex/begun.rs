@@ -9,7 +9,7 @@ use uverbs::abi::types::SendFlags;
 use uverbs::raw::{Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, SendQueue, Sge};
 
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
-use crate::post::Sending;
+use crate::post::{Sending, no_large};
 use crate::qp::Qp;
 
 pub(super) type NoPieces = std::iter::Empty<Sge>;
@@ -295,5 +295,5 @@ where
     if is_inline {
         return Err(EINVAL);
     }
-    Ok(qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len())?)
+    qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len()).map_err(no_large)
 }

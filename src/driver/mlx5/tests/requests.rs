@@ -138,6 +138,15 @@ fn data_may_grow_round_the_end_of_the_ring() {
 }
 
 #[test]
+fn bytes_in_a_request_have_the_room_of_whole_blocks() {
+    for (wanted, room) in
+        [(cap(4, 1, 1, 0), 12), (cap(4, 1, 17, 0), 268), (cap(4, 1, 1, 400), 460), (cap(0, 1, 1, 8), 8)]
+    {
+        assert_eq!(Bench::new(1, &wanted).cap.max_inline_data, room, "{wanted:?}");
+    }
+}
+
+#[test]
 fn one_slice_without_bytes_is_no_data_and_one_that_is_too_long_is_none() {
     let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
     bench.sends.put(&frame(0, None, inline(&[&[1; 28]]))).unwrap();
