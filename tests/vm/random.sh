@@ -36,8 +36,8 @@ begin make_device
 
 step programs programs messages
 [ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults messages
-if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "${UVERBS_RANDOM_VOICES:-1}" = 1 ]; then
-    step voices voices messages
+if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "$voices" -gt 0 ]; then
+    step voices voices messages differences
     step libraries only_ours_was_loaded
 fi
 step resources resources_are_as_before

@@ -8,14 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../say.h"
 
 enum { MANY = 16, SLOT = 2048 };
 
@@ -23,44 +21,6 @@ static void die(const char *what)
 {
 	fprintf(stderr, "theirs: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-/* The control line: a request, and lines up to `ok`. */
-
-static FILE *control, *answers;
-
-static void ask(const char *request, const char *prefix)
-{
-	static char *line;
-	static size_t room;
-	ssize_t len;
-	if (fprintf(control, "%s\n", request) < 0 || fflush(control))
-		die("control line");
-	while ((len = getline(&line, &room, answers)) > 0) {
-		if (!strcmp(line, "ok\n"))
-			return;
-		if (!strncmp(line, "error", 5)) {
-			fprintf(stderr, "%.80s: %s", request, line);
-			exit(1);
-		}
-		if (prefix)
-			printf("%s%s", prefix, line);
-	}
-	die("control line");
-}
-
-/* Results. */
-
-static char result[4096];
-
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
-{
-	size_t len = strlen(result);
-	va_list list;
-	va_start(list, format);
-	vsnprintf(result + len, sizeof(result) - len, format, list);
-	va_end(list);
 }
 
 /* For calls that return an errno, and for those that return -1 or NULL and set it. */
@@ -422,9 +382,7 @@ int main(int argc, char **argv)
 {
 	static char line[8192], copy[8192];
 	FILE *steps = argc == 4 ? fopen(argv[3], "r") : NULL;
-	control = steps ? fopen(argv[2], "w") : NULL;
-	answers = control ? fopen(argv[2], "r") : NULL;
-	if (!answers)
+	if (!steps || !has_control(argv[2]))
 		die("usage: theirs DEVICE CONTROL STEPS");
 	device = argv[1];
 	while (fgets(line, sizeof(line), steps)) {

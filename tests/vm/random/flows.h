@@ -171,6 +171,8 @@ static void built(uint64_t bits, int masked)
 
 static void flow_step(void)
 {
+	static const char *const words[] = { "all", "multicast", "sniffer" };
+	static const int defaults[] = { IBV_FLOW_ATTR_ALL_DEFAULT, IBV_FLOW_ATTR_MC_DEFAULT, IBV_FLOW_ATTR_SNIFFER };
 	int at = place(1), of_counters = is("flow-rss") || is("flow") ? 4 : 7;
 	struct ibv_qp *qp = is("flow-rss") ? rss[place(2)] : pairs[place(2)].qp;
 
@@ -181,12 +183,14 @@ static void flow_step(void)
 		return;
 	}
 	NEEDS(!flows[at] && qp);
-	begin_rule(is("flow") ? arg[5] : is("flow-of") ? arg[5] : 1);
+	begin_rule(is("flow") || is("flow-of") ? arg[5] : is("flow-default") ? arg[4] : 1);
 	if (is("flow-of"))
 		rule.attr.priority = arg[6], built(arg[3], arg[4] != 0);
+	else if (is("flow-default"))
+		rule.attr.type = defaults[WORD(3, words)];
 	else
 		NEEDS(named(word[3]));
-	if (arg[of_counters] != NONE && rule.attr.type == IBV_FLOW_ATTR_NORMAL) {
+	if (!is("flow-default") && arg[of_counters] != NONE && rule.attr.type == IBV_FLOW_ATTR_NORMAL) {
 		struct ibv_counters *counting = counters[place(of_counters)];
 		/* Without a point, mlx5's driver would wait for ever at the next attach. */
 		NEEDS(counting && counting->context == qp->context && has_points[place(of_counters)]);
@@ -239,7 +243,7 @@ static void work_queue_step(void)
 		if (arg[6])
 			init.comp_mask = IBV_WQ_INIT_ATTR_FLAGS, init.create_flags = IBV_WQ_FLAGS_CVLAN_STRIPPING;
 		if (made(work_queues[at] = ibv_create_wq(pd->context, &init))) {
-			say(" %d %d", init.max_wr >= arg[4], init.max_sge >= arg[5]);
+			say(" %u %u", init.max_wr, init.max_sge);
 			known_number(work_queues[at]->wq_num, 100 + at);
 		}
 		return;
@@ -307,24 +311,6 @@ static void rss_step(void)
 	made(rss[at] = ibv_create_qp_ex(pd->context, &init));
 }
 
-/* The control line: a request, and lines up to `ok`. */
-static void ask(const char *request)
-{
-	static char *line;
-	static size_t room;
-
-	if (fprintf(control, "%s\n", request) < 0 || fflush(control))
-		perror("voice: control line"), exit(2);
-	while (getline(&line, &room, answers) > 0) {
-		if (!strcmp(line, "ok\n"))
-			return;
-		if (!strncmp(line, "error", 5))
-			break;
-	}
-	fprintf(stderr, "voice: control line: %.80s: %s", request, line);
-	exit(2);
-}
-
 static void inject(void)
 {
 	static char text[8192];
@@ -336,7 +322,7 @@ static void inject(void)
 	frame(bytes, len, arg[1]);
 	for (size_t i = 0; i < len; i++)
 		at += sprintf(text + at, "%02x", bytes[i]);
-	ask(text);
+	ask(text, NULL);
 	something_runs = 1;
 	say("ok");
 }

@@ -46,8 +46,8 @@ static void create_qp(int at)
 	qp = type < 5 ? ibv_create_qp(pd, (struct ibv_qp_init_attr *)&init) : ibv_create_qp_ex(pd->context, &init);
 	if (!made(qp))
 		return;
-	say(" %d%d%d%d%d", init.cap.max_send_wr >= arg[7], init.srq || init.cap.max_recv_wr >= arg[8], init.cap.max_send_sge >= arg[9],
-	    init.srq || init.cap.max_recv_sge >= arg[9], init.cap.max_inline_data >= arg[10]);
+	say(" %u %u %u %u %u", init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge, init.cap.max_recv_sge,
+	    init.cap.max_inline_data);
 	pairs[at].qp = qp, pairs[at].made = ++serial;
 	known_number(qp->qp_num, at);
 	if (type == 4) {
@@ -263,8 +263,16 @@ static void handle_step(void)
 	int at = place(1);
 	struct ibv_ah_attr attr = { 0 };
 
+	if (is("ah-back")) {
+		const struct region *region = &regions[place(4)];
+		struct ibv_wc wc = { .wc_flags = IBV_WC_GRH };
+		NEEDS(!control && !handles[at] && domains[place(2)] && region->mr && region->len >= arg[5] + 40);
+		settle();
+		made(handles[at] = ibv_create_ah_from_wc(domains[place(2)], &wc, (struct ibv_grh *)(region->memory + arg[5]), 1));
+		return;
+	}
 	if (!is("ah")) {
-		NEEDS(handles[at] && !is("ah-back"));
+		NEEDS(handles[at]);
 		settle();
 		if (done(ibv_destroy_ah(handles[at])))
 			handles[at] = NULL;

@@ -1,34 +1,45 @@
 # shellcheck shell=sh
-# The step `voices` of the lanes random and random-mlx5, which source this after guest.sh, random/programs.sh and dropin-common.sh: random programs in C with
-# libibverbs and with the drop-in.
+# The step `voices` of the lanes random and random-mlx5, which source this after guest.sh, random/programs.sh and dropin-common.sh: random
+# programs in C with libibverbs and with the drop-in.
+
+# A tenth of all, and a hundred at least; none at all with 0.
+# shellcheck disable=SC2154  # programs.sh has $count
+a_tenth() { if [ "$count" -ge 1000 ]; then echo $((count / 10)); else echo 100; fi; }
+voices=${UVERBS_RANDOM_VOICES:-$(a_tenth)}
 
 # shellcheck disable=SC2154  # who sources this has $device, $here and $name
-play() { # play PROGRAMS MICROSECONDS [CONTROL]: with both libraries
-    for side in theirs ours; do
-        "$side" "$RANDOM_VOICE" "$device" "$2" ${3:+"$3"} <"$1" >"$OUT/$name.$side" || return
-    done
-    "$PYTHON" "$here/random/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/random/differences" "$OUT/again"
+played() { # played theirs|ours NUMBER PROGRAMS MICROSECONDS [CONTROL]: each play has a number
+    "$1" "$RANDOM_VOICE" "$device" "$4" ${5:+"$5"} <"$3" >"$OUT/$name.$1.$2"
 }
 
-# A program that differs is played again with more time, three times at most: it may only have been late, or one of those in which the
-# device is as likely to do one thing as another.
-voices() { # voices ABOUT [CONTROL]
-    some=$((count / 10))
-    [ "$some" -ge 100 ] || some=100
+judged() { # judged: all that was played so far; lists what differs in again
+    "$PYTHON" "$here/random/compare" "$differences" "$OUT/again" "$OUT/$name.theirs."* -- "$OUT/$name.ours."* \
+        >"$OUT/judged" 2>"$OUT/judged.err"
+}
+
+# A program that differs is played again with both libraries, and with more and more time; with libibverbs in a hurry too, which shows what
+# is a matter of time.
+voices() { # voices ABOUT DIFFERENCES [CONTROL]
+    about=$1 differences=$here/random/$2 control=${3:-}
     print() { "$UVERBS_RANDOM" print --about "$about" --seed "$seed" "$@"; }
-    about=$1
-    print --from "$from" --count "$some" >"$OUT/programs" || return
-    play "$OUT/programs" 4000 ${2:+"$2"} 2>"$OUT/first.err" && return
-    cp "$OUT/$name.theirs" "$OUT/first.theirs" && cp "$OUT/$name.ours" "$OUT/first.ours" || return
-    for time in 80000 80000 160000; do
-        # What else went wrong left no list.
+    print --from "$from" --count "$voices" >"$OUT/programs" || return
+    for side in theirs ours; do
+        played "$side" 0 "$OUT/programs" 10000 ${control:+"$control"} || return
+    done
+    play=0
+    for times in "500 10000" "80000 80000" "10000 80000" "160000 160000" "160000 160000"; do
+        judged && break
         [ -s "$OUT/again" ] || break
         while read -r number; do
             print --from "$number" --count 1
         done <"$OUT/again" >"$OUT/programs.again"
-        rm "$OUT/again"
-        play "$OUT/programs.again" "$time" ${2:+"$2"} 2>"$OUT/again.err" && return
+        play=$((play + 1))
+        played theirs "$play" "$OUT/programs.again" "${times% *}" ${control:+"$control"} || return
+        played ours "$play" "$OUT/programs.again" "${times#* }" ${control:+"$control"} || return
     done
-    cat "$OUT/first.err" "$OUT/again.err" >&2
-    return 1
+    status=0
+    judged || status=$?
+    cat "$OUT/judged"
+    cat "$OUT/judged.err" >&2
+    return "$status"
 }

@@ -1,19 +1,17 @@
 /* What a program has made: objects of each kind at four places, their memory, and how results are said. */
 #pragma once
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "../say.h"
 
 enum { PLACES = 4, WORDS = 16, MEMORY = 16384 };
 #define NONE UINT64_MAX
@@ -28,9 +26,6 @@ static uint64_t arg[WORDS];
 static const char *device_name;
 static unsigned patience; /* microseconds */
 static int something_runs; /* since the last wait */
-/* The control line of a virtual card, which has no messages: there the drop-in has raw packets alone. */
-static FILE *control, *answers;
-static char result[8192];
 static unsigned serial;
 
 struct region {
@@ -77,17 +72,6 @@ static struct ibv_qp *rss[PLACES];
 static uint8_t *areas[PLACES], *memory;
 static struct { uint32_t number; int place; } numbers[256];
 static int count_of_numbers;
-
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
-{
-	size_t len = strlen(result);
-	va_list list;
-
-	va_start(list, format);
-	vsnprintf(result + len, sizeof(result) - len, format, list);
-	va_end(list);
-}
 
 /* For calls that return an errno, and for those that return -1 or null and set it. */
 static int done(int error)
