@@ -246,6 +246,8 @@ static void group_step(void)
 		NEEDS(!m->qp && qp && qp->qp_type == IBV_QPT_UD);
 		memset(&m->gid, 0, sizeof(m->gid));
 		m->gid.raw[0] = arg[3] ? 0xff : 0xfe, m->gid.raw[15] = arg[3], m->lid = arg[4];
+		for (int i = 0; i < PLACES; i++)
+			NEEDS(memberships[i].qp != qp || memcmp(&memberships[i].gid, &m->gid, 16) || memberships[i].lid == m->lid);
 		if (done(ibv_attach_mcast(qp, &m->gid, m->lid)))
 			m->qp = qp;
 		return;

@@ -13,6 +13,7 @@
  * - a send to a queue pair that cannot send yet: librxe refuses it and carries it out later, the drop-in refuses it (../dropin/posts.c)
  * - an invalidate of a window of type 2 that is not bound for certain, a bind by a queue pair that is younger than the window, a
  *   destroy of a queue pair before its window: rxe does not survive the first, and hangs at the others (docs/internals/kernels.md)
+ * - a group that is joined with a second LID, after which the queue pair cannot be destroyed (docs/internals/abi.md)
  * - a flow on counters without a point, after which an attach never returns, and a point at the last index there could be, for which
  *   the kernel writes outside its memory (the same page)
  * - on mlx5, the number of the queue pair in completions of receives: the card writes none, and libmlx5 hands that on
