@@ -88,6 +88,10 @@ const UNTOLD: &str =
 const ENDS: &[&str] =
     &["qp-fail *", "usual * err *", "modify * err *", "drain *", "inject * 1514", "inject-capture * 1514 *"];
 
+const ONE_QUEUE: &str =
+    "of a queue pair with one queue the kernel says what it was brought to (`sqrq_state_to_qp_state`, qp.c)";
+const WITHOUT_RECEIVES: &[&str] = &["qp * raw* * * * * * 0 *"];
+
 const NAMELESS: &str = "the kernel has no name for the state in which the receive queue alone has stopped (`sqrq_state_to_qp_state`, qp.c)";
 const DEFAULTS: &str =
     "the driver reads its template of these rules in the wrong place (docs/internals/kernels.md)";
@@ -142,6 +146,21 @@ pub const ON_MLX5: &[Row] = &[
         "of a frame that is too short the virtual card says another error",
     )
     .behind(&["frame *"]),
+    row(
+        "frame *",
+        "Exhausted ENOMEM",
+        "InvalidInput EINVAL",
+        "without room for sends there is no queue for them",
+    )
+    .goes_on()
+    .behind(&["qp * raw* * * * * 0 *"]),
+    row(
+        "cq *",
+        "InvalidInput EBADF",
+        "InvalidInput EINVAL",
+        "the crate looks at the size before the kernel looks at the channel",
+    )
+    .goes_on(),
     row("frame *", "Unsupported EOPNOTSUPP", "*", "the soft device computes no checksums"),
     row(
         "flow* *",
@@ -171,6 +190,10 @@ pub const ON_MLX5: &[Row] = &[
     row("recv *", "InvalidInput EINVAL", "*", "a receive of no segments has room for one on mlx5")
         .behind(&["qp * * * * * * * * 0 *"]),
     row("qp-fail *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("usual * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
+    row("modify * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
+    row("qp-query *", "ok 5 *", "ok 3 *", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
+    row("qp-state *", "ok SendQueueError", "ok ReadyToSend", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
     row("qp-reset *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("usual * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("modify * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
