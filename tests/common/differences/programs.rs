@@ -199,6 +199,7 @@ pub const ON_MLX5: &[Row] = &[
     row("modify * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("drain *", "ok *", "InvalidInput EINVAL", STOPPED).behind(STOPS),
     row("poll *", "ok *", "ok *", UNTOLD).behind(ENDS),
+    row("events *", "ok * CqError*", "ok *", UNTOLD).behind(ENDS),
     row("poll *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
     row("drain *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
     row("progress *", "ok *", "ok *", UNTOLD).behind(FRAMES),

@@ -285,8 +285,11 @@ static void parts(void)
 		if (i % 2 == 0)
 			ibv_wr_set_ud_addr(ex, ah, side.qp->qp_num, 7);
 		printf("datagram %d: %s\n", i, error_name(ibv_wr_complete(ex)));
+		struct ibv_wc both[2] = { completion(p.one.cq), completion(p.one.cq) };
+
+		/* Which of the two sides is told first means nothing. */
 		for (int j = 0; j < 2; j++) {
-			struct ibv_wc wc = completion(p.one.cq);
+			struct ibv_wc wc = both[(both[0].wr_id == 10) ^ j];
 
 			printf("datagram %d ends: %d/%s", i, (int)wc.wr_id, ibv_wc_status_str(wc.status));
 			if (wc.wr_id == 10)
