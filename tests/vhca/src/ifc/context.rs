@@ -49,6 +49,7 @@ layouts! {
         pas: 0x600 + 0,
     }
     sqc {
+        rlky: 0x0 + 1,
         flush_in_error_en: 0x3 + 1,
         state: 0x8 + 4,
         user_index: 0x28 + 24,
@@ -58,6 +59,7 @@ layouts! {
         wq: 0x180 + 1536,
     }
     rqc {
+        rlky: 0x0 + 1,
         scatter_fcs: 0x2 + 1,
         vsd: 0x3 + 1,
         mem_rq_type: 0x4 + 4,
@@ -142,6 +144,7 @@ layouts! {
         qpn: 0x20 + 24,
         mkey_7_0: 0x38 + 8,
         length64: 0x60 + 1,
+        en_rinval: 0x67 + 1,
         pd: 0x68 + 24,
         start_addr: 0x80 + 64,
         len: 0xc0 + 64,

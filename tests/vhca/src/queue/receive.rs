@@ -5,7 +5,7 @@ use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::context::{rqc, wq};
 use crate::memory::{Fault, Memory};
-use crate::mkey::{Access, Mkeys};
+use crate::mkey::{Access, Mkeys, Reach};
 
 /// Receive requests in a ring: of one queue, or of a pool.
 #[derive(Debug)]
@@ -106,7 +106,8 @@ impl Rq {
         if self.context.is(rqc::scatter_fcs) {
             bytes.extend(crate::packet::fcs(packet.bytes));
         }
-        if let Err(syndrome) = scatter(memory, mkeys, pd, &segments, &bytes) {
+        let reach = Reach::raw(pd, self.context.is(rqc::rlky));
+        if let Err(syndrome) = scatter(memory, mkeys, reach, &segments, &bytes) {
             return self.entry(Opcode::ResponderError, counter).error(syndrome);
         }
         let mut entry = self.entry(Opcode::Responder, counter);
@@ -155,14 +156,14 @@ fn stripped(bytes: &[u8]) -> Option<([u8; 2], Vec<u8>)> {
 fn scatter(
     memory: &Memory,
     mkeys: &Mkeys,
-    pd: u32,
+    reach: Reach,
     segments: &[Segment],
     bytes: &[u8],
 ) -> Result<(), Syndrome> {
     let mut left = bytes;
     for segment in segments {
         let (part, rest) = left.split_at(left.len().min(segment.len as usize));
-        mkeys.write(memory, pd, *segment, part, Access::LocalWrite).map_err(|_| Syndrome::Protection)?;
+        mkeys.write(memory, reach, *segment, part, Access::LocalWrite).map_err(|_| Syndrome::Protection)?;
         left = rest;
     }
     if left.is_empty() { Ok(()) } else { Err(Syndrome::Length) }

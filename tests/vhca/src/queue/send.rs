@@ -5,7 +5,7 @@ use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::context::{sqc, wq};
 use crate::memory::{Fault, Memory};
-use crate::mkey::{Access, Mkeys};
+use crate::mkey::{Access, Mkeys, Reach};
 use crate::packet::Large;
 
 const OPCODE_NOP: u8 = 0x00;
@@ -103,7 +103,8 @@ impl Sq {
             OPCODE_SEND | OPCODE_LARGE_SEND => {
                 let most_large = (opcode == OPCODE_LARGE_SEND).then_some(most_large);
                 let request = bytes.get(16..).unwrap_or_default();
-                gather(memory, mkeys, self.ring.pd, request, most_large).map(Some)
+                let reach = Reach::raw(self.ring.pd, self.context.is(sqc::rlky));
+                gather(memory, mkeys, reach, request, most_large).map(Some)
             }
             _ => Err(Syndrome::Operation),
         };
@@ -138,7 +139,7 @@ impl Sq {
 fn gather(
     memory: &Memory,
     mkeys: &Mkeys,
-    pd: u32,
+    reach: Reach,
     request: &[u8],
     most_large: Option<usize>,
 ) -> Result<Send, Syndrome> {
@@ -178,7 +179,7 @@ fn gather(
         let from = bytes.len();
         bytes.resize(from + segment.len as usize, 0);
         mkeys
-            .read(memory, pd, segment, &mut bytes[from..], Access::LocalRead)
+            .read(memory, reach, segment, &mut bytes[from..], Access::LocalRead)
             .map_err(|_| Syndrome::Protection)?;
         rest = behind;
     }

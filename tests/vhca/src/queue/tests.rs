@@ -23,7 +23,9 @@ fn guest() -> Memory {
 fn keys() -> Mkeys {
     let mut input = vec![0; 272 + 16];
     let context = input.part_mut(create_mkey_in::memory_key_mkey_entry);
-    for (field, value) in [(mkc::pd, PD), (mkc::lr, 1), (mkc::lw, 1), (mkc::mkey_7_0, KEY & 0xff)] {
+    let values =
+        [(mkc::pd, PD), (mkc::qpn, 0xff_ffff), (mkc::lr, 1), (mkc::lw, 1), (mkc::mkey_7_0, KEY & 0xff)];
+    for (field, value) in values {
         context.set(field, value);
     }
     context.set(mkc::start_addr, DATA);
