@@ -10,9 +10,11 @@ use crate::mkey::Mkeys;
 use crate::object::Objects;
 use crate::packet::VXLAN_PORT;
 use crate::pci::Interrupts;
+use crate::port::Port;
 use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
 use crate::rss::{Rqt, Tir};
 use crate::steering::Steering;
+use crate::transport::Transport;
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub(crate) struct Device {
     pub(crate) rqts: BTreeMap<u32, Rqt>,
     /// Contexts of objects that are only remembered.
     pub(crate) contexts: BTreeMap<crate::object::Handle, Vec<u8>>,
+    pub(crate) transport: Transport,
+    pub(crate) port: Port,
     pub(crate) mkeys: Mkeys,
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
@@ -87,6 +91,8 @@ impl Device {
             tirs: BTreeMap::new(),
             rqts: BTreeMap::new(),
             contexts: BTreeMap::new(),
+            transport: Transport::default(),
+            port: Port::default(),
             mkeys: Mkeys::default(),
             steering: Steering::default(),
             counters: Counters::default(),
@@ -104,6 +110,12 @@ impl Device {
         }
     }
 
+    /// The number of the port in the world, made of its hardware address.
+    pub(crate) fn guid(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac;
+        u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    }
+
     /// Forgets every object, as when the driver goes away. What the control line has set stays.
     pub(crate) fn drop_objects(&mut self) {
         self.objects.clear();
@@ -115,6 +127,7 @@ impl Device {
         self.tirs.clear();
         self.rqts.clear();
         self.contexts.clear();
+        self.transport = Transport::default();
         self.mkeys = Mkeys::default();
         self.steering = Steering::default();
         self.counters = Counters::default();

@@ -15,12 +15,14 @@ mod mkey;
 mod object;
 mod packet;
 mod pci;
+mod port;
 mod queue;
 mod registers;
 mod rss;
 mod server;
 mod steering;
 mod traffic;
+mod transport;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ use clap::Parser;
 use crate::command::Capabilities;
 use crate::device::Device;
 use crate::pci::PciId;
+use crate::port::{LinkLayer, Port};
 use crate::server::Backend;
 
 /// A virtual ConnectX over vfio-user.
@@ -46,6 +49,12 @@ struct Arguments {
     /// Vendor and device: 15b3:1018 is a virtual function of a ConnectX-5, 15b3:1017 a physical one.
     #[arg(long, default_value = "15b3:1018")]
     pci_id: PciId,
+    /// What the port is connected by.
+    #[arg(long, value_enum, default_value_t)]
+    port: LinkLayer,
+    /// The local identifier of a port of InfiniBand.
+    #[arg(long, default_value_t = 7)]
+    lid: u16,
     /// A file for the last commands in full, written when the machine is gone.
     #[arg(long)]
     trace: Option<PathBuf>,
@@ -56,6 +65,7 @@ struct Arguments {
 
 fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
     let mut capabilities = Capabilities::default();
+    capabilities.set_link(arguments.port);
     for setting in &arguments.cap {
         capabilities.set_by_text(setting)?;
     }
@@ -64,7 +74,9 @@ fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let device = Arc::new(Mutex::new(Device::new(capabilities(&arguments)?)));
+    let mut device = Device::new(capabilities(&arguments)?);
+    device.port = Port::new(arguments.port, arguments.lid, device.guid());
+    let device = Arc::new(Mutex::new(device));
     let (rung, commands) = mpsc::channel();
 
     let listener = control::listen(&arguments.control)?;
@@ -72,6 +84,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::spawn(move || control::serve(&listener, &controlled));
     let worked = Arc::clone(&device);
     thread::spawn(move || command::work(&worked, &commands));
+
+    let timed = Arc::clone(&device);
+    thread::spawn(move || transport::keep_time(&timed));
 
     let server = vfio_user::Server::new(&arguments.socket, true, pci::irqs(), pci::regions())?;
     let mut backend = Backend::new(Arc::clone(&device), pci::Config::new(arguments.pci_id), rung);

@@ -79,6 +79,14 @@ impl Device {
         rung
     }
 
+    fn ring_send(&mut self, number: u32) {
+        if self.transport.qps.contains_key(&number) {
+            self.ring_qp(number);
+        } else {
+            self.send_all(number);
+        }
+    }
+
     /// One word of a doorbell: those of two words come as one write of eight bytes, or as two of four.
     fn doorbell(&mut self, at: u64, word: u32) {
         let before =
@@ -96,7 +104,7 @@ impl Device {
                 self.half_doorbell = Some((at, word))
             }
             inside if inside >= FIRST_SEND && inside % SEND_STEP == 4 && before.is_some() => {
-                self.send_all(word >> 8);
+                self.ring_send(word >> 8);
             }
             _ => {}
         }

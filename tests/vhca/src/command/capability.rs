@@ -4,14 +4,16 @@ use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::capability::{
-    cmd_hca_cap, flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
+    atomic_caps, cmd_hca_cap, flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
     per_protocol_networking_offload_caps,
 };
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
+use crate::port::LinkLayer;
 use crate::steering::LOG_TABLE_SIZE;
 
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
+const ATOMIC: u32 = 3;
 const FLOW_TABLE: u32 = 7;
 
 /// Where the two directions of flow tables are.
@@ -48,6 +50,24 @@ const GENERAL_VALUES: &[(Field, u64)] = {
     ]
 };
 
+/// What is different on a port of InfiniBand. The sizes of its tables are in code: zero stands for 128 partition keys and 8
+/// addresses.
+#[rustfmt::skip]
+const INFINIBAND_VALUES: &[(Field, u64)] = {
+    use cmd_hca_cap::*;
+    // The port tells about itself by commands, not by packets of subnet management.
+    &[
+        (port_type, 0), (ib_virt, 1), (eth_net_offloads, 0), (atomic, 1), (pkey_table_size, 0), (gid_table_size, 0), (max_qp_mcg, 240), (sctr_data_cqe, 1), (imaicl, 1),
+    ]
+};
+
+/// Compare-and-swap and fetch-and-add of eight bytes, whose answers can be in the order of the host.
+#[rustfmt::skip]
+const ATOMIC_VALUES: &[(Field, u64)] = {
+    use atomic_caps::*;
+    &[(supported_atomic_req_8B_endianness_mode_1, 1), (atomic_operations, 0b11), (atomic_size_qp, 8)]
+};
+
 #[rustfmt::skip]
 const ETHERNET_VALUES: &[(Field, u64)] = {
     use per_protocol_networking_offload_caps::*;
@@ -70,6 +90,7 @@ const FLOW_TABLE_VALUES: &[(Field, u64)] = {
 pub(crate) struct Capabilities {
     general: [Vec<u8>; 2],
     ethernet: Vec<u8>,
+    atomic: [Vec<u8>; 2],
     flow_table: Vec<u8>,
 }
 
@@ -92,12 +113,28 @@ impl Default for Capabilities {
                     .set(field.within(flow_table_prop_layout::ft_field_support.within(domain)), u64::MAX);
             }
         }
-        let general = filled(GENERAL_VALUES);
-        Self { general: [general.clone(), general], ethernet: filled(ETHERNET_VALUES), flow_table }
+        let (general, atomic) = (filled(GENERAL_VALUES), filled(ATOMIC_VALUES));
+        Self {
+            general: [general.clone(), general],
+            ethernet: filled(ETHERNET_VALUES),
+            atomic: [atomic.clone(), atomic],
+            flow_table,
+        }
     }
 }
 
 impl Capabilities {
+    /// What goes with the link of the port.
+    pub(crate) fn set_link(&mut self, link: LinkLayer) {
+        let values = match link {
+            LinkLayer::Ethernet => &[],
+            LinkLayer::InfiniBand => INFINIBAND_VALUES,
+        };
+        for (field, value) in values {
+            self.general.iter_mut().for_each(|bytes| bytes.set(*field, *value));
+        }
+    }
+
     /// Sets a field, as in `cmd_hca_cap.log_max_uctx=20`.
     ///
     /// # Errors
@@ -122,6 +159,7 @@ impl Capabilities {
         }
         match structure {
             "cmd_hca_cap" => self.general.iter_mut().for_each(|bytes| bytes.set(field, value)),
+            "atomic_caps" => self.atomic.iter_mut().for_each(|bytes| bytes.set(field, value)),
             "per_protocol_networking_offload_caps" => self.ethernet.set(field, value),
             "flow_table_nic_cap" => self.flow_table.set(field, value),
             "flow_table_prop_layout" => DOMAINS.into_iter().for_each(|domain| {
@@ -148,6 +186,8 @@ impl Capabilities {
         match kind {
             GENERAL => Some(&self.general[usize::from(current)]),
             ETHERNET => Some(&self.ethernet),
+            // Where the general ones do not say so, nobody asks.
+            ATOMIC => Some(&self.atomic[usize::from(current)]),
             FLOW_TABLE => Some(&self.flow_table),
             _ => None,
         }
@@ -165,13 +205,20 @@ pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
     Ok(())
 }
 
-/// The driver may set the general capabilities; it sends back what it has read, with small changes.
+/// The driver may set the general capabilities: it sends back what it has read, with small changes. And how atomic operations
+/// answer: then it sends nothing else.
 pub(super) fn set(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
-    if input.num(alloc_pd_in::op_mod) >> 1 != GENERAL {
-        return Err(Status::BadParameter);
-    }
     let wanted = input.part(set_hca_cap_in::capability);
-    let len = wanted.len().min(SIZE);
-    device.capabilities.general[1][..len].copy_from_slice(&wanted[..len]);
+    match input.num(alloc_pd_in::op_mod) >> 1 {
+        GENERAL => {
+            let len = wanted.len().min(SIZE);
+            device.capabilities.general[1][..len].copy_from_slice(&wanted[..len]);
+        }
+        ATOMIC => {
+            let mode = atomic_caps::atomic_req_8B_endianness_mode;
+            device.capabilities.atomic[1].set(mode, wanted.wide(mode));
+        }
+        _ => return Err(Status::BadParameter),
+    }
     Ok(())
 }

@@ -5,9 +5,10 @@ use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::command::{
     access_register_in, access_register_out, alloc_pd_in, nic_vport_context, paos_reg, pmtu_reg, ptys_reg,
-    query_adapter_out, query_adapter_param_block, query_hca_vport_pkey_out, query_issi_out,
-    query_nic_vport_context_out, query_special_contexts_out, query_vport_state_out, set_issi_in,
+    pvlc_reg, query_adapter_out, query_adapter_param_block, query_issi_out, query_nic_vport_context_out,
+    query_special_contexts_out, query_vport_state_out, set_issi_in,
 };
+use crate::port::LinkLayer;
 
 /// Nothing to do: the device needs no pages of the host, and forgets the driver's version.
 pub(super) fn accept(_: &mut Device, _: &[u8], _: &mut [u8]) -> Result<(), Status> {
@@ -54,16 +55,11 @@ pub(super) fn query_nic_vport(device: &mut Device, _: &[u8], output: &mut [u8]) 
     // With the Ethernet header, a VLAN tag and the frame check sequence.
     context.set(nic_vport_context::mtu, 1500_u32 + 22);
     let [a, b, c, d, e, f] = device.mac;
-    let guid = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    let guid = device.guid();
     context.set(nic_vport_context::node_guid, guid);
     context.set(nic_vport_context::port_guid, guid);
     context.set(nic_vport_context::system_image_guid, guid);
     context.set(nic_vport_context::permanent_address, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
-    Ok(())
-}
-
-pub(super) fn query_pkey(_: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    output.put(query_hca_vport_pkey_out::pkey, &[0, 0, 0xff, 0xff]);
     Ok(())
 }
 
@@ -74,6 +70,7 @@ pub(super) fn query_special_contexts(device: &mut Device, _: &[u8], output: &mut
 }
 
 const PMTU: u32 = 0x5003;
+const PVLC: u32 = 0x500f;
 const PTYS: u32 = 0x5004;
 const PAOS: u32 = 0x5006;
 const PFCC: u32 = 0x5007;
@@ -84,17 +81,43 @@ const HOST_ENDIANNESS: u32 = 0x7004;
 /// 25 Gb/s on one lane, by the bits of the register PTYS.
 const LINK_25G: u32 = 1 << 27;
 
+/// Four lanes of 25 Gb/s, by other bits of the same.
+const LINK_4X: u32 = 1 << 2;
+const LINK_EDR: u32 = 1 << 5;
+
 /// Registers can be read; what is written to one is accepted and has no effect.
 pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let id = input.num(access_register_in::register_id);
     let wanted = input.part(access_register_in::register_data);
     let is_read = input.num(alloc_pd_in::op_mod) == 1;
+    let is_infiniband = device.port.link == LinkLayer::InfiniBand;
     output.put(access_register_out::register_data, wanted);
     let register = output.part_mut(access_register_out::register_data);
     match id {
         PMTU => {
+            let mtu = if is_infiniband { 4096_u32 } else { 9978 };
             for field in [pmtu_reg::max_mtu, pmtu_reg::admin_mtu, pmtu_reg::oper_mtu] {
-                register.set(field, 9978_u32);
+                register.set(field, mtu);
+            }
+        }
+        PTYS if is_read && is_infiniband => {
+            use ptys_reg::*;
+            for (field, value) in [
+                (proto_mask, 1),
+                (ib_link_width_capability, LINK_4X),
+                (ib_link_width_admin, LINK_4X),
+                (ib_link_width_oper, LINK_4X),
+                (ib_proto_capability, LINK_EDR),
+                (ib_proto_admin, LINK_EDR),
+                (ib_proto_oper, LINK_EDR),
+            ] {
+                register.set(field, value);
+            }
+        }
+        // Virtual lanes 0 to 3, by their code.
+        PVLC => {
+            for field in [pvlc_reg::vl_hw_cap, pvlc_reg::vl_admin, pvlc_reg::vl_operational] {
+                register.set(field, 4_u32);
             }
         }
         PTYS if is_read => {

@@ -7,6 +7,8 @@ mod flow;
 mod function;
 mod memory;
 mod object;
+mod port;
+mod qp;
 mod queue;
 mod ring;
 mod table;

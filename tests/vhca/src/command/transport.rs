@@ -1,4 +1,4 @@
-//! Commands about pools of receive requests, transport interfaces, tables of queues, and queue pairs.
+//! Commands about pools of receive requests, transport interfaces and tables of queues.
 
 use super::Status;
 use super::object::{NUMBER, named};
@@ -6,11 +6,11 @@ use super::queue::ring_uses;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::command::{
-    alloc_pd_in, create_qp_in, create_rmp_in, create_rqt_in, create_srq_in, create_tir_in, create_tis_in,
-    create_xrc_srq_in, modify_rqt_in, modify_tir_in, query_qp_out, query_rmp_out, query_rqt_out,
-    query_srq_out, query_tir_out, query_tis_out, query_xrc_srq_out, rst2init_qp_in,
+    arm_xrc_srq_in, create_rmp_in, create_rqt_in, create_srq_in, create_tir_in, create_tis_in,
+    create_xrc_srq_in, modify_rmp_in, modify_rqt_in, modify_tir_in, query_rmp_out, query_rqt_out,
+    query_srq_out, query_tir_out, query_tis_out, query_xrc_srq_out,
 };
-use crate::ifc::context::{qpc, rmpc, srqc, tirc, tisc, xrc_srqc};
+use crate::ifc::context::{rmpc, srqc, tirc, tisc, wq, xrc_srqc};
 use crate::object::{Handle, Kind};
 use crate::queue::{ReceiveRing, WorkRing};
 use crate::rss::{Rqt, Target, Tir};
@@ -54,8 +54,39 @@ pub(super) fn create_rmp(device: &mut Device, input: &[u8], output: &mut [u8]) -
     Ok(())
 }
 
+/// Its limit may be changed; its state stays.
+pub(super) fn modify_rmp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    const LIMIT: u64 = 1 << 0;
+    device.objects.expect(named(Kind::Rmp, input))?;
+    if input.wide(modify_rmp_in::bitmask) & LIMIT != 0 {
+        let limit = input.part(modify_rmp_in::ctx).part(rmpc::wq).num(wq::lwm);
+        arm(device, Kind::Rmp, input, limit)?;
+    }
+    Ok(())
+}
+
+/// Has an event come when there are fewer requests than that.
+fn arm(device: &mut Device, kind: Kind, input: &[u8], limit: u32) -> Result<(), Status> {
+    device.objects.expect(named(kind, input))?;
+    let pool = device.pools.get_mut(&input.num(NUMBER)).ok_or(Status::BadResource)?;
+    pool.limit = limit as u16;
+    Ok(())
+}
+
+pub(super) fn arm_xrc_srq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    arm(device, Kind::XrcSrq, input, input.num(arm_xrc_srq_in::lwm))
+}
+
+/// The limit as it is now.
+fn limit_of(device: &Device, input: &[u8]) -> u16 {
+    device.pools.get(&input.num(NUMBER)).map_or(0, |pool| pool.limit)
+}
+
 pub(super) fn query_rmp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    recall(device, Kind::Rmp, input, query_rmp_out::rmp_context, output)
+    recall(device, Kind::Rmp, input, query_rmp_out::rmp_context, output)?;
+    let context = output.part_mut(query_rmp_out::rmp_context);
+    context.part_mut(rmpc::wq).set(wq::lwm, limit_of(device, input));
+    Ok(())
 }
 
 pub(super) fn destroy_rmp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
@@ -89,13 +120,19 @@ pub(super) fn create_xrc_srq(device: &mut Device, input: &[u8], output: &mut [u8
     let mut uses = vec![Handle(Kind::Pd, context.wide(xrc_srqc::pd))];
     uses.extend(optional(Kind::Cq, context.wide(xrc_srqc::cqn)));
     uses.extend(optional(Kind::Xrcd, context.wide(xrc_srqc::xrcd)));
+    let xrc = (context.num(xrc_srqc::cqn), context.num(xrc_srqc::user_index));
     let number = remember(device, Kind::XrcSrq, uses, context, output)?;
-    device.pools.insert(number, ReceiveRing::new(ring));
+    let mut requests = ReceiveRing::new(ring);
+    requests.xrc = Some(xrc);
+    device.pools.insert(number, requests);
     Ok(())
 }
 
 pub(super) fn query_xrc_srq(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    recall(device, Kind::XrcSrq, input, query_xrc_srq_out::xrc_srq_context_entry, output)
+    recall(device, Kind::XrcSrq, input, query_xrc_srq_out::xrc_srq_context_entry, output)?;
+    let context = output.part_mut(query_xrc_srq_out::xrc_srq_context_entry);
+    context.set(xrc_srqc::lwm, limit_of(device, input));
+    Ok(())
 }
 
 pub(super) fn destroy_xrc_srq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
@@ -195,58 +232,4 @@ pub(super) fn destroy_rqt(device: &mut Device, input: &[u8], _: &mut [u8]) -> Re
     let number = forget(device, Kind::Rqt, input)?;
     device.rqts.remove(&number);
     Ok(())
-}
-
-/// A queue pair. The driver makes one for itself; none of them carries anything here.
-pub(super) fn create_qp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    let mut context = input.part(create_qp_in::qpc).to_vec();
-    // The driver's own for registrations has no protection domain.
-    let mut uses: Vec<_> = optional(Kind::Pd, context.wide(qpc::pd)).into_iter().collect();
-    uses.extend(optional(Kind::Cq, context.wide(qpc::cqn_snd)));
-    uses.extend(optional(Kind::Cq, context.wide(qpc::cqn_rcv)));
-    uses.extend(optional(Kind::Uar, context.wide(qpc::uar_page)));
-    context.set(qpc::state, 0_u32);
-    remember(device, Kind::Qp, uses, &context, output).map(drop)
-}
-
-/// The states from which a command moves a queue pair, by their bits, and the state it then has.
-fn transition(opcode: u32) -> Option<(u32, u32)> {
-    const ANY: u32 = 0x7f;
-    Some(match opcode {
-        0x502 => (1 << 0, 1),
-        0x503 => (1 << 1, 2),
-        0x504 => (1 << 2, 3),
-        0x505 => (1 << 3, 3),
-        0x50e => (1 << 1, 1),
-        0x507 => (ANY, 6),
-        0x50a => (ANY, 0),
-        _ => return None,
-    })
-}
-
-pub(super) fn modify_qp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
-    let context = device.contexts.get_mut(&named(Kind::Qp, input)).ok_or(Status::BadResource)?;
-    let (from, to) = transition(input.num(alloc_pd_in::opcode)).ok_or(Status::BadOpcode)?;
-    if from >> context.num(qpc::state) & 1 == 0 {
-        return Err(Status::BadQpState);
-    }
-    let wanted = input.part(rst2init_qp_in::qpc);
-    if wanted.len() == context.len() {
-        // What a step brings is remembered; domain and queues stay those it was made with.
-        for field in [qpc::user_index, qpc::dbr_addr] {
-            if wanted.is(field) {
-                context.set(field, wanted.wide(field));
-            }
-        }
-    }
-    context.set(qpc::state, to);
-    Ok(())
-}
-
-pub(super) fn query_qp(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    recall(device, Kind::Qp, input, query_qp_out::qpc, output)
-}
-
-pub(super) fn destroy_qp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
-    forget(device, Kind::Qp, input).map(drop)
 }

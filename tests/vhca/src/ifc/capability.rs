@@ -79,8 +79,19 @@ layouts! {
         log_max_umem: 0x46b + 5,
         flex_parser_protocols: 0x540 + 32,
         max_num_eqs: 0x470 + 16,
+        ib_virt: 0x1a2 + 1,
+        sctr_data_cqe: 0x215 + 1,
+        atomic: 0x21e + 1,
+        max_qp_mcg: 0x2e7 + 25,
+        imaicl: 0x231 + 1,
         vport_group_manager: 0x1a0 + 1,
         eswitch_manager: 0x1a7 + 1,
+    }
+    atomic_caps {
+        atomic_req_8B_endianness_mode: 0x40 + 2,
+        supported_atomic_req_8B_endianness_mode_1: 0x46 + 1,
+        atomic_operations: 0x90 + 16,
+        atomic_size_qp: 0xb0 + 16,
     }
     per_protocol_networking_offload_caps {
         csum_cap: 0x0 + 1,

@@ -66,6 +66,37 @@ layouts! {
         node_guid: 0x1c0 + 64,
         permanent_address: 0x7a0 + 64,
     }
+    hca_vport_context {
+        has_smi: 0x101 + 1,
+        port_physical_state: 0x110 + 4,
+        port_state: 0x118 + 4,
+        vport_state: 0x11c + 4,
+        system_image_guid: 0x140 + 64,
+        port_guid: 0x180 + 64,
+        node_guid: 0x1c0 + 64,
+        cap_mask1: 0x200 + 32,
+        lid: 0x300 + 16,
+        subnet_timeout: 0x31b + 5,
+        sm_lid: 0x320 + 16,
+    }
+    query_hca_vport_context_out {
+        hca_vport_context: 0x80 + 4096,
+    }
+    query_hca_vport_gid_in {
+        gid_index: 0x70 + 16,
+    }
+    query_hca_vport_gid_out {
+        gids_num: 0x60 + 16,
+        gid: 0x80 + 0,
+    }
+    query_hca_vport_pkey_in {
+        pkey_index: 0x70 + 16,
+    }
+    pvlc_reg {
+        vl_hw_cap: 0x3c + 4,
+        vl_admin: 0x5c + 4,
+        vl_operational: 0x7c + 4,
+    }
     query_hca_vport_pkey_out {
         pkey: 0x80 + 0,
     }
@@ -82,6 +113,12 @@ layouts! {
         eth_proto_capability: 0x60 + 32,
         eth_proto_admin: 0xc0 + 32,
         eth_proto_oper: 0x120 + 32,
+        ib_link_width_capability: 0x80 + 16,
+        ib_proto_capability: 0x90 + 16,
+        ib_link_width_admin: 0xe0 + 16,
+        ib_proto_admin: 0xf0 + 16,
+        ib_link_width_oper: 0x140 + 16,
+        ib_proto_oper: 0x150 + 16,
     }
     pmtu_reg {
         local_port: 0x8 + 8,
@@ -170,6 +207,19 @@ layouts! {
     create_rmp_in {
         ctx: 0x100 + 1920,
     }
+    modify_rmp_in {
+        rmpn: 0x48 + 24,
+        bitmask: 0x80 + 64,
+        ctx: 0x100 + 1920,
+    }
+    arm_xrc_srq_in {
+        xrc_srqn: 0x48 + 24,
+        lwm: 0x70 + 16,
+    }
+    attach_to_mcg_in {
+        qpn: 0x48 + 24,
+        multicast_gid: 0x80 + 128,
+    }
     create_srq_in {
         srq_context_entry: 0x80 + 512,
         pas: 0x880 + 0,
@@ -204,9 +254,12 @@ layouts! {
         out_of_buffer: 0x180 + 32,
     }
     create_qp_in {
+        opt_param_mask: 0x80 + 32,
         qpc: 0xc0 + 1856,
+        pas: 0x880 + 0,
     }
     query_qp_out {
+        opt_param_mask: 0x80 + 32,
         qpc: 0xc0 + 1856,
     }
     query_tir_out {
@@ -228,6 +281,7 @@ layouts! {
         xrc_srq_context_entry: 0x80 + 512,
     }
     rst2init_qp_in {
+        opt_param_mask: 0x80 + 32,
         qpc: 0xc0 + 1856,
     }
     create_uctx_out {

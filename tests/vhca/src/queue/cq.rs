@@ -11,7 +11,10 @@ use crate::memory::{Fault, Memory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Requester = 0,
+    ResponderWriteImmediate = 1,
     Responder = 2,
+    ResponderImmediate = 3,
+    ResponderInvalidate = 4,
     /// The queue goes on in another ring.
     Resized = 5,
     RequesterError = 13,
@@ -25,13 +28,23 @@ pub(crate) enum Syndrome {
     Operation = 0x02,
     Protection = 0x04,
     Flushed = 0x05,
+    Bind = 0x06,
+    BadResponse = 0x10,
+    RemoteInvalidRequest = 0x12,
+    RemoteAccess = 0x13,
+    RemoteOperation = 0x14,
+    RetryExceeded = 0x15,
+    RnrRetryExceeded = 0x16,
 }
 
 /// A completion, of which the queue fills in who owns it.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionEntry {
     pub(crate) bytes: [u8; 64],
+    /// The first half of an entry of 128 bytes, if there is data in it.
+    front: Option<[u8; 64]>,
     opcode: Opcode,
+    is_solicited: bool,
 }
 
 impl CompletionEntry {
@@ -41,7 +54,30 @@ impl CompletionEntry {
         bytes[32..36].copy_from_slice(&(user_index & 0xff_ffff).to_be_bytes());
         bytes[60..62].copy_from_slice(&counter.to_be_bytes());
         bytes[63] = (opcode as u8) << 4;
-        Self { bytes, opcode }
+        Self { bytes, front: None, opcode, is_solicited: false }
+    }
+
+    /// Puts up to 64 bytes of data into the entry; above 32 it has 128 bytes.
+    pub(crate) fn put_inline(&mut self, data: &[u8]) {
+        let len = data.len().min(64);
+        if len > 32 {
+            let mut front = [0; 64];
+            front[..len].copy_from_slice(&data[..len]);
+            self.front = Some(front);
+            self.bytes[63] |= 2 << 2;
+        } else if len > 0 {
+            self.bytes[..len].copy_from_slice(&data[..len]);
+            self.bytes[63] |= 1 << 2;
+        }
+    }
+
+    /// Says that the sender has asked for an event.
+    pub(crate) fn solicited(self) -> Self {
+        Self { is_solicited: true, ..self }
+    }
+
+    pub(crate) fn user_index(&mut self, index: u32) {
+        self.word(32, index & 0xff_ffff);
     }
 
     pub(crate) fn error(mut self, syndrome: Syndrome) -> Self {
@@ -80,7 +116,7 @@ pub(crate) enum Posted {
 enum Armed {
     Not,
     Any,
-    /// For errors, and for what the sender marked, which packets do not have.
+    /// For errors, and for what the sender has marked.
     Solicited,
 }
 
@@ -96,8 +132,8 @@ pub(crate) struct Cq {
     ignores_overrun: bool,
     overrun: bool,
     producer: u32,
-    /// Where the last error is, for an armed queue that waits for one.
-    last_error: Option<u32>,
+    /// Where the last completion is that the sender has asked an event for, or an error, for an armed queue that waits for one.
+    last_solicited: Option<u32>,
     armed: Armed,
 }
 
@@ -136,10 +172,15 @@ impl Cq {
             ignores_overrun: context.is(cqc::oi),
             overrun: false,
             producer: 0,
-            last_error: None,
+            last_solicited: None,
             armed: Armed::Not,
             context: context.to_vec(),
         })
+    }
+
+    /// Bytes of an entry.
+    pub(crate) fn entry_size(&self) -> u64 {
+        self.entry
     }
 
     /// Writes a completion. Of a 128-byte entry it is the second half. Its last bit turns with each round.
@@ -156,13 +197,17 @@ impl Cq {
         }
         completion.bytes[63] |= (self.producer >> self.log_size) as u8 & 1;
         let at = u64::from(self.producer & (size - 1)) * self.entry + self.entry - 64;
+        if let Some(front) = completion.front.filter(|_| self.entry == 128) {
+            self.pages.publish(memory, at - 64, &front)?;
+        }
         self.pages.publish(memory, at, &completion.bytes)?;
-        if completion.is_error() {
-            self.last_error = Some(self.producer);
+        let is_solicited = completion.is_error() || completion.is_solicited;
+        if is_solicited {
+            self.last_solicited = Some(self.producer);
         }
         self.producer = self.producer.wrapping_add(1) & 0xff_ffff;
         self.context.set(cqc::producer_counter, self.producer);
-        let due = self.armed == Armed::Any || self.armed == Armed::Solicited && completion.is_error();
+        let due = self.armed == Armed::Any || self.armed == Armed::Solicited && is_solicited;
         Ok(if due { self.fire() } else { Posted::Silently })
     }
 
@@ -206,7 +251,7 @@ impl Cq {
         self.armed = if solicited { Armed::Solicited } else { Armed::Any };
         let unseen = self.producer.wrapping_sub(seen) & 0xff_ffff;
         let since = |at: u32| at.wrapping_sub(seen) & 0xff_ffff < unseen;
-        let due = if solicited { self.last_error.is_some_and(since) } else { unseen != 0 };
+        let due = if solicited { self.last_solicited.is_some_and(since) } else { unseen != 0 };
         if due { self.fire() } else { Posted::Silently }
     }
 }

@@ -14,6 +14,12 @@ const ENTRY: usize = 64;
 pub(crate) mod event {
     pub(crate) const COMPLETION: u8 = 0x00;
     pub(crate) const CQ_ERROR: u8 = 0x04;
+    /// The other side has asked for what is not allowed, or for what makes no sense.
+    pub(crate) const QP_REQUEST_ERROR: u8 = 0x10;
+    pub(crate) const QP_ACCESS_ERROR: u8 = 0x11;
+    /// A queue pair in error takes nothing more from its shared queue.
+    pub(crate) const LAST_REQUEST: u8 = 0x13;
+    pub(crate) const SHARED_LIMIT: u8 = 0x14;
     pub(crate) const PORT_CHANGE: u8 = 0x09;
     pub(crate) const COMMAND: u8 = 0x0a;
 }

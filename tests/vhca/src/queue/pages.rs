@@ -33,6 +33,11 @@ impl Pages {
         Ok(Self { pages, shift, start, len })
     }
 
+    /// A part of the buffer.
+    pub(crate) fn within(&self, offset: u64, len: u64) -> Self {
+        Self { pages: self.pages.clone(), shift: self.shift, start: self.start + offset, len }
+    }
+
     /// The bus address of a byte of the buffer, and how many bytes follow in the same page.
     pub(crate) fn address(&self, offset: u64) -> Result<(u64, u64), Fault> {
         let at = self.start + offset;

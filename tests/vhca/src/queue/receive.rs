@@ -14,11 +14,32 @@ pub(crate) struct ReceiveRing {
     consumer: u16,
     /// The index of the next request, in a linked ring.
     next: u16,
+    /// Below so many requests an event is due; zero for none.
+    pub(crate) limit: u16,
+    /// Of a shared queue of XRC: where it completes, and by which number.
+    pub(crate) xrc: Option<(u32, u32)>,
 }
 
 impl ReceiveRing {
     pub(crate) fn new(work: WorkRing) -> Self {
-        Self { work, consumer: 0, next: 0 }
+        Self { work, consumer: 0, next: 0, limit: 0, xrc: None }
+    }
+
+    /// Starts from the beginning.
+    pub(crate) fn reset(&mut self) {
+        (self.consumer, self.next) = (0, 0);
+    }
+
+    /// Whether there are fewer requests than the limit. It is said once.
+    pub(crate) fn limit_is_reached(&mut self, memory: &Memory) -> bool {
+        let left = memory
+            .word(self.work.doorbell)
+            .map_or(0, |producer| (producer as u16).wrapping_sub(self.consumer));
+        let is_reached = left < self.limit;
+        if is_reached {
+            self.limit = 0;
+        }
+        is_reached
     }
 
     /// The next request: its counter, and where to put the packet.
@@ -131,7 +152,7 @@ impl Rq {
     pub(crate) fn set_state(&mut self, state: u32) {
         self.context.set(rqc::state, state);
         if let Some(ring) = self.ring.as_mut().filter(|_| state == state::RESET) {
-            (ring.consumer, ring.next) = (0, 0);
+            ring.reset();
         }
     }
 

@@ -90,6 +90,17 @@ impl WorkRing {
         Ok(Self { doorbell, ..Self::shared(context, list)? })
     }
 
+    /// A ring of a queue pair, which has both in one buffer.
+    pub(crate) fn of_queue_pair(
+        pages: Pages,
+        log_stride: u32,
+        log_size: u32,
+        doorbell: u64,
+        pd: u32,
+    ) -> Self {
+        Self { pages, log_stride, log_size, doorbell, pd, is_linked: false }
+    }
+
     /// Bytes of an entry.
     pub(crate) fn stride(&self) -> usize {
         1 << self.log_stride

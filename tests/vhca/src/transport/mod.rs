@@ -1,0 +1,198 @@
+//! Queue pairs and what goes between them: the connected transports of InfiniBand, packet by packet, and datagrams.
+//!
+//! A requester makes packets of the requests in its queue and keeps them until they are acknowledged; a responder carries out what
+//! packets ask for. Source: InfiniBand Architecture Specification 1.4, volume 1, chapter 9; the layouts of what the driver
+//! writes and reads from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
+
+mod answers;
+mod completion;
+mod data;
+mod datagram;
+mod message;
+pub(crate) mod packet;
+mod path;
+mod psn;
+mod qp;
+mod receives;
+mod requester;
+mod responder;
+mod wqe;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::packet::{Packet, Route, Service};
+pub(crate) use self::qp::{Kind, Qp};
+use crate::bits::Bits;
+use crate::device::Device;
+use crate::ifc::context::qpc;
+use crate::memory::Memory;
+use crate::mkey::Mkeys;
+use crate::port::Port;
+use crate::queue::{CompletionEntry, Cq, ReceiveRing};
+use crate::server::{Shared, lock};
+
+/// All queue pairs, and packets on their way between them.
+#[derive(Debug, Default)]
+pub(crate) struct Transport {
+    pub(crate) qps: BTreeMap<u32, Qp>,
+    /// Queue pairs in groups, by the group's address.
+    pub(crate) groups: BTreeMap<[u8; 16], Vec<u32>>,
+    /// Packets that come back to this card.
+    transit: VecDeque<(Route, Packet)>,
+}
+
+/// What a queue pair reaches of the device, and what it has to say to it.
+pub(crate) struct Around<'a> {
+    memory: &'a Memory,
+    mkeys: &'a mut Mkeys,
+    pools: &'a mut BTreeMap<u32, ReceiveRing>,
+    cqs: &'a BTreeMap<u32, Cq>,
+    port: &'a Port,
+    faults: &'a mut u64,
+    now: Instant,
+    said: Vec<Said>,
+}
+
+/// What becomes of a step of a queue pair, in this order.
+enum Said {
+    Packet(Box<(Route, Packet)>),
+    Completion(u32, Box<CompletionEntry>),
+    Event(u8, u32),
+}
+
+impl Around<'_> {
+    fn send(&mut self, route: Route, packet: Packet) {
+        self.said.push(Said::Packet(Box::new((route, packet))));
+    }
+
+    fn complete(&mut self, cqn: u32, entry: CompletionEntry) {
+        self.said.push(Said::Completion(cqn, Box::new(entry)));
+    }
+
+    /// An event about an object with this number.
+    fn event(&mut self, kind: u8, number: u32) {
+        self.said.push(Said::Event(kind, number));
+    }
+
+    /// Bytes of an entry of a completion queue.
+    fn entry_size(&self, cqn: u32) -> u64 {
+        self.cqs.get(&cqn).map_or(0, Cq::entry_size)
+    }
+}
+
+impl Device {
+    /// Has a queue pair do something, and carries out what comes of it.
+    fn with_qp(&mut self, number: u32, step: impl FnOnce(&mut Qp, &mut Around<'_>)) {
+        // It is taken out meanwhile: it may send to itself, which comes later.
+        let Some(mut qp) = self.transport.qps.remove(&number) else { return };
+        let mut around = Around {
+            memory: &self.memory,
+            mkeys: &mut self.mkeys,
+            pools: &mut self.pools,
+            cqs: &self.cqs,
+            port: &self.port,
+            faults: &mut self.statistics.faults,
+            now: Instant::now(),
+            said: Vec::new(),
+        };
+        step(&mut qp, &mut around);
+        let said = around.said;
+        self.transport.qps.insert(number, qp);
+        for said in said {
+            match said {
+                Said::Packet(packet) => self.transport.transit.push_back(*packet),
+                Said::Completion(cqn, entry) => self.complete(cqn, *entry),
+                Said::Event(kind, number) => {
+                    let mut data = [0; 28];
+                    data[24..].copy_from_slice(&number.to_be_bytes());
+                    self.event(kind, 0, &data);
+                }
+            }
+        }
+    }
+
+    /// The doorbell of a queue pair was rung.
+    pub(crate) fn ring_qp(&mut self, number: u32) {
+        self.with_qp(number, Qp::advance);
+        self.carry();
+    }
+
+    /// A queue pair was changed: what waits in it is looked at.
+    pub(crate) fn qp_changed(&mut self, number: u32) {
+        self.with_qp(number, Qp::state_changed);
+        self.carry();
+    }
+
+    /// Carries packets to where they go, and those that these bring about, until there are none.
+    fn carry(&mut self) {
+        while let Some((route, packet)) = self.transport.transit.pop_front() {
+            if path::is_own(&route, &self.port) {
+                self.arrive(&route, &packet);
+            }
+        }
+    }
+
+    /// A packet comes to this card.
+    fn arrive(&mut self, route: &Route, packet: &Packet) {
+        if packet.service == Service::Ud && path::is_group(route, &self.port) {
+            for member in self.transport.groups.get(&route.dgid).cloned().unwrap_or_default() {
+                self.with_qp(member, |qp, around| qp.receive(route, packet, around));
+            }
+            return;
+        }
+        let number = match packet.to {
+            number @ 0..=1 => {
+                let is_it = |qp: &&Qp| qp.kind == Kind::Management(number);
+                let Some(qp) = self.transport.qps.values().find(is_it) else { return };
+                qp.number
+            }
+            number => number,
+        };
+        self.with_qp(number, |qp, around| qp.receive(route, packet, around));
+    }
+
+    /// Does what is due by time, and what nobody rings for.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> =
+            self.transport.qps.values().filter(|qp| qp.is_due(now)).map(|qp| qp.number).collect();
+        for number in due {
+            self.with_qp(number, Qp::tick);
+        }
+        self.carry();
+    }
+
+    /// The protection domain of a queue pair may be changed by nobody; its state may.
+    pub(crate) fn qp_context(&self, number: u32) -> Option<Vec<u8>> {
+        self.transport.qps.get(&number).map(Qp::shown)
+    }
+}
+
+impl Qp {
+    /// The state has changed by a command.
+    fn state_changed(&mut self, around: &mut Around<'_>) {
+        if self.state() == qp::state::ERROR {
+            self.fail_all(around);
+        }
+        self.advance(around);
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.state() == qp::state::ERROR && self.context.is(qpc::dbr_addr)
+            || self.requester.due().is_some_and(|due| due <= now)
+    }
+}
+
+/// How often queue pairs are looked at, when there are any.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Looks after timers as long as the process lives.
+pub(crate) fn keep_time(device: &Shared) {
+    loop {
+        thread::sleep(TICK);
+        let mut device = lock(device);
+        device.tick();
+    }
+}

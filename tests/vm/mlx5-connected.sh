@@ -1,0 +1,41 @@
+#!/bin/sh
+# Lane mlx5-connected: queue pairs of all kinds on an InfiniBand port of a virtual ConnectX. Runs in the guest; see guest.sh.
+#
+# order: 7
+# packages: ibverbs-utils perftest
+# boot: --append=tsc=reliable
+# vhca: --port infiniband
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+
+# Both roles on the one card; what is received is compared where the program can do that.
+pingpong() { # pingpong KIND [OPTION...]
+    kind=$1
+    shift
+    timeout 60 "ibv_${kind}_pingpong" -d "$device" "$@" &
+    # It listens as soon as it can, and says nothing about that.
+    until_true 10 listens 18515 && timeout 60 "ibv_${kind}_pingpong" -d "$device" "$@" 127.0.0.1 && wait $!
+}
+
+listens() { # listens PORT
+    grep -qi ":$(printf %04X "$1") .* 0A " /proc/net/tcp /proc/net/tcp6
+}
+
+begin make_device
+step ibv_devinfo ibv_devinfo -v
+for kind in rc uc ud srq xsrq; do
+    case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
+    # shellcheck disable=SC2086  # it may be nothing
+    {
+        step "pingpong-$kind" pingpong "$kind" $compares
+        step "pingpong-$kind-events" pingpong "$kind" $compares -e
+    }
+done
+step unload unload
+step kernel-log kernel_log_is_clean
+finish
