@@ -64,7 +64,7 @@ pub(crate) fn complete(bytes: &mut [u8], headers: &Headers, l3: bool, l4: bool) 
     {
         let at = network.offset + 10;
         bytes[at..at + 2].fill(0);
-        let checksum = !fold(sum(bytes.get(network.offset..network.payload).unwrap_or_default(), 0));
+        let checksum = header_checksum(bytes.get(network.offset..network.payload).unwrap_or_default());
         bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
     if l4
@@ -80,10 +80,12 @@ pub(crate) fn complete(bytes: &mut [u8], headers: &Headers, l3: bool, l4: bool) 
     }
 }
 
+/// The checksum of a header of IPv4 in which that is zero; zero of one in which it is right.
+pub(crate) fn header_checksum(header: &[u8]) -> u16 {
+    !fold(sum(header, 0))
+}
+
 /// The frame check sequence of Ethernet.
 pub(crate) fn fcs(bytes: &[u8]) -> [u8; 4] {
-    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
-    });
-    (!crc).to_le_bytes()
+    crc32fast::hash(bytes).to_le_bytes()
 }

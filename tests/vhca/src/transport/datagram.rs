@@ -7,6 +7,7 @@ use super::packet::{Operation as Kind, Packet, Route};
 use super::qp::{Kind as Transport, Qp};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
+use crate::packet::header_checksum;
 use crate::port::LinkLayer;
 use crate::queue::{Opcode, Syndrome};
 
@@ -69,9 +70,7 @@ fn header(route: &Route, packet: &Packet, link: LinkLayer) -> Option<[u8; HEADER
         ip[9] = 17;
         ip[12..16].copy_from_slice(&route.sgid[12..]);
         ip[16..20].copy_from_slice(&route.dgid[12..]);
-        let sum: u32 = ip.as_chunks::<2>().0.iter().map(|half| u32::from(u16::from_be_bytes(*half))).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        let checksum = !(((folded & 0xffff) + (folded >> 16)) as u16);
+        let checksum = header_checksum(ip);
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         return Some(header);
     }

@@ -5,9 +5,13 @@
 //! writes and reads from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
 
 mod answers;
+#[allow(dead_code, reason = "for the wire")]
+mod bytes;
 mod completion;
 mod data;
 mod datagram;
+#[allow(dead_code, reason = "for the wire")]
+mod frame;
 mod message;
 pub(crate) mod packet;
 mod path;

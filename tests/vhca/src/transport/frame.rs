@@ -1,0 +1,177 @@
+//! Packets in frames of Ethernet: RoCE v2, over UDP and IPv4 or IPv6.
+//!
+//! Source: annex A17 of the InfiniBand Architecture Specification 1.4, volume 1 (RoCEv2).
+
+use super::bytes::{self, Malformed};
+use super::completion::is_ipv4;
+use super::packet::{Packet, Route};
+use crate::packet::header_checksum;
+
+/// UDP's destination port.
+pub(crate) const PORT: u16 = 4791;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const UDP: u8 = 17;
+
+// Bytes of headers, and of the sum over what does not change on the way.
+const ETHERNET: usize = 14;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+const UDP_HEADER: usize = 8;
+const SUM: usize = 4;
+
+/// Why a frame brings no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("not RoCE v2")]
+    Other,
+    #[error("lengths do not fit together")]
+    Length,
+    #[error("the header of IPv4 has a wrong checksum")]
+    Checksum,
+    #[error("wrong ICRC")]
+    Sum,
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
+/// The frame of a packet, without the frame check sequence.
+pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
+    let transport = packet.to_bytes();
+    let is_v4 = is_ipv4(&route.sgid) && is_ipv4(&route.dgid);
+    let datagram = (UDP_HEADER + transport.len() + SUM) as u16;
+    let mut frame = [route.dmac, route.smac].as_flattened().to_vec();
+    frame.extend(if is_v4 { IPV4 } else { IPV6 }.to_be_bytes());
+    if is_v4 {
+        let mut header = [0; IPV4_HEADER];
+        (header[0], header[1]) = (0x45, route.traffic_class);
+        header[2..4].copy_from_slice(&(IPV4_HEADER as u16 + datagram).to_be_bytes());
+        header[6] = 0x40; // not to be fragmented
+        (header[8], header[9]) = (route.hop_limit, UDP);
+        header[12..16].copy_from_slice(&route.sgid[12..]);
+        header[16..20].copy_from_slice(&route.dgid[12..]);
+        let checksum = header_checksum(&header);
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        frame.extend(header);
+    } else {
+        let first = 6 << 28 | u32::from(route.traffic_class) << 20 | route.flow_label & 0xf_ffff;
+        frame.extend(first.to_be_bytes());
+        frame.extend(datagram.to_be_bytes());
+        frame.extend([UDP, route.hop_limit]);
+        frame.extend([route.sgid, route.dgid].as_flattened());
+    }
+    frame.extend([route.udp_source.to_be_bytes(), PORT.to_be_bytes()].as_flattened());
+    frame.extend([datagram.to_be_bytes(), [0; 2]].as_flattened());
+    frame.extend(transport);
+    let sum = sum(&frame[ETHERNET..]);
+    frame.extend(sum);
+    frame
+}
+
+/// Reads the packet in a frame. What follows the packet is Ethernet's.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
+    let (macs, rest) = frame.split_first_chunk::<{ ETHERNET - 2 }>().ok_or(Refused::Other)?;
+    let (ethertype, ip) = rest.split_first_chunk().ok_or(Refused::Other)?;
+    let mut route = Route { has_grh: true, ..Route::default() };
+    route.dmac.copy_from_slice(&macs[..6]);
+    route.smac.copy_from_slice(&macs[6..]);
+    let header = match u16::from_be_bytes(*ethertype) {
+        IPV4 => ipv4(ip, &mut route)?,
+        IPV6 => ipv6(ip, &mut route)?,
+        _ => return Err(Refused::Other),
+    };
+    let len = total_len(ip);
+    let ip = ip.get(..len).ok_or(Refused::Length)?;
+    let udp = ip.get(header..).ok_or(Refused::Length)?;
+    let (head, transport) = udp.split_first_chunk::<UDP_HEADER>().ok_or(Refused::Length)?;
+    if half(head, 2) != PORT {
+        return Err(Refused::Other);
+    }
+    if usize::from(half(head, 4)) != udp.len() {
+        return Err(Refused::Length);
+    }
+    route.udp_source = half(head, 0);
+    let (transport, found) = transport.split_last_chunk::<SUM>().ok_or(Refused::Length)?;
+    if transport.len() < bytes::BASE {
+        return Err(Malformed::Short.into());
+    }
+    if sum(&ip[..ip.len() - SUM]) != *found {
+        return Err(Refused::Sum);
+    }
+    Ok((route, Packet::from_bytes(transport)?))
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Bytes of a packet of IP, as its header says. There is a whole header.
+fn total_len(ip: &[u8]) -> usize {
+    match ip[0] >> 4 {
+        4 => half(ip, 2).into(),
+        _ => IPV6_HEADER + usize::from(half(ip, 4)),
+    }
+}
+
+/// Takes addresses from a header; answers its length.
+fn ipv4(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
+    let header: &[u8; IPV4_HEADER] = ip.first_chunk().ok_or(Refused::Length)?;
+    // Neither options nor a fragment.
+    if header[0] != 0x45 || half(header, 6) & 0x3fff != 0 || header[9] != UDP {
+        return Err(Refused::Other);
+    }
+    if header_checksum(header) != 0 {
+        return Err(Refused::Checksum);
+    }
+    (route.traffic_class, route.hop_limit) = (header[1], header[8]);
+    for (gid, at) in [(&mut route.sgid, 12), (&mut route.dgid, 16)] {
+        gid[10..12].fill(0xff);
+        gid[12..].copy_from_slice(&header[at..at + 4]);
+    }
+    Ok(IPV4_HEADER)
+}
+
+fn ipv6(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
+    let header: &[u8; IPV6_HEADER] = ip.first_chunk().ok_or(Refused::Length)?;
+    if header[0] >> 4 != 6 || header[6] != UDP {
+        return Err(Refused::Other);
+    }
+    let first = u32::from(half(header, 0)) << 16 | u32::from(half(header, 2));
+    (route.traffic_class, route.flow_label) = ((first >> 20) as u8, first & 0xf_ffff);
+    route.hop_limit = header[7];
+    route.sgid.copy_from_slice(&header[8..24]);
+    route.dgid.copy_from_slice(&header[24..]);
+    Ok(IPV6_HEADER)
+}
+
+/// The sum over all that does not change on the way (ICRC): what may change counts as ones, as does a header before it.
+fn sum(ip: &[u8]) -> [u8; SUM] {
+    let (header, changes) = match ip[0] >> 4 {
+        // Type of service, time to live, checksum; or traffic class and flow label, hop limit.
+        4 => (IPV4_HEADER, &[1, 8, 10, 11][..]),
+        _ => (IPV6_HEADER, &[0, 1, 2, 3, 7][..]),
+    };
+    let mut head = [u8::MAX; 8 + IPV6_HEADER + UDP_HEADER + bytes::BASE];
+    let (first, rest) = ip.split_at(header + UDP_HEADER + bytes::BASE);
+    let head = &mut head[..8 + first.len()];
+    head[8..].copy_from_slice(first);
+    for at in changes {
+        // The version of IPv6 stays.
+        head[8 + at] = if header == IPV6_HEADER && *at == 0 { 0x6f } else { u8::MAX };
+    }
+    // UDP's checksum, and the byte of the base header that is reserved.
+    let udp = 8 + header;
+    head[udp + 6..udp + 8].fill(u8::MAX);
+    head[udp + UDP_HEADER + 4] = u8::MAX;
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(head);
+    crc.update(rest);
+    crc.finalize().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests;
