@@ -121,6 +121,8 @@ impl Qp {
                 }
             }
             Err(Refusal::NotReady) => {
+                // The other side comes back with this packet: nobody asks for it when those behind it come now.
+                self.responder.has_asked = true;
                 let timer = self.context.num(qpc::min_rnr_nak) as u8;
                 self.answer(packet.psn, NOT_READY | timer, around);
             }
