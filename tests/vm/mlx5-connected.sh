@@ -2,9 +2,10 @@
 # Lane mlx5-connected: queue pairs of all kinds on an InfiniBand port of a virtual ConnectX. Runs in the guest; see guest.sh.
 #
 # order: 7
-# packages: ibverbs-utils perftest
+# packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev
 # boot: --append=tsc=reliable
 # vhca: --port infiniband
+# compile: MLX5_CONNECTED mlx5-connected.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -26,6 +27,11 @@ listens() { # listens PORT
     grep -qi ":$(printf %04X "$1") .* 0A " /proc/net/tcp /proc/net/tcp6
 }
 
+connected() { # connected [VARIABLE=VALUE...]: every line it prints is a check that passed, or one that says why it cannot be
+    env "$@" timeout 300 "$MLX5_CONNECTED" "$device" -1 || return
+    grep -qx 'pass all' "$OUT/$name.out"
+}
+
 begin make_device
 step ibv_devinfo ibv_devinfo -v
 for kind in rc uc ud srq xsrq; do
@@ -36,6 +42,11 @@ for kind in rc uc ud srq xsrq; do
         step "pingpong-$kind-events" pingpong "$kind" $compares -e
     }
 done
+step connected connected
+step connected-128 connected MLX5_CQE_SIZE=128
+record_skips connected-128
+step connected-signed connected MLX5_QP_SIGNATURE=1 MLX5_SRQ_SIGNATURE=1 MLX5_SCATTER_TO_CQE=0
+record_skips connected-signed
 step unload unload
 step kernel-log kernel_log_is_clean
 finish
