@@ -1,4 +1,4 @@
-//! Attributes of RC, UC and UD queue pairs: what they may be, and what changes with them.
+//! Attributes of RC, UC, UD and XRC queue pairs: what they may be, and what changes with them.
 //!
 //! Source: `modify_qp`, uverbs_cmd.c; `_ib_modify_qp`, verbs.c; `rxe_qp_chk_attr` and `rxe_qp_from_attr`,
 //! rxe_qp.c. Where rxe looks at a number no further, what mlx5 says of it (`__mlx5_ib_modify_qp`, qp.c) or the
@@ -69,7 +69,7 @@ fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMas
         // It is RoCE: there is no path without a routing part.
         check(request.dest.is_global != 0)?;
         let source = gids::entry(profile, request.dest.sgid_index.into())?.gid;
-        if [qp_type::RC, qp_type::UC].contains(&qp.kind) {
+        if qp.kind != qp_type::UD {
             gids::resolve(&source, &request.dest.dgid)?;
         }
     }

@@ -146,8 +146,9 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         if self.state.gone {
             return Err(Errno::EIO);
         }
+        let id = if kind == Kind::Qp { self.state.opened(entry.id) } else { entry.id };
         // The handle fits: it was found.
-        Ok(Object { handle: handle as u32, id: entry.id })
+        Ok(Object { handle: handle as u32, id })
     }
 
     /// The call has made its object.

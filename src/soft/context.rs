@@ -71,6 +71,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         ids::cq::OBJECT => Some(Kind::Cq),
         ids::qp::OBJECT => Some(Kind::Qp),
         ids::srq::OBJECT => Some(Kind::Srq),
+        ids::xrcd::OBJECT if profile.has_xrc() => Some(Kind::Xrcd),
         ids::ah::OBJECT => Some(Kind::Ah),
         ids::mr::OBJECT => Some(Kind::Mr),
         ids::flow::OBJECT if profile.flows => Some(Kind::Flow),
@@ -237,7 +238,8 @@ fn capabilities(call: &Call<'_, '_, '_>) -> DeviceCapFlags {
     } else {
         DeviceCapFlags::empty()
     };
-    DeviceCapFlags::SYS_IMAGE_GUID | windows | flows
+    let xrc = if call.state.profile.has_xrc() { DeviceCapFlags::XRC } else { DeviceCapFlags::empty() };
+    DeviceCapFlags::SYS_IMAGE_GUID | windows | flows | xrc
 }
 
 /// `ib_uverbs_query_device`.

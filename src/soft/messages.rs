@@ -1,4 +1,4 @@
-//! Messages of connected queue pairs, RC and UC: the side that asks.
+//! Messages of connected queue pairs, RC, UC and XRC: the side that asks.
 //!
 //! There is no wire between two queue pairs of this device, so a request is carried out at once and as a
 //! whole: nothing is lost, repeated or out of order, and what rxe's timers would do is done right away:
@@ -16,7 +16,7 @@ use uverbs_abi::types::{AccessFlags, SendFlags, qp_type, wc_status, wr_opcode};
 
 use super::attributes;
 use super::pieces;
-use super::queue_pairs::Qp;
+use super::queue_pairs::{Qp, is_reliable};
 use super::responder::{Answer, Effect, Message};
 use super::state::State;
 use super::windows;
@@ -43,7 +43,7 @@ impl Operation {
     /// That of a queue pair of this type; none if it cannot do that.
     fn of(kind: u8, opcode: u32) -> Option<Self> {
         let plain = |action| Self { action, has_imm: false, invalidates: false };
-        let is_reliable = kind == qp_type::RC;
+        let is_reliable = is_reliable(kind);
         Some(match opcode {
             wr_opcode::SEND => plain(Action::Send),
             wr_opcode::SEND_WITH_IMM => Self { has_imm: true, ..plain(Action::Send) },
@@ -168,7 +168,7 @@ impl State {
         let size = attributes::packet_size(qp.attrs.path_mtu);
         let packets = (wqe.dma.length as usize).div_ceil(size).max(1) as u32;
         let message = Message { operation, wqe, local, psn: qp.attrs.sq_psn, packets, was_tried };
-        let is_reliable = qp.kind == qp_type::RC;
+        let is_reliable = is_reliable(qp.kind);
         let peer = self.peer(number, qp);
         let is_answered = peer.is_none_or(|(_, peer)| peer.attrs.dest_qp_num == number);
         let is_old = |peer: &Qp| attributes::is_before(qp.attrs.sq_psn, packets, peer.attrs.rq_psn);
@@ -200,7 +200,7 @@ impl State {
         Some(End { status, packets, effect, is_reliable })
     }
 
-    /// The queue pair at the other end, if messages arrive there: it is of the same type, ready, and connected to
+    /// The queue pair at the other end, if messages arrive there: it is of the same type, or a target for an initiator; ready, and connected to
     /// this one by number and by path (`check_type_state` and `check_addr`,
     /// rxe_recv.c, Linux 6.1; that numbers agree both ways is what cards check, and rxe does not).
     fn peer(&self, number: u32, qp: &Qp) -> Option<(u32, &Qp)> {
@@ -209,7 +209,8 @@ impl State {
         let (there, back) =
             [&qp.attrs.dest, &peer.attrs.dest].map(|path| attributes::route(&self.profile, path)).into();
         let (there, back) = (there?, back?);
-        let is_connected = peer.kind == qp.kind
+        let kind = if qp.kind == qp_type::XRC_INI { qp_type::XRC_TGT } else { qp.kind };
+        let is_connected = peer.kind == kind
             && peer.can_receive()
             && (peer.attrs.dest_qp_num == number || self.profile.takes_from_anybody())
             && there.destination == back.source

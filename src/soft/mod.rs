@@ -7,7 +7,7 @@
 //!
 //! What it does otherwise than hardware:
 //! - its port is looped back: what is sent comes in again, except to the sender itself;
-//! - its queues are rxe's rings but take raw packets, which rxe does not;
+//! - its queues are rxe's rings but take raw packets and extended reliable connections, which rxe does not;
 //! - messages and datagrams do not become frames: no flow and no capture sees them; nothing of them gets lost on
 //!   the way, and nothing is timed: a message for which no receive is posted waits until there is one, if the sender's
 //!   RNR retry count is 7, and fails at once with a smaller count; so does one to a queue pair that is not there,
@@ -60,6 +60,7 @@ mod traffic;
 mod transitions;
 mod windows;
 mod write;
+mod xrc;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,6 +14,7 @@ use super::call::{Call, Found, Object, Thing};
 use super::events::EventFile;
 use super::profile::Profile;
 use super::schema::{self, Method, Want};
+use super::table::Kind;
 use crate::kernel::command::Command;
 
 /// Checks the header and finds the method: all that comes before the attributes.
@@ -102,6 +103,9 @@ fn object(call: &mut Call<'_, '_, '_>, index: usize, data: u64, want: Want) -> R
             call.set_data(index, handle.into());
             Ok(Thing::Bytes)
         }
+        // rdma_lookup_get_uobject, of an object that uapi_get_object does not find.
+        Want::Use(Kind::Xrcd) if !call.state.profile.has_xrc() => Err(Errno::EINVAL),
+        Want::Absent => Err(Errno::EINVAL),
         Want::Use(kind) => call.lookup(kind, data).map(Thing::Object),
         Want::Destroy(kind) => {
             let entry = call.table().get(data, kind)?;
@@ -121,8 +125,6 @@ fn object(call: &mut Call<'_, '_, '_>, index: usize, data: u64, want: Want) -> R
             let id = call.state.find_events(call.file, events, number).ok_or(Errno::EBADF)?;
             if call.state.gone { Err(Errno::EIO) } else { Ok(Thing::Events(id)) }
         }
-        // rdma_lookup_get_uobject, of an object that uapi_get_object does not find.
-        Want::Absent => Err(Errno::EINVAL),
         Want::In { .. } | Want::Out { .. } => Ok(Thing::Bytes),
     }
 }

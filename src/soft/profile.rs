@@ -43,6 +43,8 @@ pub struct Profile {
     pub max_sge: u32,
     /// Completion vectors: interrupts among which completion queues choose.
     pub completion_vectors: u32,
+    /// Extended reliable connections exist, unless the device is [like rxe](Self::rxe), which has none.
+    pub xrc: bool,
     /// The announcements of completion queues can be moderated. What is set has no effect here.
     pub cq_moderation: bool,
     /// Bytes of the port's largest packet, which no datagram may exceed: 256, 512, 1024, 2048 or 4096.
@@ -82,6 +84,7 @@ impl Default for Profile {
             max_qp_wr: 8192,
             max_sge: 16,
             completion_vectors: 4,
+            xrc: true,
             cq_moderation: false,
             port_mtu: 4096,
             gids: 16,
@@ -147,6 +150,7 @@ with! {
     with_max_qp_wr max_qp_wr: u32;
     with_max_sge max_sge: u32;
     with_completion_vectors completion_vectors: u32;
+    with_xrc xrc: bool;
     with_cq_moderation cq_moderation: bool;
     with_port_mtu port_mtu: u32;
     with_gids gids: u32;

@@ -17,6 +17,7 @@ use super::profile::Profile;
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::ring::Consumer;
 use super::state::State;
+use super::xrc::{self, NONE};
 use crate::driver::ring::Geometry;
 
 /// Most bytes that travel inside a send request, as on mlx5.
@@ -32,6 +33,8 @@ pub(super) struct Qp {
     pub(super) recv_cq: u32,
     /// Where receives come from, if not from a ring of its own.
     pub(super) srq: Option<u32>,
+    /// The domain of a target of extended reliable connections, by its number.
+    pub(super) domain: Option<u32>,
     pub(super) user_handle: u64,
     pub(super) events: Option<u32>,
     /// One of [`qp_state`].
@@ -74,30 +77,41 @@ impl Qp {
     }
 }
 
+/// Whether a queue pair of this type sends until it is answered.
+pub(super) fn is_reliable(kind: u8) -> bool {
+    matches!(kind, qp_type::RC | qp_type::XRC_INI)
+}
+
 /// The order of the kernel: what the core asks of every queue pair, then what this device can.
 fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
-    use qp::create::{FLAGS, PD_HANDLE, RECV_CQ_HANDLE, SEND_CQ_HANDLE, TYPE};
+    use qp::create::{FLAGS, PD_HANDLE, RECV_CQ_HANDLE, SEND_CQ_HANDLE, SRQ_HANDLE, TYPE, XRCD_HANDLE};
     // The test keeps this number within its type.
     let kind = call.constant(TYPE, u8::MAX.into())? as u8;
     match kind {
         qp_type::XRC_TGT => {
             let unwanted = [PD_HANDLE, SEND_CQ_HANDLE, RECV_CQ_HANDLE];
-            let unwanted = unwanted.iter().any(|id| call.find(*id).is_some());
-            // The domain of extended connections that it needs cannot exist here.
-            return Err(if unwanted { Errno::EINVAL } else { Errno::ENOENT });
+            if unwanted.iter().any(|id| call.find(*id).is_some()) {
+                return Err(Errno::EINVAL);
+            }
+            call.object(XRCD_HANDLE)?;
         }
         qp_type::RAW_PACKET
         | qp_type::RC
         | qp_type::UC
         | qp_type::UD
         | qp_type::XRC_INI
-        | qp_type::DRIVER => {}
+        | qp_type::DRIVER => {
+            let is_shared = kind == qp_type::XRC_INI && call.find(SRQ_HANDLE).is_some();
+            if is_shared || call.find(XRCD_HANDLE).is_some() {
+                return Err(Errno::EINVAL);
+            }
+            call.object(PD_HANDLE)?;
+            call.object(SEND_CQ_HANDLE)?;
+            if kind != qp_type::XRC_INI {
+                call.object(RECV_CQ_HANDLE)?;
+            }
+        }
         _ => return Err(Errno::EINVAL),
-    }
-    call.object(PD_HANDLE)?;
-    call.object(SEND_CQ_HANDLE)?;
-    if kind != qp_type::XRC_INI {
-        call.object(RECV_CQ_HANDLE)?;
     }
     let flags = QpCreateFlags::from_bits_retain(call.flags(FLAGS, QpCreateFlags::all().bits())?);
     // check_creation_flags
@@ -111,6 +125,15 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
     if wrong {
         return Err(Errno::EINVAL);
     }
+    if let Ok(srq) = call.object(SRQ_HANDLE) {
+        let is_extended = call.state.srqs.get(&srq.id).is_some_and(|srq| srq.xrc.is_some());
+        if is_extended != (kind == qp_type::XRC_TGT) {
+            return Err(Errno::EINVAL);
+        }
+    }
+    if kind == qp_type::XRC_TGT {
+        return if special.is_empty() { Ok((kind, flags)) } else { Err(Errno::EOPNOTSUPP) };
+    }
     needs_room::<CreateQpResp>(call)?;
     // Later kernels than 6.1 look at this.
     if call.find(UHW_IN).is_some_and(|found| found.len > 0) {
@@ -120,7 +143,8 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
     // mlx5 can have raw packets in a shared queue; here frames are told from messages by their ring.
     let shared = kind == qp_type::RAW_PACKET && call.find(qp::create::SRQ_HANDLE).is_some();
     let has_none = match kind {
-        qp_type::XRC_INI | qp_type::DRIVER => true,
+        qp_type::DRIVER => true,
+        qp_type::XRC_INI => !call.state.profile.has_xrc(),
         qp_type::RAW_PACKET => !call.state.profile.has_raw_packets(),
         _ => false,
     };
@@ -149,13 +173,21 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let mut cap: QpCap = call.value(CAP)?;
     let user_handle = call.value(USER_HANDLE)?;
     let (kind, flags) = check_qp(call)?;
+    if kind == qp_type::XRC_TGT {
+        return xrc::create_target(call, user_handle);
+    }
+    let is_initiator = kind == qp_type::XRC_INI;
+    if is_initiator {
+        // It receives nothing.
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
     let srq = call.object(qp::create::SRQ_HANDLE).ok().map(|srq| srq.id);
     check_cap(&call.state.profile, kind, &cap, srq.is_some())?;
     if call.state.qps.len() >= call.state.profile.max_qp as usize {
         return Err(Errno::ENOMEM);
     }
-    let [pd, send_cq, recv_cq] = [PD_HANDLE, SEND_CQ_HANDLE, RECV_CQ_HANDLE].map(|id| call.object(id));
-    let (pd, send_cq, recv_cq) = (pd?.id, send_cq?.id, recv_cq?.id);
+    let (pd, send_cq) = (call.object(PD_HANDLE)?.id, call.object(SEND_CQ_HANDLE)?.id);
+    let recv_cq = if is_initiator { NONE } else { call.object(RECV_CQ_HANDLE)?.id };
 
     let piece = size_of::<Sge>();
     // Both were checked against small limits.
@@ -166,7 +198,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     cap.max_send_sge = (inline / piece) as u32;
     cap.max_inline_data = inline as u32;
     let sends = Consumer::new(send_map.clone(), geometry);
-    let (receives, rq_mi) = if srq.is_some() {
+    let (receives, rq_mi) = if srq.is_some() || is_initiator {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         (None, Mminfo::new_zeroed())
     } else {
@@ -178,7 +210,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let answer = CreateQpResp { rq_mi, sq_mi: offer(call, send_map) };
     let mut offsets = vec![answer.sq_mi.offset];
     offsets.extend(receives.is_some().then_some(rq_mi.offset));
-    let number = call.state.number(|state| &state.qps);
+    let number = call.state.qp_number();
     let qp = Qp {
         file: call.file,
         kind,
@@ -186,6 +218,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         send_cq,
         recv_cq,
         srq,
+        domain: None,
         user_handle,
         events: event_file(call, EVENT_FD),
         state: qp_state::RESET,

@@ -82,6 +82,9 @@ impl State {
     /// Announces something about a queue pair.
     pub(super) fn announce(&self, number: u32, event: u32) {
         let Some(qp) = self.qps.get(&number) else { return };
+        if qp.domain.is_some() {
+            return self.announce_target(number, event);
+        }
         if let Some(events) = qp.events.and_then(|events| self.events.get(&events)) {
             events.asynchronous(About::Qp(number), event, qp.user_handle);
         }

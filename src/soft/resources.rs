@@ -21,6 +21,8 @@ pub struct Resources {
     pub address_handles: usize,
     /// Shared receive queues.
     pub shared_receive_queues: usize,
+    /// Domains of extended reliable connections.
+    pub xrc_domains: usize,
     /// Flows.
     pub flows: usize,
     /// Counters objects.

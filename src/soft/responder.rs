@@ -1,4 +1,4 @@
-//! Messages of connected queue pairs, RC and UC: the side that is asked.
+//! Messages of connected queue pairs, RC, UC and XRC: the side that is asked.
 //!
 //! Order of checks, statuses, and which of them break the queue pair: rxe_resp.c, Linux 6.1. Two things are as
 //! on cards and in the InfiniBand specification instead: a message too long for its receive is LOC_LEN_ERR here
@@ -17,6 +17,7 @@ use super::messages::{Action, Operation};
 use super::pieces::{self, Few, Place, Receive};
 use super::profile::Profile;
 use super::queue_pairs::Qp;
+use super::shared_receives::Srq;
 use super::state::State;
 
 /// A message on its way.
@@ -31,6 +32,16 @@ pub(super) struct Message<'a> {
     pub(super) was_tried: bool,
 }
 
+/// The side that is asked, for one message.
+#[derive(Clone, Copy)]
+struct Asked {
+    number: u32,
+    /// The protection domain whose memory is reached.
+    pd: u32,
+    /// The queue that the message names, if it comes over an extended connection.
+    extended: Option<u32>,
+}
+
 /// What happens to the queue pair that was asked.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
@@ -38,6 +49,8 @@ pub(super) struct Effect {
     next_psn: Option<u32>,
     /// The completion of its oldest receive, which is used up.
     receive: Option<Wc>,
+    /// The shared queue that it was in, if the message has named that.
+    extended: Option<u32>,
     /// The key that it loses.
     invalidate: Option<u32>,
     /// What was done to its memory, as completion counters have it.
@@ -124,19 +137,24 @@ type Told = u32;
 impl State {
     /// Has a queue pair carry out a message.
     pub(super) fn answer(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Answer {
-        let mut receive = None;
+        let (mut receive, mut extended) = (None, None);
         let done = allow(qp, message.operation).and_then(|()| {
+            let asked = self.asked(number, qp, message)?;
+            extended = asked.extended;
             if message.operation.action == Action::Write && message.packets > 1 && !message.was_tried {
                 // The first packet has the key, and the last the immediate data (`check_rkey` and `check_resource`, rxe_resp.c).
-                self.remote((number, qp), message, message.wqe.dma.length, AccessFlags::REMOTE_WRITE)?;
+                self.remote(asked, message, message.wqe.dma.length, AccessFlags::REMOTE_WRITE)?;
             }
             if message.operation.takes_receive() {
-                receive = self.next_receive(qp);
+                receive = match asked.extended {
+                    Some(srq) => self.srqs.get(&srq).and_then(Srq::oldest),
+                    None => self.next_receive(qp),
+                };
                 if receive.is_none() {
                     return Ok(None);
                 }
             }
-            self.execute(number, qp, message, receive.as_ref()).map(Some)
+            self.execute(asked, message, receive.as_ref()).map(Some)
         });
         let next_psn = Some(attributes::later(message.psn, message.packets));
         match done {
@@ -144,7 +162,7 @@ impl State {
             Ok(Some(told)) => {
                 let completion = receive.map(|receive| received(number, qp, message, &receive));
                 let invalidates = message.operation.invalidates.then_some(message.wqe.wr.ex);
-                let mut effect = Effect { next_psn, receive: completion, ..Effect::default() };
+                let mut effect = Effect { next_psn, receive: completion, extended, ..Effect::default() };
                 effect.touched = match message.operation.action {
                     Action::Send => CompCntrOps::empty(),
                     Action::Write => CompCntrOps::REMOTE_RDMA_WRITE,
@@ -165,10 +183,20 @@ impl State {
                 let is_told = self.profile.tells_of_refusal(refusal.event == event_type::QP_ACCESS_ERR);
                 let event = (receive.is_none() && is_told).then_some(refusal.event);
                 let receive = receive.map(|receive| failed(number, receive.wr_id, refusal.here));
-                let effect = Effect { receive, broken: true, event, ..Effect::default() };
+                let effect = Effect { receive, extended, broken: true, event, ..Effect::default() };
                 Answer::Ended { status: refusal.status, own_fault, effect }
             }
         }
+    }
+
+    /// Whose memory and receives a message is for. Over an extended connection the queue that it names says so, which must be
+    /// one of the target's domain.
+    fn asked(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Result<Asked, Refusal> {
+        let Some(domain) = qp.domain else { return Ok(Asked { number, pd: qp.pd, extended: None }) };
+        let named = message.wqe.wr.reserved;
+        let is_in = |srq: &&Srq| srq.xrc.is_some_and(|xrc| xrc.domain == domain);
+        let srq = self.srqs.get(&named).filter(is_in).ok_or(Refusal::INVALID)?;
+        Ok(Asked { number, pd: srq.pd, extended: Some(named) })
     }
 
     /// What the answer did to the queue pair that gave it. False if the completion that tells of it is lost.
@@ -178,12 +206,16 @@ impl State {
         if let Some(psn) = effect.next_psn {
             qp.attrs.rq_psn = psn;
         }
-        let cq = qp.recv_cq;
+        let extended = effect.extended.and_then(|id| self.srqs.get(&id)?.xrc);
+        let cq = extended.map_or(qp.recv_cq, |xrc| xrc.cq);
         if let Some(key) = effect.invalidate {
             self.invalidate(number, key);
         }
         if let Some(wc) = effect.receive {
-            self.take_receive(number);
+            match effect.extended {
+                Some(srq) => self.take_shared(srq),
+                None => self.take_receive(number),
+            }
             is_told = self.complete(cq, &wc, effect.solicited);
             self.count_receive(&wc);
         }
@@ -191,7 +223,7 @@ impl State {
         if let Some(event) = effect.event {
             self.announce(number, event);
         }
-        if effect.broken || (!is_told && self.profile.is_rxe()) {
+        if effect.broken || (!is_told && (self.profile.is_rxe() || extended.is_some())) {
             self.break_qp(number);
         }
         is_told
@@ -200,8 +232,7 @@ impl State {
     /// Moves the data.
     fn execute(
         &self,
-        number: u32,
-        qp: &Qp,
+        asked: Asked,
         message: &Message<'_>,
         receive: Option<&Receive>,
     ) -> Result<Told, Refusal> {
@@ -210,7 +241,7 @@ impl State {
         match message.operation.action {
             Action::Send => {
                 let Some(receive) = receive else { return Err(Refusal::INVALID) };
-                let places = self.landing(qp.pd, receive, len as usize);
+                let places = self.landing(asked.pd, receive, len as usize);
                 let fits = if len <= receive.room { Ok(()) } else { Err(wc_status::LOC_LEN_ERR) };
                 let refuse = |status| Refusal::receive(&self.profile, status);
                 let places = fits.and(places).map_err(refuse)?;
@@ -218,16 +249,16 @@ impl State {
                 if moved { Ok(wc_status::SUCCESS) } else { Err(refuse(wc_status::LOC_PROT_ERR)) }
             }
             Action::Write => {
-                let region = self.remote((number, qp), message, len, AccessFlags::REMOTE_WRITE)?;
+                let region = self.remote(asked, message, len, AccessFlags::REMOTE_WRITE)?;
                 let moved = pieces::copy(local.unwrap_or_default(), region.as_slice());
                 if moved { Ok(wc_status::SUCCESS) } else { Err(Refusal::ACCESS) }
             }
             Action::Read => {
-                let region = self.remote((number, qp), message, len, AccessFlags::REMOTE_READ)?;
+                let region = self.remote(asked, message, len, AccessFlags::REMOTE_READ)?;
                 Ok(fetch(region.as_slice(), local))
             }
             Action::CompareSwap | Action::FetchAdd => {
-                let old = self.change((number, qp), message)?;
+                let old = self.change(asked, message)?;
                 // Bytes in the order of the machine, as everything about atomic operations is.
                 Ok(fetch(&[Place::Bytes(&old.to_ne_bytes())], local))
             }
@@ -237,7 +268,7 @@ impl State {
     /// The memory that a message reaches; nothing of no length, whatever its key.
     fn remote(
         &self,
-        qp: (u32, &Qp),
+        asked: Asked,
         message: &Message<'_>,
         length: u32,
         needed: AccessFlags,
@@ -246,29 +277,31 @@ impl State {
             return Ok(None);
         }
         let rkey = RdmaWr::read_from_prefix(&message.wqe.wr.wr).map_or(0, |(wr, _)| wr.rkey);
-        let (memory, offset) = self.reach_remote(qp, message.wqe.iova, length, rkey, needed)?;
+        let (memory, offset) = self.reach_remote(asked, message.wqe.iova, length, rkey, needed)?;
         Ok(Some(Place::Region { memory, offset, len: length as usize }))
     }
 
     fn reach_remote(
         &self,
-        qp: (u32, &Qp),
+        Asked { number, pd, .. }: Asked,
         addr: u64,
         length: u32,
         rkey: u32,
         needed: AccessFlags,
     ) -> Result<(&Memory, usize), Refusal> {
         // Local and remote keys of a region are the same here.
-        let region = self.reach(qp.1.pd, &Sge { addr, length, lkey: rkey }, needed);
-        region.or_else(|| self.reach_window(qp, (addr, length.into()), rkey, needed)).ok_or(Refusal::ACCESS)
+        let region = self.reach(pd, &Sge { addr, length, lkey: rkey }, needed);
+        region
+            .or_else(|| self.reach_window((number, pd), (addr, length.into()), rkey, needed))
+            .ok_or(Refusal::ACCESS)
     }
 
     /// Changes eight bytes and gives what they were. Atomic among everything that goes through this device.
-    fn change(&self, qp: (u32, &Qp), message: &Message<'_>) -> Result<u64, Refusal> {
+    fn change(&self, asked: Asked, message: &Message<'_>) -> Result<u64, Refusal> {
         let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
         let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
         let addr = message.wqe.iova;
-        let (memory, offset) = self.reach_remote(qp, addr, 8, wr.rkey, AccessFlags::REMOTE_ATOMIC)?;
+        let (memory, offset) = self.reach_remote(asked, addr, 8, wr.rkey, AccessFlags::REMOTE_ATOMIC)?;
         if !addr.is_multiple_of(8) {
             return Err(Refusal::INVALID);
         }

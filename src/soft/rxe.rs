@@ -45,6 +45,11 @@ impl Profile {
         !self.is_rxe()
     }
 
+    /// rxe has no `alloc_xrcd` (`rxe_dev_ops`, rxe_verbs.c).
+    pub(super) fn has_xrc(&self) -> bool {
+        self.xrc && !self.is_rxe()
+    }
+
     /// What the core says of paging on demand (`ib_check_mr_access`, ib_verbs.h).
     pub(super) fn no_paging(&self) -> Errno {
         if self.is_rxe_since((6, 12)) { Errno::EOPNOTSUPP } else { Errno::EINVAL }

@@ -6,6 +6,7 @@
 use nix::errno::Errno;
 use uverbs_abi::ids::{
     ah, async_event, comp_cntr, counters as counters_ids, cq, device, flow as flow_ids, mr, mw, pd, qp, srq,
+    xrcd,
 };
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 
@@ -53,6 +54,7 @@ pub(super) enum Needs {
     Counters,
     CompletionCounters,
     Flows,
+    Xrc,
 }
 
 /// One method of an object.
@@ -71,6 +73,7 @@ impl Needs {
             Self::Counters => profile.counters,
             Self::CompletionCounters => profile.completion_counters > 0,
             Self::Flows => profile.flows,
+            Self::Xrc => profile.has_xrc(),
         }
     }
 }
@@ -213,7 +216,7 @@ methods! {
     }
     qp::OBJECT, qp::method::CREATE, Nothing => queue_pairs::create_qp {
         make(qp::create::HANDLE, Kind::Qp),
-        spec(qp::create::XRCD_HANDLE, Want::Absent),
+        using(qp::create::XRCD_HANDLE, Kind::Xrcd),
         using(qp::create::PD_HANDLE, Kind::Pd),
         using(qp::create::SRQ_HANDLE, Kind::Srq),
         using(qp::create::SEND_CQ_HANDLE, Kind::Cq),
@@ -241,7 +244,7 @@ methods! {
         must(input(srq::create::MAX_WR, 4)),
         must(input(srq::create::MAX_SGE, 4)),
         must(input(srq::create::LIMIT, 4)),
-        spec(srq::create::XRCD_HANDLE, Want::Absent),
+        using(srq::create::XRCD_HANDLE, Kind::Xrcd),
         using(srq::create::CQ_HANDLE, Kind::Cq),
         input(srq::create::MAX_NUM_TAGS, 4),
         spec(srq::create::EVENT_FD, Want::UseFd(Events::Asynchronous)),
@@ -254,6 +257,7 @@ methods! {
         destroy(srq::destroy::HANDLE, Kind::Srq),
         must(output(srq::destroy::RESP, 4)),
     }
+    xrcd::OBJECT, xrcd::method::DESTROY, Xrc => done { destroy(xrcd::destroy::HANDLE, Kind::Xrcd), }
     ah::OBJECT, ah::method::DESTROY, Nothing => done { destroy(ah::destroy::HANDLE, Kind::Ah), }
     mr::OBJECT, mr::method::DESTROY, Nothing => done { destroy(mr::destroy::HANDLE, Kind::Mr), }
     mr::OBJECT, mr::method::ADVISE, Nothing => unsupported {

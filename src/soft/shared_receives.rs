@@ -38,6 +38,17 @@ pub(super) struct Srq {
     pub(super) offset: u64,
     /// Queue pairs that receive from it.
     pub(super) uses: u32,
+    /// What it has besides if it is for extended reliable connections.
+    pub(super) xrc: Option<Extended>,
+}
+
+/// Where receives of extended reliable connections complete, and who may send to them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extended {
+    pub(super) cq: u32,
+    /// As it was opened, and the domain's number.
+    pub(super) xrcd: u32,
+    pub(super) domain: u32,
 }
 
 impl Srq {
@@ -47,15 +58,16 @@ impl Srq {
     }
 }
 
-/// What the core asks of every queue; then that it is a plain one.
-fn check_type(call: &Call<'_, '_, '_>) -> Result<(), Errno> {
-    use srq::create::{CQ_HANDLE, MAX_NUM_TAGS, TYPE};
+/// What the core asks of every queue; then that it is of a type that there is.
+fn check_type(call: &Call<'_, '_, '_>) -> Result<Option<Extended>, Errno> {
+    use srq::create::{CQ_HANDLE, MAX_NUM_TAGS, TYPE, XRCD_HANDLE};
     match u32::try_from(call.constant(TYPE, u32::MAX.into())?) {
-        Ok(srq_type::BASIC) => Ok(()),
+        Ok(srq_type::BASIC) => Ok(None),
         Ok(srq_type::XRC) => {
-            call.object(CQ_HANDLE)?;
-            // The domain of extended connections that it needs cannot exist here.
-            Err(Errno::ENOENT)
+            let cq = call.object(CQ_HANDLE)?.id;
+            let xrcd = call.object(XRCD_HANDLE)?.id;
+            let domain = call.state.xrcds.get(&xrcd).ok_or(Errno::EINVAL)?.domain;
+            Ok(Some(Extended { cq, xrcd, domain }))
         }
         Ok(srq_type::TM) => {
             call.object(CQ_HANDLE)?;
@@ -68,16 +80,18 @@ fn check_type(call: &Call<'_, '_, '_>) -> Result<(), Errno> {
 
 /// `UVERBS_METHOD_SRQ_CREATE`.
 pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
-    use srq::create::{EVENT_FD, LIMIT, MAX_SGE, MAX_WR, PD_HANDLE, RESP_MAX_SGE, RESP_MAX_WR, USER_HANDLE};
+    use srq::create::{EVENT_FD, LIMIT, MAX_SGE, MAX_WR, PD_HANDLE, RESP_MAX_SGE, RESP_MAX_WR};
+    use srq::create::{RESP_SRQ_NUM, USER_HANDLE};
     let [max_sge, max_wr, limit] = [MAX_SGE, MAX_WR, LIMIT].map(|id| call.value::<u32>(id));
     let (max_sge, max_wr, limit) = (max_sge?, max_wr?, limit?);
     let user_handle = call.value(USER_HANDLE)?;
     let pd = call.object(PD_HANDLE)?.id;
     let room = needs_room::<CreateSrqResp>(call);
-    match check_type(call) {
-        Err(Errno::EOPNOTSUPP) => room.and(Err(Errno::EOPNOTSUPP))?,
-        checked => checked.and(room)?,
-    }
+    let xrc = match check_type(call) {
+        Err(Errno::EOPNOTSUPP) => return room.and(Err(Errno::EOPNOTSUPP)),
+        checked => checked?,
+    };
+    room?;
     let profile = &call.state.profile;
     if max_wr == 0 || max_wr > profile.max_qp_wr || max_sge > profile.max_sge {
         return Err(Errno::EINVAL);
@@ -92,14 +106,23 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let id = call.state.number(|state| &state.srqs);
     let events = event_file(call, EVENT_FD);
     let (file, offset) = (call.file, mi.offset);
-    call.state.srqs.insert(id, Srq { file, pd, user_handle, events, ring, max_sge, limit, offset, uses: 0 });
+    let uses = 0;
+    let srq = Srq { file, pd, user_handle, events, ring, max_sge, limit, offset, uses, xrc };
+    call.state.srqs.insert(id, srq);
+    if let Some(Extended { cq, xrcd, .. }) = xrc {
+        call.state.use_xrcd(xrcd);
+        if let Some(cq) = call.state.cqs.get_mut(&cq) {
+            cq.uses += 1;
+        }
+    }
     if let Some(pd) = call.state.pds.get_mut(&pd) {
         pd.uses += 1;
     }
     call.made(id);
     driver_answer(call, &CreateSrqResp { mi, srq_num: id, reserved: 0 })?;
     call.copy_to(RESP_MAX_WR, &geometry.capacity().to_ne_bytes())?;
-    call.copy_to(RESP_MAX_SGE, &max_sge.to_ne_bytes())
+    call.copy_to(RESP_MAX_SGE, &max_sge.to_ne_bytes())?;
+    if xrc.is_some() { call.copy_to(RESP_SRQ_NUM, &id.to_ne_bytes()) } else { Ok(()) }
 }
 
 /// `UVERBS_METHOD_SRQ_DESTROY`; the queue is gone by now. No event is reported as read.

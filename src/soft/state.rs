@@ -20,6 +20,7 @@ use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
 use super::windows::Window;
+use super::xrc::{Opening, Xrcd};
 use crate::kernel::mapping::Mapping;
 
 /// One open file: what the kernel calls a ufile.
@@ -56,6 +57,9 @@ pub(super) struct State {
     pub(super) cqs: BTreeMap<u32, Cq>,
     pub(super) qps: BTreeMap<u32, Qp>,
     pub(super) srqs: BTreeMap<u32, Srq>,
+    pub(super) xrcds: BTreeMap<u32, Xrcd>,
+    /// Target queue pairs that are open, by numbers that queue pairs do not have.
+    pub(super) openings: BTreeMap<u32, Opening>,
     pub(super) mrs: BTreeMap<u32, MemoryRegion>,
     pub(super) mws: BTreeMap<u32, Window>,
     pub(super) ahs: BTreeMap<u32, AddressHandle>,
@@ -89,6 +93,8 @@ impl State {
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
+            xrcds: BTreeMap::new(),
+            openings: BTreeMap::new(),
             mrs: BTreeMap::new(),
             mws: BTreeMap::new(),
             ahs: BTreeMap::new(),
@@ -187,6 +193,9 @@ impl State {
                 }
             }
             Kind::Qp => {
+                if self.close_target(id)? {
+                    return Ok(());
+                }
                 busy(self.qps.get(&id).map_or(0, |qp| qp.uses + u32::from(!qp.groups.is_empty())))?;
                 if let Some(qp) = self.qps.remove(&id) {
                     self.detach(&qp.counters);
@@ -197,11 +206,8 @@ impl State {
                     if let Some(srq) = qp.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
                         srq.uses = srq.uses.saturating_sub(1);
                     }
-                    for cq in [qp.send_cq, qp.recv_cq] {
-                        if let Some(cq) = self.cqs.get_mut(&cq) {
-                            cq.uses = cq.uses.saturating_sub(1);
-                        }
-                    }
+                    self.release_cq(qp.send_cq);
+                    self.release_cq(qp.recv_cq);
                 }
             }
             Kind::Srq => {
@@ -210,7 +216,15 @@ impl State {
                     self.forget(srq.file, &[srq.offset]);
                     self.take_back(srq.events, About::Srq(id));
                     self.release(srq.pd);
+                    if let Some(xrc) = srq.xrc {
+                        self.release_cq(xrc.cq);
+                        self.release_xrcd(xrc.xrcd);
+                    }
                 }
+            }
+            Kind::Xrcd => {
+                busy(self.xrcds.get(&id).map_or(0, |xrcd| xrcd.uses))?;
+                self.xrcds.remove(&id);
             }
             Kind::Mr => {
                 if self.has_window(id) {
@@ -249,6 +263,13 @@ impl State {
     pub(super) fn release(&mut self, pd: u32) {
         if let Some(pd) = self.pds.get_mut(&pd) {
             pd.uses = pd.uses.saturating_sub(1);
+        }
+    }
+
+    /// One object less completes in this queue.
+    fn release_cq(&mut self, cq: u32) {
+        if let Some(cq) = self.cqs.get_mut(&cq) {
+            cq.uses = cq.uses.saturating_sub(1);
         }
     }
 
@@ -293,7 +314,7 @@ impl State {
     }
 
     /// Events of an object that is gone are gone too.
-    fn take_back(&self, events: Option<u32>, about: About) {
+    pub(super) fn take_back(&self, events: Option<u32>, about: About) {
         if let Some(events) = events.and_then(|events| self.events.get(&events)) {
             events.take_back(about);
         }
@@ -317,6 +338,7 @@ impl State {
             memory_windows: self.mws.len(),
             address_handles: self.ahs.len(),
             shared_receive_queues: self.srqs.len(),
+            xrc_domains: self.xrc_domains(),
             flows: self.flows.len(),
             counters: self.counters.len(),
             completion_counters: self.completion_counters.len(),

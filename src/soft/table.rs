@@ -18,6 +18,7 @@ pub(super) enum Kind {
     Mr,
     Mw,
     Ah,
+    Xrcd,
     Flow,
     Counters,
     CompletionCounter,

@@ -1,6 +1,6 @@
 //! Which attributes take a queue pair from one state to another.
 //!
-//! The same table as `qp_state_table` behind `ib_modify_qp_is_ok`, verbs.c, Linux 6.1, for RC, UC and UD. Those
+//! The same table as `qp_state_table` behind `ib_modify_qp_is_ok`, verbs.c, Linux 6.1, for RC, UC, UD and XRC. Those
 //! of raw packets are mlx5's own, see [`super::modify`].
 
 use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
@@ -64,6 +64,22 @@ const RC_DRAINED: QpAttrMask = mask(&[
     QpAttrMask::MAX_DEST_RD_ATOMIC,
     QpAttrMask::MIN_RNR_TIMER,
 ]);
+const INITIATOR_DRAINED: QpAttrMask = mask(&[
+    UC_DRAINED,
+    QpAttrMask::PORT,
+    QpAttrMask::TIMEOUT,
+    QpAttrMask::RETRY_CNT,
+    QpAttrMask::RNR_RETRY,
+    QpAttrMask::MAX_QP_RD_ATOMIC,
+]);
+const TARGET_RTS: QpAttrMask = mask(&[QpAttrMask::TIMEOUT, QpAttrMask::SQ_PSN]);
+const TARGET_DRAINED: QpAttrMask = mask(&[
+    UC_DRAINED,
+    QpAttrMask::PORT,
+    QpAttrMask::TIMEOUT,
+    QpAttrMask::MAX_DEST_RD_ATOMIC,
+    QpAttrMask::MIN_RNR_TIMER,
+]);
 const UC_RECOVER: QpAttrMask = mask(&[QpAttrMask::CUR_STATE, QpAttrMask::ACCESS_FLAGS]);
 
 /// The attributes of a transition of this type of queue pair; none if it is no transition.
@@ -72,25 +88,28 @@ pub(super) fn attributes(kind: u8, from: u8, to: u8) -> Option<Attributes> {
     if from > ERR {
         return None;
     }
-    let by_type = |rc, uc, ud| match kind {
-        qp_type::RC => Some(rc),
-        qp_type::UC => Some(uc),
-        qp_type::UD => Some(ud),
-        _ => None,
-    };
+    // In the order of this list, as everywhere below.
+    let kinds = [qp_type::RC, qp_type::UC, qp_type::UD, qp_type::XRC_INI, qp_type::XRC_TGT];
+    let at = kinds.iter().position(|known| *known == kind)?;
+    let by_type = |masks: [QpAttrMask; 5]| masks.get(at).copied();
+    let init = [CONNECTED_INIT, CONNECTED_INIT, UD_INIT, CONNECTED_INIT, CONNECTED_INIT];
+    let sending = [RC_SENDING, UC_SENDING, UD_SENDING, UC_SENDING, RC_SENDING];
     let (required, optional) = match (from, to) {
         (_, RESET) | (INIT | RTR | RTS | SQD | SQE | ERR, ERR) => (NONE, NONE),
-        (RESET, INIT) => (by_type(CONNECTED_INIT, CONNECTED_INIT, UD_INIT)?, NONE),
-        (INIT, INIT) => (NONE, by_type(CONNECTED_INIT, CONNECTED_INIT, UD_INIT)?),
-        (INIT, RTR) => (by_type(RC_RTR, UC_RTR, NONE)?, by_type(CONNECTED_RTR, CONNECTED_RTR, UD_RTR)?),
-        (RTR, RTS) => (
-            by_type(RC_RTS, QpAttrMask::SQ_PSN, QpAttrMask::SQ_PSN)?,
-            by_type(RC_SENDING, UC_SENDING, UD_SENDING)?,
+        (RESET, INIT) => (by_type(init)?, NONE),
+        (INIT, INIT) => (NONE, by_type(init)?),
+        (INIT, RTR) => (
+            by_type([RC_RTR, UC_RTR, NONE, UC_RTR, RC_RTR])?,
+            by_type([CONNECTED_RTR, CONNECTED_RTR, UD_RTR, CONNECTED_RTR, CONNECTED_RTR])?,
         ),
-        (RTS | SQD, RTS) => (NONE, by_type(RC_SENDING, UC_SENDING, UD_SENDING)?),
+        (RTR, RTS) => (
+            by_type([RC_RTS, QpAttrMask::SQ_PSN, QpAttrMask::SQ_PSN, RC_RTS, TARGET_RTS])?,
+            by_type(sending)?,
+        ),
+        (RTS | SQD, RTS) => (NONE, by_type(sending)?),
         (RTS, SQD) => (NONE, QpAttrMask::EN_SQD_ASYNC_NOTIFY),
-        (SQD, SQD) => (NONE, by_type(RC_DRAINED, UC_DRAINED, UD_RTR)?),
-        (SQE, RTS) => (NONE, by_type(NONE, UC_RECOVER, UD_SENDING)?),
+        (SQD, SQD) => (NONE, by_type([RC_DRAINED, UC_DRAINED, UD_RTR, INITIATOR_DRAINED, TARGET_DRAINED])?),
+        (SQE, RTS) => (NONE, by_type([NONE, UC_RECOVER, UD_SENDING, NONE, NONE])?),
         _ => return None,
     };
     Some(Attributes { required, optional })
@@ -111,6 +130,8 @@ pub(super) fn is_allowed(kind: u8, from: u8, to: u8, mask: QpAttrMask) -> bool {
 mod tests {
     use super::*;
 
+    const KINDS: [u8; 5] = [qp_type::RC, qp_type::UC, qp_type::UD, qp_type::XRC_INI, qp_type::XRC_TGT];
+
     #[test]
     fn there_are_as_many_transitions_as_in_the_kernel() {
         let count = |kind| {
@@ -118,13 +139,12 @@ mod tests {
             all.filter(|(from, to)| attributes(kind, *from, *to).is_some()).count()
         };
         // 7 to reset, 6 to error, and 9 others.
-        assert_eq!([qp_type::RC, qp_type::UC, qp_type::UD].map(count), [22; 3]);
+        assert_eq!(KINDS.map(count), [22; 5]);
     }
 
     #[test]
     fn every_missing_and_every_foreign_attribute_is_refused() {
-        let kinds = [qp_type::RC, qp_type::UC, qp_type::UD];
-        for (kind, from, to) in kinds.iter().flat_map(|kind| (0..49).map(move |i| (*kind, i / 7, i % 7))) {
+        for (kind, from, to) in KINDS.iter().flat_map(|kind| (0..49).map(move |i| (*kind, i / 7, i % 7))) {
             let Some(Attributes { required, optional }) = attributes(kind, from, to) else {
                 assert!(!is_allowed(kind, from, to, QpAttrMask::STATE));
                 continue;

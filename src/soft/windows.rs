@@ -15,7 +15,6 @@ use zerocopy::FromBytes;
 use super::call::Call;
 use super::memory::Memory;
 use super::memory_regions::MemoryRegion;
-use super::queue_pairs::Qp;
 use super::state::State;
 use super::table::Kind;
 
@@ -151,16 +150,16 @@ impl State {
         done
     }
 
-    /// The memory that a peer of this queue pair reaches by a window's key, and where in it (`rxe_lookup_mw`). None if
+    /// The memory that a peer of this queue pair reaches in a protection domain by a window's key, and where in it (`rxe_lookup_mw`). None if
     /// the key is wrong, what it asks for leaves the window, or the window does not allow this.
     pub(super) fn reach_window(
         &self,
-        (number, qp): (u32, &Qp),
+        (number, pd): (u32, u32),
         (addr, length): (u64, u64),
         key: u32,
         needed: AccessFlags,
     ) -> Option<(&Memory, usize)> {
-        let window = self.mws.get(&(key >> 8)).filter(|window| window.key == key && window.pd == qp.pd)?;
+        let window = self.mws.get(&(key >> 8)).filter(|window| window.key == key && window.pd == pd)?;
         let bound = window.bound.as_ref()?;
         let is_zero_based = bound.access.contains(AccessFlags::ZERO_BASED);
         let addr = if is_zero_based { addr.checked_add(bound.addr)? } else { addr };

@@ -16,7 +16,7 @@ use super::events::{EventFile, Events};
 use super::state::Pd;
 use super::table::Kind;
 use super::{
-    addresses, context, flows, memory_regions, modify, multicast, queues, send, shared_receives, windows,
+    addresses, context, flows, memory_regions, modify, multicast, queues, send, shared_receives, windows, xrc,
 };
 
 /// `UVERBS_METHOD_INVOKE_WRITE`.
@@ -28,7 +28,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     let profile = &call.state.profile;
     let (flows, moderates, has_windows) = (profile.flows, profile.cq_moderation, profile.max_mw > 0);
-    let changes_regions = profile.changes_regions();
+    let (changes_regions, has_xrc) = (profile.changes_regions(), profile.has_xrc());
     let run = match number {
         cmd::QUERY_DEVICE => context::query_device,
         cmd::QUERY_PORT => context::write_query_port,
@@ -39,6 +39,9 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::MODIFY_SRQ => shared_receives::modify,
         cmd::QUERY_SRQ => shared_receives::query,
         cmd::DESTROY_SRQ => shared_receives::destroy,
+        cmd::OPEN_XRCD if has_xrc => xrc::open,
+        cmd::CLOSE_XRCD if has_xrc => xrc::close,
+        cmd::OPEN_QP if has_xrc => xrc::open_qp,
         cmd::ATTACH_MCAST => multicast::attach,
         cmd::DETACH_MCAST => multicast::detach,
         cmd::REG_MR => memory_regions::register,

@@ -2,9 +2,9 @@
 
 use crate::commands::verbs::*;
 use crate::commands::*;
-use crate::common::{Answers, on_every_device};
+use crate::common::{Answers, on_every_device, on_every_device_and};
 use nix::libc::{EBUSY, EINVAL, ENODATA, ENOENT, EOPNOTSUPP};
-use uverbs::soft::RawAttr;
+use uverbs::soft::{Profile, RawAttr};
 use uverbs_abi::ids::{ah, device, pd, qp};
 use uverbs_abi::ioctl::UHW_OUT;
 use uverbs_abi::types::{QpCreateFlags, qp_type};
@@ -15,7 +15,7 @@ const KINDS: [u8; 3] = [qp_type::RC, qp_type::UC, qp_type::UD];
 
 #[test]
 fn what_cannot_be_made() {
-    on_every_device(|target| {
+    on_every_device_and(Profile::default().with_xrc(false), |target| {
         let side = Side::on(target.raw(), 4096);
         let mut answers = Answers::of(target);
         let cap = |change: fn(&mut QpCap)| {

@@ -119,7 +119,7 @@ layout! {
     /// A send request.
     struct SendWr = "rxe_send_wr", 144 {
         0  wr_id: u64, "Value that the completion will carry.";
-        8  reserved: u32, "Zero.";
+        8  reserved: u32, "Zero. On the soft device, over an extended connection, the number of the shared queue there.";
         12 opcode: u32, "See [`crate::types::wr_opcode`].";
         16 send_flags: u32, "See [`crate::types::SendFlags`].";
         20 ex: u32, "Immediate data, its bytes in network order; or the remote key to invalidate.";
