@@ -118,8 +118,9 @@ pub use self::verbs::progress::Progress;
 pub use self::verbs::qp::{
     Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
     Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,
-    SendRequest, Uc, UcOperation, Ud,
+    SendRequest, Uc, UcOperation, Ud, XrcOperation, XrcReceiveBuilder, XrcReceiveQueuePair, XrcSend,
 };
 pub use self::verbs::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use self::verbs::work::ReceiveRequest;
 pub use self::verbs::wq::{IndirectionTable, WorkQueue, WorkQueueBuilder, WorkQueueState};
+pub use self::verbs::xrcd::{XrcDomain, XrcOpen};

@@ -41,7 +41,7 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
         |(qp, sends, receives): &mut (QueuePair, SendQueue, Option<ReceiveQueue>), qp_state, more| {
             let attr_mask = (QpAttrMask::STATE | more).bits();
             let request = ModifyQp { attr_mask, qp_state, port_num: 1, ..ModifyQp::new_zeroed() };
-            qp.modify(&request, sends, receives.as_mut()).unwrap();
+            qp.modify(&request, Some(sends), receives.as_mut()).unwrap();
         };
     // Flushed by turns, so that what stays and what goes lie side by side.
     for (round, at) in [0, 1, 0, 1].into_iter().enumerate() {
@@ -99,13 +99,13 @@ fn connect(
             rnr_retry: 7,
             ..ModifyQp::new_zeroed()
         };
-        qp.modify(&request, sends, receives.as_deref_mut()).unwrap();
+        qp.modify(&request, Some(&mut *sends), receives.as_deref_mut()).unwrap();
     }
 }
 
 fn enter(qp: &QueuePair, qp_state: u8, sends: &mut SendQueue, receives: Option<&mut ReceiveQueue>) {
     let request = ModifyQp { attr_mask: QpAttrMask::STATE.bits(), qp_state, ..ModifyQp::new_zeroed() };
-    qp.modify(&request, sends, receives).unwrap();
+    qp.modify(&request, Some(sends), receives).unwrap();
 }
 
 #[test]

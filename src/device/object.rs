@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     Cq,
     Qp,
     Srq,
+    Xrcd,
     Wq,
     IndirectionTable,
     Ah,
@@ -50,7 +51,7 @@ const DRIVER: u16 = 0x1000;
 
 impl Kind {
     fn destroy(self) -> Destroy {
-        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, rwq_ind_tbl, srq, wq};
+        use ids::{ah, counters, cq, flow, mr, mw, pd, qp, rwq_ind_tbl, srq, wq, xrcd};
         let (op, object, method, response) = match self {
             Self::Pd => ("pd.destroy", pd::OBJECT, pd::method::DESTROY, 0),
             Self::Mr => ("mr.destroy", mr::OBJECT, mr::method::DESTROY, 0),
@@ -58,6 +59,7 @@ impl Kind {
             Self::Cq => ("cq.destroy", cq::OBJECT, cq::method::DESTROY, 8),
             Self::Qp => ("qp.destroy", qp::OBJECT, qp::method::DESTROY, 4),
             Self::Srq => ("srq.destroy", srq::OBJECT, srq::method::DESTROY, 4),
+            Self::Xrcd => ("xrcd.destroy", xrcd::OBJECT, xrcd::method::DESTROY, 0),
             Self::Wq => ("wq.destroy", wq::OBJECT, wq::method::DESTROY, 4),
             Self::IndirectionTable => {
                 ("indirection_table.destroy", rwq_ind_tbl::OBJECT, rwq_ind_tbl::method::DESTROY, 0)

@@ -101,6 +101,8 @@ impl ContextPlan {
 /// Of a driver that nobody knows.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
 const RINGS_ONLY: &str = "this version of the crate has this for rxe and the soft device only";
+const NO_EXTENDED: &str =
+    "this version of the crate has extended reliable connections for the soft device only";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
 /// The error of what this version of the crate does not have for a driver.
@@ -218,7 +220,7 @@ impl Driver {
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         match self {
-            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_srq))),
+            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Mlx5(_) if shape.type_ != qp_type::RAW_PACKET => {
                 lacks(op, "this version of the crate has raw packet queue pairs only on mlx5")
             }
@@ -248,6 +250,24 @@ impl Driver {
             Self::Efa => lacks(op, "efa has no shared receive queues"),
             Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
         }
+    }
+
+    /// A domain of extended reliable connections, with which nothing goes; nor does with their targets, whose driver is told
+    /// nothing (`ib_create_qp_user`, verbs.c, Linux 6.1).
+    pub(crate) fn plan_xrcd(&self, op: &'static str) -> Result<()> {
+        match self {
+            Self::Soft => Ok(()),
+            Self::Rxe => lacks(op, "rxe has no extended reliable connections"),
+            Self::Siw(_) => lacks(op, "iWARP has no extended reliable connections"),
+            Self::Efa => lacks(op, "efa has no extended reliable connections"),
+            Self::Mlx5(_) | Self::Other => lacks(op, NO_EXTENDED),
+        }
+    }
+
+    /// A shared receive queue of such a domain, that completes in this queue.
+    pub(crate) fn plan_xrc_srq(&self, op: &'static str, _queue: &CqSide) -> Result<SrqPlan> {
+        self.plan_xrcd(op)?;
+        self.plan_srq(op)
     }
 
     /// Arming a shared receive queue, or giving it another size.

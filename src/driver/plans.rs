@@ -2,6 +2,7 @@
 
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
 use uverbs_abi::siw::{RegMrReq, RegMrResp};
+use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
@@ -79,6 +80,13 @@ pub(crate) struct QpShape {
     pub(crate) large_header: u32,
     /// Its receives come from a shared queue.
     pub(crate) has_srq: bool,
+}
+
+impl QpShape {
+    /// Whether it has a receive queue of its own.
+    pub(crate) fn has_receives(&self) -> bool {
+        !self.has_srq && self.type_ != qp_type::XRC_INI
+    }
 }
 
 /// A queue pair about to be made.

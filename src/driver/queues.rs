@@ -168,6 +168,14 @@ pub trait Lower {
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
     fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+
+    /// Gives that request over an extended connection the number of the shared receive queue there.
+    ///
+    /// # Errors
+    /// As [`Lower::set_address`].
+    fn set_srq(&mut self, _srq: u32) -> Result<(), Refused> {
+        Err(Refused::Lacks)
+    }
 }
 
 /// A driver's receive queue while a batch of requests is written into it.

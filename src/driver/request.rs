@@ -123,6 +123,12 @@ pub trait Terms {
     /// Tells it. Where an operation is one of several, each has its own call, so that the choice is made once, and not again by
     /// whoever is told.
     fn tell<T: Told>(&self, whom: T) -> T::Answer;
+
+    /// The number of the shared receive queue there, which a request over an extended connection names; zero of any other.
+    #[inline(always)]
+    fn srq(&self) -> u32 {
+        0
+    }
 }
 
 /// Who is told an opcode.
@@ -143,6 +149,27 @@ impl Terms for Opcode<'_> {
     #[inline(always)]
     fn tell<T: Told>(&self, whom: T) -> T::Answer {
         whom.told(self)
+    }
+}
+
+/// An [`Opcode`] over an extended connection, for the shared receive queue there with this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToSrq<'a>(pub Opcode<'a>, pub u32);
+
+impl Terms for ToSrq<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        self.0
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(&self.0)
+    }
+
+    #[inline(always)]
+    fn srq(&self) -> u32 {
+        self.1
     }
 }
 

@@ -133,6 +133,11 @@ impl Error {
         self
     }
 
+    /// The same error as one of something that is not there, with a hint.
+    pub(crate) fn not_found(self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::NotFound, ..self }.hinted(hint)
+    }
+
     /// The same error with a hint if it is of `kind`.
     pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
         if self.kind == kind { self.hinted(hint) } else { self }

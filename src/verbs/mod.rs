@@ -11,3 +11,4 @@ pub(crate) mod srq;
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 pub(crate) mod work;
 pub(crate) mod wq;
+pub(crate) mod xrcd;

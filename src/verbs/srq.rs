@@ -13,8 +13,12 @@ use crate::device::context::Context;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
+#[cfg(feature = "raw")]
+use crate::verbs::cq::object::CompletionObject;
+use crate::verbs::cq::{self, CompletionQueue};
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
+use crate::verbs::xrcd::XrcDomain;
 
 /// Bits of [`ModifySrq::attr_mask`].
 const MAX_WR: u32 = 1 << 0;
@@ -45,6 +49,9 @@ const LIMIT: u32 = 1 << 1;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A queue of an [`XrcDomain`] is another kind: messages name it by its [number](Self::number), no queue pair is made with it, and
+/// its completions come to a completion queue of its own.
 #[derive(Debug)]
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {
@@ -52,6 +59,8 @@ pub struct SharedReceiveQueue {
     shared: Arc<SharedReceiveQueueCore>,
     capacity: u32,
     segments: u32,
+    /// Of a queue of a domain.
+    number: Option<u32>,
     /// The device works on a ring that could not be mapped.
     lost: bool,
 }
@@ -62,6 +71,7 @@ pub(crate) struct SharedReceiveQueueCore {
     object: Object,
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
+    _extended: Option<(Arc<cq::CompletionQueueCore>, XrcDomain)>,
     _pd: ProtectionDomain,
 }
 
@@ -75,17 +85,25 @@ impl SharedReceiveQueueCore {
     }
 }
 
-/// A shared receive queue about to be made; see [`ProtectionDomain::srq`].
+/// A shared receive queue about to be made; see [`ProtectionDomain::srq`] and [`XrcDomain::srq`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 #[doc(alias = "ibv_srq_init_attr")]
 #[doc(alias = "ibv_srq_init_attr_ex")]
 pub struct SharedReceiveQueueBuilder<'a> {
     pd: &'a ProtectionDomain,
+    extended: Option<Extended<'a>>,
     depth: u32,
     segments: u32,
     limit: u32,
     cookie: u64,
+}
+
+/// What a queue of a domain has besides.
+#[derive(Clone, Copy, Debug)]
+struct Extended<'a> {
+    domain: &'a XrcDomain,
+    cq: &'a Arc<cq::CompletionQueueCore>,
 }
 
 impl ProtectionDomain {
@@ -102,7 +120,44 @@ impl ProtectionDomain {
     /// [`ProtectionDomain::create_srq`].
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
-        SharedReceiveQueueBuilder { pd: self, depth, segments: 1, limit: 0, cookie: 0 }
+        SharedReceiveQueueBuilder { pd: self, extended: None, depth, segments: 1, limit: 0, cookie: 0 }
+    }
+}
+
+impl XrcDomain {
+    /// Begins a shared receive queue of the domain: its receives are of memory of `pd`, and complete in `cq`; `depth` is as in
+    /// [`ProtectionDomain::create_srq`].
+    #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "IBV_SRQT_XRC")]
+    pub fn srq<'a>(
+        &'a self,
+        pd: &'a ProtectionDomain,
+        cq: &'a CompletionQueue,
+        depth: u32,
+    ) -> SharedReceiveQueueBuilder<'a> {
+        self.srq_of(pd, cq.shared(), depth)
+    }
+
+    fn srq_of<'a>(
+        &'a self,
+        pd: &'a ProtectionDomain,
+        cq: &'a Arc<cq::CompletionQueueCore>,
+        depth: u32,
+    ) -> SharedReceiveQueueBuilder<'a> {
+        SharedReceiveQueueBuilder { extended: Some(Extended { domain: self, cq }), ..pd.srq(depth) }
+    }
+}
+
+#[cfg(feature = "raw")]
+impl XrcDomain {
+    /// As [`XrcDomain::srq`].
+    pub fn srq_on<'a>(
+        &'a self,
+        pd: &'a ProtectionDomain,
+        cq: &'a CompletionObject,
+        depth: u32,
+    ) -> SharedReceiveQueueBuilder<'a> {
+        self.srq_of(pd, cq.shared(), depth)
     }
 }
 
@@ -129,7 +184,8 @@ impl SharedReceiveQueueBuilder<'_> {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a depth of zero, or more requests or segments than the device
-    /// has; [`Unsupported`](ErrorKind::Unsupported) when the device has no such queues.
+    /// has, or a domain or a completion queue of another open device; [`Unsupported`](ErrorKind::Unsupported) when the device has
+    /// no such queues.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_SRQ_CREATE` (uverbs_std_types_srq.c, Linux 6.1).
@@ -138,13 +194,22 @@ impl SharedReceiveQueueBuilder<'_> {
     pub fn create(self) -> Result<SharedReceiveQueue> {
         let op = "srq.create";
         let context = self.pd.context();
-        let mut plan = context.driver().plan_srq(op)?;
-        let (mut requests, mut segments) = (0_u32, 0_u32);
+        let foreign = |other: &Context| !other.is_same(context);
+        if self.extended.is_some_and(|of| foreign(of.domain.context()) || foreign(of.cq.context())) {
+            let hint = "the domain or the completion queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        let mut plan = match self.extended {
+            Some(of) => context.driver().plan_xrc_srq(op, of.cq.side())?,
+            None => context.driver().plan_srq(op)?,
+        };
+        let (mut requests, mut segments, mut number) = (0_u32, 0_u32, 0_u32);
+        let type_ = if self.extended.is_some() { srq_type::XRC } else { srq_type::BASIC };
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
         command
             .new_handle(create::HANDLE)
             .handle(create::PD_HANDLE, self.pd.id())
-            .value(create::TYPE, srq_type::BASIC.into())
+            .value(create::TYPE, type_.into())
             .input(create::USER_HANDLE, &self.cookie)
             .input(create::MAX_WR, &self.depth)
             .input(create::MAX_SGE, &self.segments)
@@ -152,6 +217,10 @@ impl SharedReceiveQueueBuilder<'_> {
             .output(create::RESP_MAX_WR, requests.as_mut_bytes())
             .output(create::RESP_MAX_SGE, segments.as_mut_bytes())
             .driver_payload(plan.payload());
+        if let Some(of) = self.extended {
+            command.handle(create::XRCD_HANDLE, of.domain.id()).handle(create::CQ_HANDLE, of.cq.id());
+            command.output(create::RESP_SRQ_NUM, number.as_mut_bytes());
+        }
         context.invoke(&mut command).map_err(|error| {
             let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
             error.hinted_if(ErrorKind::InvalidInput, hint)
@@ -161,8 +230,11 @@ impl SharedReceiveQueueBuilder<'_> {
         let receives = Receiving::new(op, queue)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.queue.capacity();
-        let shared = SharedReceiveQueueCore { object, kept: Kept::default(), _pd: self.pd.clone() };
-        Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, lost: false })
+        let _extended = self.extended.map(|of| (of.cq.clone(), of.domain.clone()));
+        let number = self.extended.map(|_| number);
+        let shared =
+            SharedReceiveQueueCore { object, kept: Kept::default(), _extended, _pd: self.pd.clone() };
+        Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, number, lost: false })
     }
 }
 
@@ -179,6 +251,12 @@ impl SharedReceiveQueue {
     /// How many segments one request can have.
     pub fn segments(&self) -> u32 {
         self.segments
+    }
+
+    /// The number by which requests over extended connections name the queue; none if it is of no domain.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Posts room for messages, all of it or nothing.

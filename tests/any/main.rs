@@ -42,3 +42,5 @@ mod wait_objects;
 mod window_states;
 mod windows;
 mod without_queues;
+mod xrc;
+mod xrc_commands;

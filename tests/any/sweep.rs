@@ -11,7 +11,7 @@ use uverbs::soft::Profile;
 use uverbs::transport::{Fault, Trace, Watched};
 use uverbs::{
     AccessFlags, Bind, ConnectionOptions, Context, Datagram, Eth, EventKind, FlowRule, MULTICAST_QP, Mapping,
-    Result, SendRequest, WindowType,
+    Operation, Result, SendRequest, WindowType, XrcOpen,
 };
 
 /// Counts what is traced, without looking at it.
@@ -193,6 +193,46 @@ fn every_command_of_a_shared_queue_a_group_and_a_drain_may_fail() {
         assert_eq!(ended, [1]);
         qp.destroy().map_err(|(_, error)| error)?;
         srq.destroy().map_err(|(_, error)| error)
+    });
+}
+
+#[test]
+fn every_command_of_an_extended_connection_may_fail() {
+    sweep(|context, target| {
+        let (pd, mut sent, mut received) =
+            (context.alloc_pd()?, context.create_cq(4)?, context.create_cq(4)?);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let domain = context.open_xrcd_of(&file, XrcOpen::Create)?;
+        // As another process would.
+        let other = target.device.open()?;
+        let same = other.open_xrcd_of(&file, XrcOpen::Existing)?;
+        let mut srq = domain.srq(&pd, &received, 4).limit(1).create()?;
+        let number = srq.number().unwrap();
+        let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+        srq.post_receive(&[uverbs::ReceiveRequest::new(1, &[memory.segment(0..100)?])])?;
+        let mut there = domain.receive_qp().create()?;
+        let opened = same.open_receive_qp(there.number())?;
+        let mut here = pd.xrc_send(&sent).inline(16).create()?;
+        let options = ConnectionOptions::new(1, 0);
+        let (one, two) = (here.endpoint(&options, 0)?, there.endpoint(&options, 0)?);
+        there.connect(&options, &one)?;
+        here.connect(&options, &one, &two)?;
+        let message = Operation::Send.to_srq(number);
+        here.post_send(&[SendRequest::inline(2, message, b"hello").signaled()])?;
+        assert_eq!(
+            [
+                sent.poll(&mut uverbs::Completion::batch::<4>()),
+                received.poll(&mut uverbs::Completion::batch::<4>())
+            ],
+            [1; 2]
+        );
+        opened.state()?;
+        there.destroy().map_err(|(_, error)| error)?;
+        opened.destroy().map_err(|(_, error)| error)?;
+        srq.destroy().map_err(|(_, error)| error)?;
+        here.destroy().map_err(|(_, error)| error)?;
+        same.destroy().map_err(|(_, error)| error)?;
+        domain.destroy().map_err(|(_, error)| error)
     });
 }
 

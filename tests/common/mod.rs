@@ -9,6 +9,7 @@ mod control;
 pub mod counted;
 pub mod counting;
 mod differences;
+mod extended;
 mod footprint;
 mod packet;
 mod parties;
@@ -33,6 +34,7 @@ use uverbs::{
 pub use bulk::*;
 pub use control::Control;
 pub use differences::Answers;
+pub use extended::*;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;
 pub use parties::*;

@@ -37,6 +37,21 @@ pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
     });
 }
 
+/// Runs a behaviour on every device that has extended reliable connections; says which have not.
+#[track_caller]
+pub fn on_every_extended_device(behaviour: impl Fn(&Target)) {
+    let at = Location::caller();
+    on_every_device(|target| match target.open().open_xrcd().map(drop) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            skip_at(at, target, error.hint().expect("a hint"));
+        }
+        other => {
+            other.unwrap();
+            behaviour(target);
+        }
+    });
+}
+
 /// One side: a queue pair with memory and a completion queue of its own.
 pub struct Side<T: QpType> {
     pub qp: QueuePair<T>,

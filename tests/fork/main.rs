@@ -27,6 +27,7 @@ use uverbs::ErrorKind;
 const TESTS: &[(&str, fn())] = &[
     ("a_child_may_measure_the_clock_that_a_thread_measures", locks::measured_clock),
     ("a_child_is_refused_everything_of_connected_queue_pairs", objects::connected),
+    ("a_child_is_refused_everything_of_extended_connections", objects::extended),
     ("a_child_is_refused_completion_counters", objects::completion_counters),
     ("a_child_is_refused_everything_of_counting", counting::counters),
     ("a_child_is_refused_everything_of_spreading", counting::spreading),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uverbs::{
     AccessFlags, Bind, Completion, CompletionCounter, ConnectionOptions, Counted, Datagram, Operation,
     Progress, QpState, Rc, ReceiveRequest, Route, SendRequest, Status, WaitObject, WaitSet, WindowType,
+    XrcOpen,
 };
 
 use super::*;
@@ -112,6 +113,54 @@ pub(crate) fn connected() {
         srq.destroy().map_err(|(_, error)| error).unwrap();
         announced.destroy().map_err(|(_, error)| error).unwrap();
         drop(ah);
+    });
+}
+
+pub(crate) fn extended() {
+    on_every_extended_device(|target| {
+        let Extended { mut here, mut there, queues, domain, context } = Extended::new(target);
+        let [mut queue, other] = queues;
+        let (number, options) = (queue.number(), options(&context));
+        queue.post(1);
+
+        if let Some(child) = split() {
+            wait_for(child);
+        } else {
+            in_the_child(|| {
+                gone(context.open_xrcd());
+                let file = std::fs::File::open("/dev/null").unwrap();
+                gone(context.open_xrcd_of(&file, XrcOpen::Create));
+                gone(domain.receive_qp().create());
+                gone(domain.open_receive_qp(there.number()));
+                gone(domain.srq(&queue.pd, &queue.cq, 4).create());
+                gone(here.pd.xrc_send(&here.cq).create());
+                let message = SendRequest::inline(9, Operation::Send.to_srq(number), b"child");
+                gone(here.qp.post_send(&[message]));
+                gone(here.qp.post_receive(&[]));
+                gone(queue.srq.post_receive(&[]));
+                gone(queue.srq.query());
+                gone(there.state());
+                gone(there.to_error());
+                gone(there.endpoint(&options, 1));
+                queue.nothing();
+                // Each is destroyed in silence, and nothing is.
+                there.destroy().map_err(|(_, error)| error).unwrap();
+                here.qp.destroy().map_err(|(_, error)| error).unwrap();
+                queue.srq.destroy().map_err(|(_, error)| error).unwrap();
+                drop(other);
+                domain.destroy().map_err(|(_, error)| error).unwrap();
+                drop((own(target), context));
+            });
+        }
+
+        assert_eq!(there.state().unwrap(), QpState::ReadyToReceive);
+        let message = SendRequest::inline(1, Operation::Send.to_srq(number), b"parent").signaled();
+        here.qp.post_send(&[message]).unwrap();
+        assert_eq!(here.completion().status, Status::Success);
+        assert_eq!((queue.completion().wr_id, &queue.bytes::<6>(64)), (1, b"parent"));
+        there.destroy().map_err(|(_, error)| error).unwrap();
+        drop((queue, other));
+        domain.destroy().map_err(|(_, error)| error).unwrap();
     });
 }
 

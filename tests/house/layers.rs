@@ -23,7 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 const FLOORS: &[(&str, &[&str])] = &[
     ("kernel", &["error", "process", "event", "mapping", "command", "transport"]),
     ("device", &["context", "object"]),
-    ("verbs", &["pd", "mr", "ah", "work", "cq", "srq", "wq", "progress", "qp", "mw"]),
+    ("verbs", &["pd", "xrcd", "mr", "ah", "work", "cq", "srq", "wq", "progress", "qp", "mw"]),
 ];
 
 /// The path of the module in a file: `src/soft/call.rs` is `[soft, call]`.

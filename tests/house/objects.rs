@@ -12,6 +12,7 @@ const KINDS: &[&str] = &[
     "Cq",
     "Qp",
     "Srq",
+    "Xrcd",
     "Wq",
     "IndirectionTable",
     "Ah",

@@ -13,6 +13,9 @@ fn everything_can_be_used_by_any_thread() {
         QueuePair<Uc>,
         QueuePair<Ud>,
         QueuePair<RawPacket>,
+        QueuePair<XrcSend>,
+        XrcReceiveQueuePair,
+        XrcDomain,
         RssQueuePair,
         AddressHandle,
         Membership,
@@ -33,6 +36,7 @@ fn every_object_has_a_destroy() {
         IndirectionTable::destroy,
     );
     let _ = (QueuePair::<Rc>::destroy, RssQueuePair::destroy, Membership::leave);
+    let _ = (XrcReceiveQueuePair::destroy, XrcDomain::destroy);
     let _ = (Flow::destroy, Counters::destroy, CompletionCounter::destroy);
     let _ = (mlx5::PoolFlow::destroy, mlx5::CounterPool::destroy);
 }

@@ -271,7 +271,7 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     // A queue pair on a table has no states.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
     let made = qp.qp.lock()?;
-    made.get()?.modify(&request, queue, receives.as_mut())?;
+    made.get()?.modify(&request, Some(queue), receives.as_mut())?;
     let number = made.get()?.number();
     drop((made, sends, receives));
     if mask & QpAttrMask::STATE.bits() != 0 {

@@ -161,6 +161,13 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
         slot.put::<PART, _>([qp_num, qkey, 0, ah]);
         Ok(())
     }
+
+    #[inline(always)]
+    fn set_srq(&mut self, srq: u32) -> Result<(), Refused> {
+        let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        slot.put::<SRQ, _>(srq);
+        Ok(())
+    }
 }
 
 impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
@@ -183,6 +190,7 @@ impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
     }
 }
 
+const SRQ: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, reserved);
 const FLAGS: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, send_flags);
 const DMA: usize = offset_of!(SendWqe, dma);
 const PART: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, wr);
@@ -199,7 +207,8 @@ fn put_head(
 ) -> Result<(), Refused> {
     let (number, ex, iova) = opcode.tell(Part(slot))?;
     slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
-    slot.put::<{ offset_of!(SendWr, reserved) }, _>([0, number]);
+    // rxe has no extended connections; the soft device has the number of the queue there in this place.
+    slot.put::<SRQ, _>([opcode.srq(), number]);
     slot.put::<FLAGS, _>([flags, ex]);
     // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
     slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);

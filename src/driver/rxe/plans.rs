@@ -62,12 +62,12 @@ impl Completions {
 #[derive(Debug, Default)]
 pub(crate) struct QpPlan {
     answer: CreateQpResp,
-    has_srq: bool,
+    has_receives: bool,
 }
 
 impl QpPlan {
-    pub(in crate::driver) fn new(has_srq: bool) -> Self {
-        Self { has_srq, ..Self::default() }
+    pub(in crate::driver) fn new(has_receives: bool) -> Self {
+        Self { has_receives, ..Self::default() }
     }
 
     pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
@@ -81,9 +81,9 @@ impl QpPlan {
         kernel: &dyn Kernel,
     ) -> Result<(Sends, Option<queues::Receives>)> {
         let sends = Sends::open(op, map_ring(op, self.answer.sq_mi, kernel)?)?;
-        let receives = match self.has_srq {
-            true => None,
-            false => Some(map_receives(op, self.answer.rq_mi, Some(number), kernel)?),
+        let receives = match self.has_receives {
+            true => Some(map_receives(op, self.answer.rq_mi, Some(number), kernel)?),
+            false => None,
         };
         Ok((sends, receives))
     }

@@ -429,7 +429,7 @@ impl<T: Binds> QueuePair<T> {
     }
 
     fn same_domain(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
-        if self.shared().pd().is_same(window.pd()) {
+        if self.shared().pd().is_some_and(|pd| pd.is_same(window.pd())) {
             return Ok(());
         }
         let hint = "the window and the queue pair are of different protection domains";

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, mtu};
 
-use super::{Attributes, QpState, QueuePair, RawPacket, Rc, Uc, Ud};
+use super::{Attributes, QpState, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud, XrcSend};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::ah::Route;
 
@@ -111,12 +111,12 @@ impl ConnectionOptions {
         self
     }
 
-    fn init(&self) -> Attributes {
+    pub(super) fn init(&self) -> Attributes {
         Attributes::to(QpState::Init).port(self.port).pkey_index(0)
     }
 
     /// The step to "ready to receive" that all connected types share.
-    fn receive(&self, remote: &Endpoint) -> Attributes {
+    pub(super) fn receive(&self, remote: &Endpoint) -> Attributes {
         let route = Route { lid: remote.lid, ..Route::new(self.port, self.gid_index, remote.gid) };
         Attributes::to(QpState::ReadyToReceive)
             .route(&route)
@@ -126,16 +126,34 @@ impl ConnectionOptions {
     }
 }
 
+impl ConnectionOptions {
+    /// The step to "ready to send" of a queue pair that is answered.
+    fn send(&self, local: &Endpoint) -> Attributes {
+        Attributes::to(QpState::ReadyToSend)
+            .send_psn(local.psn)
+            .timeout(self.timeout)
+            .retries(self.retries)
+            .rnr_retries(self.rnr_retries)
+            .outgoing_reads(self.reads)
+    }
+}
+
 impl<T: super::QpType> QueuePair<T> {
     /// This side of a connection, to be told to the other side. `psn` is any number of 24 bits.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when the port has no GID at that index.
     pub fn endpoint(&self, options: &ConnectionOptions, psn: u32) -> Result<Endpoint> {
-        let context = self.shared.object().context();
+        self.shared.endpoint(options, psn)
+    }
+}
+
+impl QueuePairCore {
+    pub(super) fn endpoint(&self, options: &ConnectionOptions, psn: u32) -> Result<Endpoint> {
+        let context = self.object.context();
         let lid = context.query_port(options.port)?.legacy_resp.lid;
         let gid = context.gid(options.port, options.gid_index.into())?.raw;
-        Ok(Endpoint { lid, qp_num: self.number(), psn: psn & 0xff_ffff, gid })
+        Ok(Endpoint { lid, qp_num: self.number, psn: psn & 0xff_ffff, gid })
     }
 }
 
@@ -155,14 +173,28 @@ impl QueuePair<Rc> {
     ) -> Result<()> {
         self.modify(&options.init().access(options.access))?;
         self.modify(&options.receive(remote).incoming_reads(options.reads).rnr_timer(options.rnr_timer))?;
-        self.modify(
-            &Attributes::to(QpState::ReadyToSend)
-                .send_psn(local.psn)
-                .timeout(options.timeout)
-                .retries(options.retries)
-                .rnr_retries(options.rnr_retries)
-                .outgoing_reads(options.reads),
-        )
+        self.modify(&options.send(local))
+    }
+}
+
+impl QueuePair<XrcSend> {
+    /// Connects to an [`XrcReceiveQueuePair`](super::XrcReceiveQueuePair) at the other side: init, ready to receive, ready to send.
+    /// `local` is what [`QueuePair::endpoint`] gave and the other side was told. The other side does nothing with this side's
+    /// memory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
+    /// queue pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn connect(
+        &mut self,
+        options: &ConnectionOptions,
+        local: &Endpoint,
+        remote: &Endpoint,
+    ) -> Result<()> {
+        self.modify(&options.init().access(AccessFlags::empty()))?;
+        self.modify(&options.receive(remote))?;
+        self.modify(&options.send(local))
     }
 }
 

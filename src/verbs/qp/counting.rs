@@ -34,6 +34,7 @@ fn visible(type_: u8) -> Counted {
     let messages = Counted::SEND | Counted::RECEIVE;
     match type_ {
         qp_type::RC => messages | Counted::READ | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        qp_type::XRC_INI => Counted::SEND | Counted::READ | Counted::WRITE,
         qp_type::UC => messages | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
         _ => messages,
     }
@@ -131,6 +132,8 @@ impl Bindable<'_> {
         }
         let queues = match &*self.shared.cqs {
             [send_cq, receive_cq] => [send_cq, receive_cq].map(|cq| cq.registry().clone()),
+            // It receives nothing.
+            [send_cq] => [(); 2].map(|()| send_cq.registry().clone()),
             _ => return refused("the queue pair has no queues of its own"),
         };
         let (number, slots) = (self.shared.number, self.slots);

@@ -13,6 +13,7 @@ mod rss;
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 pub(crate) mod send;
 mod state;
+mod xrc;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -24,11 +25,14 @@ pub use self::create::{Capacity, QueuePairBuilder};
 use self::drain::Markers;
 use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
-pub use self::operation::{Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud};
+pub use self::operation::{
+    Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud, XrcOperation, XrcSend,
+};
 pub use self::request::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};
 use self::send::SendQueue;
 pub use self::state::QpState;
+pub use self::xrc::{XrcReceiveBuilder, XrcReceiveQueuePair};
 use crate::completion_counter::{Watch, Watching};
 use crate::device::object::{self, Object};
 pub use crate::driver::request::Remote;
@@ -38,6 +42,7 @@ use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::srq;
 use crate::verbs::work::{Held, Kept, Receiving};
 use crate::verbs::wq;
+use crate::verbs::xrcd::XrcDomain;
 
 /// A queue pair of type `T`.
 ///
@@ -48,7 +53,7 @@ use crate::verbs::wq;
 #[doc(alias = "ibv_qp_to_qp_ex")]
 pub struct QueuePair<T: QpType> {
     sends: SendQueue,
-    /// None if receives come from a shared queue.
+    /// None if receives come from a shared queue, or it receives nothing.
     receives: Option<Receiving>,
     /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
     /// after its completion.
@@ -75,14 +80,16 @@ pub(crate) struct QueuePairCore {
     groups: Groups,
     /// What completions say about windows that it has bound.
     windows: Watching,
-    /// Those of sends and of receives; none of a queue pair on a table, which has work queues.
+    /// Those of sends and of receives; the first only if it receives nothing, and none of a queue pair without queues.
     cqs: Vec<Arc<cq::CompletionQueueCore>>,
     srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
     attached: crate::completion_counter::Attached,
     /// Its send queue had stopped when its state was last asked for.
     has_stopped: AtomicBool,
-    pd: ProtectionDomain,
+    /// A receiving queue pair of an extended connection is in such a domain instead.
+    pd: Option<ProtectionDomain>,
+    _xrcd: Option<XrcDomain>,
 }
 
 impl QueuePairCore {
@@ -90,8 +97,8 @@ impl QueuePairCore {
         &self.object
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+    pub(crate) fn pd(&self) -> Option<&ProtectionDomain> {
+        self.pd.as_ref()
     }
 
     /// Watches what completions say about a request that is about to be posted, and that gives a window this key.
@@ -105,7 +112,8 @@ impl QueuePairCore {
     #[cold]
     #[inline(never)]
     pub(crate) fn without_receives(&self, op: &'static str) -> Error {
-        self.object.context().check_origin(op).err().unwrap_or_else(|| srq::not_here(op))
+        let why = || if self.srq.is_some() { srq::not_here(op) } else { xrc::receives_nothing(op) };
+        self.object.context().check_origin(op).err().unwrap_or_else(why)
     }
 
     pub(crate) fn can_receive(&self) -> bool {

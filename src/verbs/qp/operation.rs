@@ -79,6 +79,10 @@ types! {
     /// Queue pairs that send datagrams to any other, and receive them after 40 bytes of routing header.
     #[doc(alias = "IBV_QPT_UD")]
     Ud = UD, Datagram<'a>;
+    /// Queue pairs that send over an extended reliable connection, to an [`XrcReceiveQueuePair`](crate::XrcReceiveQueuePair): what
+    /// [`Rc`] has, each request for one of the shared receive queues there. They receive nothing.
+    #[doc(alias = "IBV_QPT_XRC_SEND")]
+    XrcSend = XRC_INI, XrcOperation;
 }
 
 /// What a [`RawPacket`] queue pair does: sends Ethernet frames, without their FCS.
@@ -144,6 +148,27 @@ pub enum Operation {
         /// What is added.
         add: u64,
     },
+}
+
+/// What an [`XrcSend`] queue pair does, and the shared receive queue there that it is for.
+///
+/// A send, or a write with immediate data, takes a receive from that queue. Every other operation names one too: the memory that it
+/// reaches is in the protection domain of that queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "ibv_wr_set_xrc_srqn")]
+pub struct XrcOperation {
+    /// Number of the queue, as [`SharedReceiveQueue::number`](crate::SharedReceiveQueue::number) tells it there.
+    pub srq: u32,
+    /// What is done.
+    pub operation: Operation,
+}
+
+impl Operation {
+    /// The same over an extended connection, for the shared receive queue there with this number.
+    #[must_use]
+    pub fn to_srq(self, srq: u32) -> XrcOperation {
+        XrcOperation { srq, operation: self }
+    }
 }
 
 /// What a [`Uc`] queue pair does.
@@ -234,5 +259,26 @@ encode! {
     #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
+    }
+}
+
+impl Encode for XrcOperation {
+    const IS_FRAME: bool = false;
+}
+
+impl Terms for XrcOperation {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        self.operation.opcode()
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        self.operation.tell(whom)
+    }
+
+    #[inline(always)]
+    fn srq(&self) -> u32 {
+        self.srq
     }
 }

@@ -182,7 +182,8 @@ impl RssBuilder<'_> {
             _table: Some(table.clone()),
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),
-            pd: self.pd.clone(),
+            pd: Some(self.pd.clone()),
+            _xrcd: None,
         };
         Ok(RssQueuePair(Arc::new(shared)))
     }

@@ -64,8 +64,10 @@ impl QpState {
 fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
     use QpAttrMask as A;
     let none = A::empty();
-    let (rc, connected, ud) =
-        (type_ == qp_type::RC, matches!(type_, qp_type::RC | qp_type::UC), type_ == qp_type::UD);
+    let (ud, target) = (type_ == qp_type::UD, type_ == qp_type::XRC_TGT);
+    let connected = !ud && type_ != qp_type::RAW_PACKET;
+    // Those that are asked by others until they answer, and those that ask so.
+    let (asked, asks) = (type_ == qp_type::RC || target, matches!(type_, qp_type::RC | qp_type::XRC_INI));
     let only = |condition: bool, mask: A| if condition { mask } else { none };
     Some(match (from, to) {
         (Reset, Failed) => return None,
@@ -81,23 +83,24 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
         (Init, Init) if ud => (none, A::PKEY_INDEX | A::PORT | A::QKEY),
         (Init, ReadyToReceive) => (
             only(connected, A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN)
-                | only(rc, A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER),
+                | only(asked, A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER),
             only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PKEY_INDEX)
                 | only(ud, A::PKEY_INDEX | A::QKEY),
         ),
         (ReadyToReceive, ReadyToSend) => (
             only(connected || ud, A::SQ_PSN)
-                | only(rc, A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC),
+                | only(asks, A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC)
+                | only(target, A::TIMEOUT),
             only(connected || ud, A::CUR_STATE)
                 | only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PATH_MIG_STATE)
-                | only(rc, A::MIN_RNR_TIMER)
+                | only(asked, A::MIN_RNR_TIMER)
                 | only(ud, A::QKEY),
         ),
         (ReadyToSend, ReadyToSend) => (
             none,
             only(connected || ud, A::CUR_STATE)
                 | only(connected, A::ACCESS_FLAGS | A::ALT_PATH | A::PATH_MIG_STATE)
-                | only(rc, A::MIN_RNR_TIMER)
+                | only(asked, A::MIN_RNR_TIMER)
                 | only(ud, A::QKEY),
         ),
         (ReadyToSend, SendQueueDrain) => (none, A::EN_SQD_ASYNC_NOTIFY),
@@ -167,6 +170,31 @@ impl QueuePairCore {
         Ok(())
     }
 
+    /// The same with a hint at what a refused step lacks or has too much.
+    pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<ModifyQp> {
+        let request = attributes.request();
+        self.modify(type_, &request).map_err(|error| {
+            let refused = error.kind() == ErrorKind::InvalidInput;
+            let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR);
+            if refused && ends && self.stops_alone(type_) {
+                return error.hinted(STOPPED);
+            }
+            let from = refused.then(|| self.state().ok()).flatten();
+            let to = QpState::from_number(request.qp_state);
+            let hint = from.zip(to).and_then(|(from, to)| explain(type_, from, to, attributes.mask()));
+            match hint {
+                Some(hint) => error.hinted(hint),
+                None => error,
+            }
+        })?;
+        Ok(request)
+    }
+
+    pub(super) fn state(&self) -> Result<QpState> {
+        let state = self.query(QpAttrMask::STATE)?.qp_state;
+        QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
+    }
+
     /// Whether its two queues stop each by itself.
     fn stops_alone(&self, type_: u8) -> bool {
         type_ == qp_type::RAW_PACKET && self.object.context().driver().queues_stop_alone()
@@ -180,8 +208,7 @@ impl<T: QpType> QueuePair<T> {
     /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know.
     #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
-        let state = self.query(QpAttrMask::STATE)?.qp_state;
-        QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
+        self.shared.state()
     }
 
     /// All attributes of the queue pair that the kernel tells.
@@ -206,21 +233,7 @@ impl<T: QpType> QueuePair<T> {
     /// `MODIFY_QP` by `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
-        let request = attributes.request();
-        self.shared.modify(T::NUMBER, &request).map_err(|error| {
-            let refused = error.kind() == ErrorKind::InvalidInput;
-            let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR);
-            if refused && ends && self.shared.stops_alone(T::NUMBER) {
-                return error.hinted(STOPPED);
-            }
-            let from = refused.then(|| self.state().ok()).flatten();
-            let to = QpState::from_number(request.qp_state);
-            let hint = from.zip(to).and_then(|(from, to)| explain(T::NUMBER, from, to, attributes.mask()));
-            match hint {
-                Some(hint) => error.hinted(hint),
-                None => error,
-            }
-        })?;
+        let request = self.shared.change(T::NUMBER, attributes)?;
         if attributes.mask().contains(QpAttrMask::AV) {
             (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }

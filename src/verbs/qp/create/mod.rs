@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::types::{QpCreateFlags, RawPacketCaps};
+use uverbs_abi::types::{QpCreateFlags, RawPacketCaps, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::send::SendQueue;
-use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud};
+use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud, XrcSend};
 use crate::completion_counter::Watching;
 use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
@@ -84,6 +84,13 @@ impl ProtectionDomain {
     /// Begins an unreliably connected queue pair, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
     pub fn uc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Uc> {
+        QueuePairBuilder::new(self, cq)
+    }
+
+    /// Begins a queue pair that sends over an extended reliable connection, and whose completions go to `cq`. It receives nothing:
+    /// what is said of receives counts for nothing.
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn xrc_send<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, XrcSend> {
         QueuePairBuilder::new(self, cq)
     }
 
@@ -180,12 +187,22 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let op = "qp.create";
         let context = self.pd.context();
         let srq = self.srq.map(|srq| srq.shared().clone());
-        let cqs = [self.send_cq, self.receive_cq].map(Arc::clone);
+        let is_initiator = type_ == qp_type::XRC_INI;
+        let cqs = [Some(self.send_cq), Some(self.receive_cq).filter(|_| !is_initiator)];
+        let cqs: Vec<_> = cqs.into_iter().flatten().cloned().collect();
         let foreign = |other: &Context| !other.is_same(context);
         if cqs.iter().any(|cq| foreign(cq.context()))
             || srq.as_ref().is_some_and(|srq| foreign(srq.context()))
         {
             let hint = "a completion queue or the shared receive queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        if is_initiator && srq.is_some() {
+            let hint = "a queue pair that sends over an extended connection receives nothing, and so from no shared queue";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        if self.srq.is_some_and(|srq| srq.number().is_some()) {
+            let hint = "a shared receive queue of a domain of extended connections belongs to no queue pair";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         if self.flags.contains(QpCreateFlags::CVLAN_STRIPPING) {
@@ -196,13 +213,14 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         }
         let wanted = QpCap {
             max_send_wr: self.wanted.sends,
-            max_recv_wr: self.wanted.receives,
+            max_recv_wr: if is_initiator { 0 } else { self.wanted.receives },
             max_send_sge: self.wanted.send_segments,
-            max_recv_sge: self.wanted.receive_segments,
+            max_recv_sge: if is_initiator { 0 } else { self.wanted.receive_segments },
             max_inline_data: self.wanted.inline,
         };
         let shape =
             QpShape { type_, cap: wanted, large_header: self.wanted.large_header, has_srq: srq.is_some() };
+        let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
         let mut real = QpCap::new_zeroed();
@@ -212,13 +230,15 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .new_handle(create::HANDLE)
             .handle(create::PD_HANDLE, self.pd.id())
             .handle(create::SEND_CQ_HANDLE, self.send_cq.id())
-            .handle(create::RECV_CQ_HANDLE, self.receive_cq.id())
             .input(create::USER_HANDLE, &self.cookie)
             .input(create::CAP, &wanted)
             .value(create::TYPE, type_.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes())
             .driver_payload(plan.payload());
+        if !is_initiator {
+            command.handle(create::RECV_CQ_HANDLE, self.receive_cq.id());
+        }
         if !self.flags.is_empty() {
             command.flags(create::FLAGS, self.flags.bits());
         }
@@ -244,9 +264,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let sends = SendQueue::new(context, object.id(), sends, real.max_send_sge, real.max_inline_data);
         let capacity = Capacity {
             sends: real.max_send_wr,
-            receives: if srq.is_some() { 0 } else { real.max_recv_wr },
+            receives: if has_receives { real.max_recv_wr } else { 0 },
             send_segments: real.max_send_sge,
-            receive_segments: if srq.is_some() { 0 } else { real.max_recv_sge },
+            receive_segments: if has_receives { real.max_recv_sge } else { 0 },
             inline: real.max_inline_data,
             large_header: self.wanted.large_header,
         };
@@ -257,12 +277,13 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             receives: real.max_recv_wr > 0 || srq.is_some(),
             groups: Groups::default(),
             windows: Watching::default(),
-            cqs: cqs.into(),
+            cqs,
             srq,
             _table: None,
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),
-            pd: self.pd.clone(),
+            pd: Some(self.pd.clone()),
+            _xrcd: None,
         };
         Ok(Made { sends, receives, capacity, shared })
     }

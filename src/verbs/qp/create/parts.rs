@@ -16,7 +16,7 @@ use crate::verbs::cq::object::CompletionObject;
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::qp::counting::Bindable;
 use crate::verbs::qp::send::{SEND, SendQueue};
-use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, post};
+use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, XrcReceiveQueuePair, post};
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::verbs::work::ReceiveQueue;
 
@@ -27,7 +27,7 @@ pub struct QueuePairInit<'a> {
     pub type_: u8,
     /// Where sends complete.
     pub send_cq: &'a CompletionObject,
-    /// Where receives complete.
+    /// Where receives complete, if there are any.
     pub receive_cq: &'a CompletionObject,
     /// Where receives come from, if not from a queue of its own.
     pub srq: Option<&'a SharedReceiveQueue>,
@@ -50,7 +50,7 @@ pub struct QueuePair {
 }
 
 impl ProtectionDomain {
-    /// Makes a queue pair and its queues; no receive queue if it shares one.
+    /// Makes a queue pair and its queues; no receive queue if it shares one, or only sends.
     ///
     /// # Errors
     /// As [`QueuePairBuilder::create`].
@@ -66,6 +66,14 @@ impl ProtectionDomain {
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
         Ok((QueuePair { shared: Arc::new(shared), type_, capacity }, sends, receives))
+    }
+}
+
+/// A receiving queue pair of an extended connection has no queues.
+impl From<XrcReceiveQueuePair> for QueuePair {
+    fn from(qp: XrcReceiveQueuePair) -> Self {
+        let capacity = Capacity::default();
+        Self { shared: qp.into_shared(), type_: qp_type::XRC_TGT, capacity }
     }
 }
 
@@ -104,13 +112,15 @@ impl QueuePair {
     pub fn modify(
         &self,
         request: &ModifyQp,
-        sends: &mut SendQueue,
+        sends: Option<&mut SendQueue>,
         receives: Option<&mut ReceiveQueue>,
     ) -> Result<()> {
         self.shared.modify(self.type_, request)?;
         // The queues learn of the state that was asked for.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
-            sends.enter(request.qp_state);
+            if let Some(sends) = sends {
+                sends.enter(request.qp_state);
+            }
             if let Some(receives) = receives {
                 receives.enter(request.qp_state);
             }

@@ -156,6 +156,15 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.set_address(ah, qp_num, qkey)
     }
 
+    /// Gives that request over an extended connection the number of the shared receive queue there.
+    ///
+    /// # Errors
+    /// As [`Batch::set_address`].
+    #[inline(always)]
+    pub fn set_srq(&mut self, srq: u32) -> Result<(), Refused> {
+        self.lower.set_srq(srq)
+    }
+
     #[inline(always)]
     fn fits<'b, P, B>(&self, data: &Data<P, B>) -> bool
     where

@@ -29,7 +29,10 @@ fn profile(word: u64) -> Profile {
             .with_max_sge(2)
             .with_gids(1)
             .with_completion_vectors(1),
-        1 => usual.with_counters(false).with_flows(false).with_disassociate(false).with_sniffers(false),
+        1 => {
+            let usual = usual.with_counters(false).with_flows(false).with_xrc(false);
+            usual.with_disassociate(false).with_sniffers(false)
+        }
         2 => usual.with_rxe(Some((6, 1))).with_port_mtu(1024),
         3 => usual.with_rxe(Some((7, 2))).with_port_mtu(256),
         _ => usual
