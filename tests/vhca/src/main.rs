@@ -10,7 +10,6 @@ mod counter;
 mod device;
 mod ifc;
 mod memory;
-#[allow(dead_code, reason = "remote access, atomics and changes by work requests are for queue pairs")]
 mod mkey;
 mod object;
 mod packet;

@@ -12,7 +12,7 @@ use crate::ifc::command::{
 };
 use crate::ifc::context::{rmpc, srqc, tirc, tisc, wq, xrc_srqc};
 use crate::object::{Handle, Kind};
-use crate::queue::{ReceiveRing, WorkRing};
+use crate::queue::{ReceiveRing, WorkRing, Xrc};
 use crate::rss::{Rqt, Target, Tir};
 
 /// An object that may be none: number 0.
@@ -120,7 +120,11 @@ pub(super) fn create_xrc_srq(device: &mut Device, input: &[u8], output: &mut [u8
     let mut uses = vec![Handle(Kind::Pd, context.wide(xrc_srqc::pd))];
     uses.extend(optional(Kind::Cq, context.wide(xrc_srqc::cqn)));
     uses.extend(optional(Kind::Xrcd, context.wide(xrc_srqc::xrcd)));
-    let xrc = (context.num(xrc_srqc::cqn), context.num(xrc_srqc::user_index));
+    let xrc = Xrc {
+        domain: context.num(xrc_srqc::xrcd),
+        cqn: context.num(xrc_srqc::cqn),
+        user_index: context.num(xrc_srqc::user_index),
+    };
     let number = remember(device, Kind::XrcSrq, uses, context, output)?;
     let mut requests = ReceiveRing::new(ring);
     requests.xrc = Some(xrc);

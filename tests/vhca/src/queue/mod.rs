@@ -12,7 +12,7 @@ mod work;
 pub(crate) use self::cq::{CompletionEntry, Cq, Opcode, Posted, Syndrome};
 pub(crate) use self::eq::{Eq, event};
 pub(crate) use self::pages::Pages;
-pub(crate) use self::receive::{Receive, ReceiveRing, Rq};
+pub(crate) use self::receive::{Receive, ReceiveRing, Rq, Xrc};
 pub(crate) use self::send::{Send, Sq};
 pub(crate) use self::work::{Segment, WorkRing};
 

@@ -16,8 +16,17 @@ pub(crate) struct ReceiveRing {
     next: u16,
     /// Below so many requests an event is due; zero for none.
     pub(crate) limit: u16,
-    /// Of a shared queue of XRC: where it completes, and by which number.
-    pub(crate) xrc: Option<(u32, u32)>,
+    pub(crate) xrc: Option<Xrc>,
+}
+
+/// What a shared queue of XRC has of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Xrc {
+    /// The domain, whose queue pairs alone reach it.
+    pub(crate) domain: u32,
+    /// Where it completes, and by which number.
+    pub(crate) cqn: u32,
+    pub(crate) user_index: u32,
 }
 
 impl ReceiveRing {

@@ -7,7 +7,7 @@ use super::{Around, completion};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::mkey::Reach;
-use crate::queue::{CompletionEntry, Opcode, Segment, Syndrome, event};
+use crate::queue::{CompletionEntry, Opcode, Segment, Syndrome, Xrc, event};
 
 /// A receive request that a message goes into.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct Receiving {
     pub(super) reach: Reach,
     /// Bytes that have come.
     pub(super) filled: usize,
-    /// Where it completes, and by which number, if that is a shared queue's own affair.
-    completes: Option<(u32, u32)>,
+    /// The shared queue of XRC it is from: where it completes is that queue's own affair.
+    xrc: Option<Xrc>,
 }
 
 impl Qp {
@@ -51,9 +51,9 @@ impl Qp {
         }
         match taken {
             Ok(Some((counter, segments))) => {
-                let completes = xrc.filter(|_| packet.service == Service::Xrc);
+                let xrc = xrc.filter(|_| packet.service == Service::Xrc);
                 let reach = Reach { pd: Some(pd), ..self.reach() };
-                Ok(Receiving { counter, segments, reach, filled: 0, completes })
+                Ok(Receiving { counter, segments, reach, filled: 0, xrc })
             }
             Ok(None) => Err(Refusal::NotReady),
             Err(_) => {
@@ -90,9 +90,9 @@ impl Qp {
 
     fn post_receive(&self, receiving: &Receiving, mut entry: CompletionEntry, around: &mut Around<'_>) {
         let mut cqn = self.context.num(qpc::cqn_rcv);
-        if let Some((own, user_index)) = receiving.completes {
-            cqn = own;
-            entry.user_index(user_index);
+        if let Some(xrc) = receiving.xrc {
+            cqn = xrc.cqn;
+            entry.user_index(xrc.user_index);
         }
         around.complete(cqn, entry);
     }

@@ -10,7 +10,7 @@ use super::{Around, completion, path, psn};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::mkey::{self, Access, Reach};
-use crate::queue::{Opcode, Segment, Syndrome, event};
+use crate::queue::{Opcode, ReceiveRing, Segment, Syndrome, event};
 
 /// Answers of atomic operations that are kept, for who asks again.
 const ATOMICS_KEPT: usize = 16;
@@ -370,7 +370,9 @@ impl Qp {
     fn remote_reach(&self, packet: &Packet, around: &Around<'_>) -> Result<Reach, Refusal> {
         let mut reach = self.reach();
         if packet.service == Service::Xrc {
-            let shared = around.pools.get(&packet.srq).filter(|shared| shared.xrc.is_some());
+            let domain = self.context.num(qpc::xrcd);
+            let is_own = |ring: &&ReceiveRing| ring.xrc.is_some_and(|xrc| xrc.domain == domain);
+            let shared = around.pools.get(&packet.srq).filter(is_own);
             reach.pd = Some(shared.ok_or(Refusal::InvalidRequest)?.work.pd);
         }
         Ok(reach)
