@@ -65,7 +65,7 @@ static const struct check {
 	{ "add the queue pair does not allow", no_right_of_queue_pair, IBV_WR_ATOMIC_FETCH_AND_ADD }, { "add at an odd place", misaligned_atomic },
 	{ "local key", local_fault, KEY }, { "local end", local_fault, END }, { "local key, unsignaled", local_fault, UNSIGNALED },
 	{ "local key of a second piece", local_fault, SECOND_PIECE }, { "read into what is read only", local_fault, READ_INTO },
-	{ "fault in order", fault_in_order }, { "receive with a wrong key", receive_fault },
+	{ "nothing needs no key", nothing_needs_no_key }, { "fault in order", fault_in_order }, { "receive with a wrong key", receive_fault },
 	{ "too long by one", too_long, 21 }, { "too long in the CQE", too_long, 33 }, { "too long in the last packet", too_long, 2100 }, { "no receive ever", no_receive },
 	{ "nobody there", nobody_answers, 0 }, { "nobody answers", nobody_answers, 1 }, { "another peer", other_peer },
 
@@ -77,14 +77,15 @@ static const struct check {
 	{ "uc send 0", uc_send, 0 }, { "uc send 1", uc_send, 1 }, { "uc send 32", uc_send, 32 }, { "uc send 1025", uc_send, 1025 }, { "uc send 2801", uc_send, 2801 },
 	{ "uc inline", rc_inline, IBV_QPT_UC }, { "uc pieces", rc_pieces, IBV_QPT_UC }, { "uc immediate", rc_immediate, IBV_QPT_UC },
 	{ "uc write immediate", write_immediate, IBV_QPT_UC }, { "uc rings wrap", rings_wrap, IBV_QPT_UC, SIGNED },
-	{ "uc loss", uc_loss, 30 }, { "uc long loss", uc_loss, 3000 }, { "uc wrong key", uc_wrong_key },
+	{ "uc loss", uc_loss, 30 }, { "uc long loss", uc_loss, 3000 }, { "uc wrong key", uc_wrong_key }, { "uc send error", send_error, IBV_QPT_UC },
 	{ "ud send 0", ud_send, 0 }, { "ud send 1", ud_send, 1 }, { "ud send 32", ud_send, 32 }, { "ud send 1000", ud_send, 1000 }, { "ud send of a whole packet", ud_send, NONE },
-	{ "ud immediate", ud_immediate }, { "ud pieces", ud_pieces }, { "ud loss", ud_loss }, { "ud own key", ud_own_key }, { "ud many", ud_many },
+	{ "ud immediate", ud_immediate }, { "ud pieces", ud_pieces }, { "ud loss", ud_loss }, { "ud own key", ud_own_key }, { "ud send error", send_error, IBV_QPT_UD }, { "ud many", ud_many },
 	{ "ud with a global header", ud_global, 0, ETHERNET }, { "ud multicast", ud_multicast, 0, ETHERNET },
 
 	{ "srq order, short", srq_order, 20 }, { "srq order, long", srq_order, 1500 }, { "srq limit", srq_limit }, { "srq last", srq_last }, { "srq late", srq_late },
 	{ "srq too long", srq_too_long }, { "srq of datagrams", srq_of_datagrams },
 	{ "xrc send 20", xrc_send, 20 }, { "xrc send 2500", xrc_send, 2500 }, { "xrc remote", xrc_remote }, { "xrc late and limit", xrc_late_and_limit }, { "xrc fault", xrc_fault },
+	{ "xrc queue that is not there", xrc_wrong_queue, 0 }, { "xrc queue of another domain", xrc_wrong_queue, 1 },
 };
 
 static const char *running;

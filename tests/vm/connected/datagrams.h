@@ -203,6 +203,44 @@ static void ud_own_key(long)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
+/* A request that is at fault ends the sending half alone, which can be brought back. */
+static void send_error(long type)
+{
+	struct pair p;
+	struct ibv_ah *ah = make_way(way());
+	struct ibv_qp_attr up = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQE };
+
+	MAKE_PAIR(&p, .type = type);
+	post_receive(&p.a, 1, 0, 4096);
+#define TO(other) .wr.ud = { .ah = ah, .remote_qpn = (other)->qp->qp_num, .remote_qkey = 0x1234 }
+	uint32_t key = p.a.mr->lkey;
+	for (int round = 0; round < 3; round++) {
+		if (type == IBV_QPT_UC)
+			p.a.mr->lkey = 0xbad00;
+		SEND(&p.a, 2, 0, type == IBV_QPT_UC ? 8 : (128 << port.active_mtu) + 1, TO(&p.b), .send_flags = 0);
+		p.a.mr->lkey = key;
+		SEND(&p.a, 3, 0, 8, TO(&p.b));
+		bad(p.a.out, 2, type == IBV_QPT_UC ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+		bad(p.a.out, 3, IBV_WC_WR_FLUSH_ERR);
+		EQUAL(state_of(&p.a), IBV_QPS_SQE);
+		SEND(&p.a, 4, 0, 8, TO(&p.b));
+		bad(p.a.out, 4, IBV_WC_WR_FLUSH_ERR);
+		SEND(&p.b, 5, 0, 8, TO(&p.a));
+		good(p.b.out, 5, IBV_WC_SEND);
+		received(&p.a, 1, IBV_WC_RECV, type == IBV_QPT_UC ? 8 : 8 + FRONT);
+		EQUAL(ibv_modify_qp(p.a.qp, &up, IBV_QP_STATE | IBV_QP_CUR_STATE), 0);
+		post_receive(&p.b, 6, 0, 4096), post_receive(&p.a, 1, 0, 4096);
+		SEND(&p.a, 7, 0, 8, TO(&p.b));
+		good(p.a.out, 7, IBV_WC_SEND);
+		received(&p.b, 6, IBV_WC_RECV, type == IBV_QPT_UC ? 8 : 8 + FRONT);
+		if (type == IBV_QPT_UC)
+			post_receive(&p.b, 5, 0, 64), SEND(&p.a, 8, 0, 3), received(&p.b, 5, IBV_WC_RECV, 3), good(p.a.out, 8, IBV_WC_SEND);
+	}
+	no_event(0);
+	drop(&p);
+	EQUAL(ibv_destroy_ah(ah), 0);
+}
+
 /* To several, each in turn, and from several to one. */
 static void ud_many(long)
 {

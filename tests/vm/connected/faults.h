@@ -151,6 +151,23 @@ static void local_fault(long fault)
 	drop(&p);
 }
 
+/* Of nothing nothing is read or written: no key is needed for that, on neither side. */
+static void nothing_needs_no_key(long)
+{
+	struct pair p;
+
+	MAKE_PAIR(&p, RC);
+	enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	for (int i = 0; i < 2; i++) {
+		post_one(&p.a, (struct ibv_send_wr){ .wr_id = i, .opcode = ops[i], .send_flags = IBV_SEND_SIGNALED, .wr.rdma = { 1, 0xbad00 } }, 0, 0);
+		good(p.a.out, i, i ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE);
+	}
+	post_receive(&p.b, 3, 0, 0);
+	SEND(&p.a, 2, 0, 0);
+	good(p.a.out, 2, IBV_WC_SEND), received(&p.b, 3, IBV_WC_RECV, 0);
+	drop(&p);
+}
+
 /* Requests before a faulty one are done, and those behind it not. */
 static void fault_in_order(long)
 {

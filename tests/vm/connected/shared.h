@@ -313,3 +313,25 @@ static void xrc_fault(long)
 		NEED(e.element.qp == x.b.qp);
 	drop_xrc(&x);
 }
+
+/* A shared queue that is not there, or of another domain. */
+static void xrc_wrong_queue(long of_another)
+{
+	struct xrc x, y;
+
+	make_xrc(&x, (struct shape){ 0 }), make_xrc(&y, (struct shape){ 0 });
+	post_shared(y.srq[0], &y.b, 1, 0, 64);
+	SEND(&x.a, 10, 0, 8, .qp_type.xrc.remote_srqn = of_another ? y.number[0] : 0xfffffe);
+	struct ibv_wc wc = completion(x.a.out);
+	EQUAL(wc.wr_id, 10);
+	NEED(wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_OP_ERR || wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_REM_INV_RD_REQ_ERR);
+	quiet(y.b.in);
+	untouched(&y.b, 0, 64);
+	struct ibv_async_event e;
+	while (next_event(&e, QUIET))
+		NEED(e.element.qp == x.b.qp);
+	/* The other one is none the worse. */
+	SEND(&y.a, 11, 0, 8, .qp_type.xrc.remote_srqn = y.number[0]);
+	good(y.a.out, 11, IBV_WC_SEND), good(y.b.in, 1, IBV_WC_RECV);
+	drop_xrc(&x), drop_xrc(&y);
+}
