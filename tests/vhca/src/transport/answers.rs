@@ -55,13 +55,13 @@ impl Qp {
             self.progress(around.now);
         }
         if let Some(from) = lost {
-            self.again(from, around);
+            self.ask_again(from, around);
         }
     }
 
     fn progress(&mut self, now: Instant) {
         let is_waiting = self.requester.flights.iter().any(|flight| !flight.is_done());
-        (self.requester.retries, self.requester.unready) = (0, 0);
+        (self.requester.retries, self.requester.unready, self.requester.has_asked) = (0, 0, false);
         self.requester.deadline = self.deadline(now).filter(|_| is_waiting);
     }
 
@@ -82,7 +82,7 @@ impl Qp {
         }
         if index > flight.acked {
             let from = psn::add(flight.first, flight.acked);
-            return self.again(from, around);
+            return self.ask_again(from, around);
         }
         let original = packet.original.to_le_bytes();
         let (to, at, bytes) = match &mut flight.work {
@@ -133,7 +133,7 @@ impl Qp {
     fn refused(&mut self, packet: &Packet, around: &mut Around<'_>) {
         self.acknowledge(packet.psn, around);
         let syndrome = match packet.syndrome & 0x1f {
-            0 => return self.again(packet.psn, around),
+            0 => return self.ask_again(packet.psn, around),
             1 => Syndrome::RemoteInvalidRequest,
             2 => Syndrome::RemoteAccess,
             _ => Syndrome::RemoteOperation,
@@ -147,6 +147,14 @@ impl Qp {
         if let Some(flight) = self.requester.flights.iter_mut().find(|flight| is_it(flight)) {
             (flight.work, flight.acked) = (Work::Fault(syndrome), flight.span);
             self.retire(around);
+        }
+    }
+
+    /// Something is missing: sends everything from this number on again, once.
+    fn ask_again(&mut self, from: u32, around: &mut Around<'_>) {
+        if !self.requester.has_asked && self.requester.resume.is_none() {
+            self.requester.has_asked = true;
+            self.again(from, around);
         }
     }
 
@@ -184,7 +192,7 @@ impl Qp {
         let Some(oldest) = self.requester.flights.iter().find(|flight| !flight.is_done()) else { return };
         let oldest = psn::add(oldest.first, oldest.acked);
         if self.requester.resume.is_some_and(|time| time <= around.now) {
-            self.requester.resume = None;
+            (self.requester.resume, self.requester.has_asked) = (None, false);
             self.again(oldest, around);
             self.advance(around);
         } else if self.requester.resume.is_none()
@@ -195,6 +203,7 @@ impl Qp {
                 return self.advance(around);
             }
             self.requester.retries += 1;
+            self.requester.has_asked = true;
             self.again(oldest, around);
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Requester {
     /// How often it has tried again since something was acknowledged: after silence, and where there was no request.
     pub(super) retries: u32,
     pub(super) unready: u32,
+    /// It has sent again what was missing, and nothing of it was acknowledged since: what else shows that it is missing is no news.
+    pub(super) has_asked: bool,
     /// When it gives up waiting for an answer.
     pub(super) deadline: Option<Instant>,
     /// When it tries again, after the other side was not ready.
