@@ -217,7 +217,7 @@ static void send_error(long type)
 	for (int round = 0; round < 3; round++) {
 		if (type == IBV_QPT_UC)
 			p.a.mr->lkey = 0xbad00;
-		SEND(&p.a, 2, 0, type == IBV_QPT_UC ? 8 : (128 << port.active_mtu) + 1, TO(&p.b), .send_flags = 0);
+		SEND(&p.a, 2, 0, type == IBV_QPT_UC ? 8 : 4097, TO(&p.b), .send_flags = 0);
 		p.a.mr->lkey = key;
 		SEND(&p.a, 3, 0, 8, TO(&p.b));
 		bad(p.a.out, 2, type == IBV_QPT_UC ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
