@@ -23,7 +23,7 @@ mod siw;
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ModifyWq;
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::types::{driver_id, qp_type};
+use uverbs_abi::types::driver_id;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
@@ -221,12 +221,10 @@ impl Driver {
     ) -> Result<QpPlan> {
         match self {
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
-            Self::Mlx5(_) if shape.type_ != qp_type::RAW_PACKET => {
-                lacks(op, "this version of the crate has raw packet queue pairs only on mlx5")
-            }
             Self::Mlx5(state) => {
+                let Some(form) = mlx5::Form::of(shape) else { return lacks(op, mlx5::NO_QUEUES) };
                 let queues = [queues[0].mlx5(op)?, queues[1].mlx5(op)?];
-                state.plan_qp(op, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
+                state.plan_qp(op, form, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
             }
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, efa::NO_QUEUES),

@@ -17,7 +17,7 @@ use crate::verbs::pd::ProtectionDomain;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct Route {
-    /// GID of the other port.
+    /// GID of the other port; zeros where its local identifier says all.
     pub gid: [u8; 16],
     /// Index of the own GID in the port's table.
     pub gid_index: u8,
@@ -72,7 +72,9 @@ impl Route {
             ..GlobalRoute::new_zeroed()
         };
         let (dlid, sl, port_num) = (self.lid, self.service_level, self.port);
-        AhAttr { grh, dlid, sl, port_num, is_global: 1, ..AhAttr::new_zeroed() }
+        // On InfiniBand the local identifier does inside of a subnet.
+        let is_global = dlid == 0 || self.gid != [0; 16];
+        AhAttr { grh, dlid, sl, port_num, is_global: is_global.into(), ..AhAttr::new_zeroed() }
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64};
+use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64};
 use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, ResizeCq};
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
@@ -434,10 +434,10 @@ impl Completions {
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
         let wr_id = match kind {
             CQE_REQ => track.sends.complete(counter, position)?,
-            CQE_RESP_SEND => track.receives.complete(counter, position)?,
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
             _ => failed(track, kind, counter, position)?,
         };
-        Some(Found { cqe, kind, wr_id, qp_num: track.number() })
+        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames })
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.

@@ -5,7 +5,9 @@
 use std::mem::offset_of;
 
 use uverbs_abi::mlx5::wqe::{
-    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, Cqe64, ErrCqe, OPCODE_TSO,
+    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM,
+    CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ,
+    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_TSO,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -30,6 +32,8 @@ pub(super) struct Found<'a> {
     pub(super) kind: u8,
     pub(super) wr_id: u64,
     pub(super) qp_num: u32,
+    /// What completed was a frame.
+    pub(super) is_frame: bool,
 }
 
 #[cfg(feature = "raw")]
@@ -41,10 +45,10 @@ impl<'a> Found<'a> {
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
         let wr_id = match kind {
             CQE_REQ => track.sends.complete(counter, position)?,
-            CQE_RESP_SEND => track.receives.complete(counter, position)?,
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
             _ => return None,
         };
-        Some(Found { cqe, kind, wr_id, qp_num: track.number() })
+        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames })
     }
 }
 
@@ -52,13 +56,17 @@ impl Found<'_> {
     /// What it says.
     #[inline(always)]
     pub(super) fn extended(&self) -> Extended {
-        let Self { cqe, kind, wr_id, qp_num } = self;
+        let Self { cqe, kind, wr_id, qp_num, is_frame } = self;
         let wc = Wc { wr_id: *wr_id, qp_num: *qp_num, ..Wc::default() };
         let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
         match *kind {
-            CQE_REQ => Extended { wc: Wc { opcode: sent(number()), ..wc }, timestamp: timestamp(), vlan: 0 },
-            CQE_RESP_SEND => {
+            CQE_REQ => {
+                let opcode = sent(number());
+                let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
+                Extended { wc: Wc { opcode, byte_len, ..wc }, timestamp: timestamp(), vlan: 0 }
+            }
+            CQE_RESP_SEND if *is_frame => {
                 let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
                 let wc = Wc {
                     opcode: wc_opcode::RECV,
@@ -69,6 +77,9 @@ impl Found<'_> {
                 };
                 let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
                 Extended { wc, vlan, timestamp: timestamp() }
+            }
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => {
+                Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: timestamp() }
             }
             kind => {
                 let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
@@ -83,8 +94,10 @@ impl Found<'_> {
     #[inline(always)]
     pub(super) fn keep(&self, place: &mut Unread) {
         self.keep_good(place);
-        if !matches!(self.kind, CQE_REQ | CQE_RESP_SEND) {
+        if !matches!(self.kind, CQE_REQ..=CQE_RESP_SEND_INV) {
             place.status = reason(&self.cqe).0;
+        } else if !self.is_frame && self.kind != CQE_REQ {
+            place.status = message(&place.cqe, Wc::default()).status;
         }
     }
 
@@ -92,8 +105,8 @@ impl Found<'_> {
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep_good(&self, place: &mut Unread) {
-        let Self { cqe, wr_id, qp_num, .. } = *self;
-        (place.cqe, place.wr_id, place.qp_num) = (cqe.read(), wr_id, qp_num);
+        let Self { cqe, wr_id, qp_num, is_frame, .. } = *self;
+        (place.cqe, place.wr_id, place.qp_num, place.is_frame) = (cqe.read(), wr_id, qp_num, is_frame);
         place.status = wc_status::SUCCESS;
     }
 }
@@ -103,6 +116,7 @@ impl Found<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Unread {
     cqe: Cqe64,
+    is_frame: bool,
     /// The number given with the request.
     pub wr_id: u64,
     /// One of [`wc_status`].
@@ -114,7 +128,7 @@ pub struct Unread {
 #[cfg(feature = "raw")]
 impl Default for Unread {
     fn default() -> Self {
-        Self { cqe: Cqe64::new_zeroed(), wr_id: 0, status: 0, qp_num: 0 }
+        Self { cqe: Cqe64::new_zeroed(), is_frame: false, wr_id: 0, status: 0, qp_num: 0 }
     }
 }
 
@@ -129,6 +143,7 @@ impl Unread {
         match self.kind() {
             CQE_REQ => sent(self.cqe.sop_drop_qpn.get()),
             CQE_REQ_ERR => wc_opcode::SEND,
+            CQE_RESP_WR_IMM => wc_opcode::RECV_RDMA_WITH_IMM,
             _ => wc_opcode::RECV,
         }
     }
@@ -152,8 +167,11 @@ impl Unread {
 
     /// As [`WcFlags`].
     pub fn flags(&self) -> u32 {
-        let flags = received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc);
-        if self.kind() == CQE_RESP_SEND { flags.bits() } else { 0 }
+        match self.kind() {
+            CQE_RESP_SEND if self.is_frame => received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc).bits(),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => message(&self.cqe, Wc::default()).wc_flags,
+            _ => 0,
+        }
     }
 
     /// The VLAN tag that was taken off what was received.
@@ -176,7 +194,11 @@ impl Unread {
     }
 
     fn length(&self) -> Wc {
-        let byte_len = if self.kind() == CQE_RESP_SEND { self.byte_len() } else { 0 };
+        let byte_len = match self.kind() {
+            CQE_REQ => answered(self.opcode(), self.byte_len()),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => self.byte_len(),
+            _ => 0,
+        };
         Wc { byte_len, wc_flags: self.flags(), ..Wc::default() }
     }
 }
@@ -184,7 +206,58 @@ impl Unread {
 /// What was sent, by what the entry says of its request.
 #[inline(always)]
 fn sent(number: u32) -> u32 {
-    if number >> 24 == u32::from(OPCODE_TSO) { wc_opcode::TSO } else { wc_opcode::SEND }
+    match (number >> 24) as u8 {
+        OPCODE_TSO => wc_opcode::TSO,
+        OPCODE_RDMA_WRITE | OPCODE_RDMA_WRITE_IMM => wc_opcode::RDMA_WRITE,
+        OPCODE_RDMA_READ => wc_opcode::RDMA_READ,
+        OPCODE_ATOMIC_CS => wc_opcode::COMP_SWAP,
+        OPCODE_ATOMIC_FA => wc_opcode::FETCH_ADD,
+        _ => wc_opcode::SEND,
+    }
+}
+
+/// Bytes that came back to a request that is done, of which the entry says `count`.
+#[inline(always)]
+fn answered(opcode: u32, count: u32) -> u32 {
+    match opcode {
+        wc_opcode::RDMA_READ => count,
+        wc_opcode::COMP_SWAP | wc_opcode::FETCH_ADD => 8,
+        _ => 0,
+    }
+}
+
+/// What an entry says of a message that came in (`handle_responder`, cq.c of the kernel's mlx5).
+fn message(cqe: &Cqe64, wc: Wc) -> Wc {
+    /// Where data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
+    const HAS_DATA: u8 = 3 << 2;
+    /// Where the header of the network layer is told of, and the service level.
+    const GRH: u32 = 3 << 28;
+    const LEVEL: u32 = 24;
+    let word = cqe.imm_inval_pkey;
+    let (opcode, flags, ex) = match cqe.op_own >> 4 {
+        CQE_RESP_WR_IMM => {
+            (wc_opcode::RECV_RDMA_WITH_IMM, WcFlags::WITH_IMM, u32::from_ne_bytes(word.to_bytes()))
+        }
+        CQE_RESP_SEND_IMM => (wc_opcode::RECV, WcFlags::WITH_IMM, u32::from_ne_bytes(word.to_bytes())),
+        CQE_RESP_SEND_INV => (wc_opcode::RECV, WcFlags::WITH_INVALIDATE, word.get()),
+        _ => (wc_opcode::RECV, WcFlags::empty(), 0),
+    };
+    let from = cqe.flags_rqpn.get();
+    let grh = if from & GRH != 0 { WcFlags::GRH } else { WcFlags::empty() };
+    let status = if cqe.op_own & HAS_DATA == 0 { wc.status } else { wc_status::GENERAL_ERR };
+    Wc {
+        status,
+        opcode,
+        byte_len: cqe.byte_cnt.get(),
+        ex,
+        src_qp: from & 0xff_ffff,
+        wc_flags: (flags | grh).bits(),
+        pkey_index: word.get() as u16,
+        slid: cqe.slid.get(),
+        sl: (from >> LEVEL) as u8 & 0xf,
+        dlid_path_bits: cqe.ml_path & 0x7f,
+        ..wc
+    }
 }
 
 /// What an entry says of a frame that came in.

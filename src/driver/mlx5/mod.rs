@@ -1,4 +1,4 @@
-//! The user half of mlx5: completion queues, raw packet queue pairs, and receive work queues.
+//! The user half of mlx5: completion queues, queue pairs of raw packets and of connections, and receive work queues.
 //!
 //! Queues are memory of this process that the device reads and writes. What is ready is told by counters in a
 //! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
@@ -9,7 +9,9 @@ mod completions;
 mod doorbell;
 mod entry;
 mod flow;
+mod frames;
 mod hash;
+mod messages;
 mod receives;
 mod segments;
 mod sends;
@@ -35,11 +37,14 @@ pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
 pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
-pub(crate) use self::sends::Sends;
+pub(crate) use self::sends::{Form, Sends};
 pub(crate) use self::shape::QpPlan;
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::ContextPlan;
+
+/// The hint of queue pairs that are not here.
+pub(super) const NO_QUEUES: &str = "this version of the crate has queue pairs for raw packets, RC and UC, without shared receive queues, on mlx5";
 
 /// What goes with a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {

@@ -1,6 +1,6 @@
-//! The send ring of an mlx5 raw packet queue pair.
+//! The send ring of an mlx5 queue pair.
 //!
-//! A request is a control segment, an Ethernet segment with as much of the headers as the device wants there, and data:
+//! A request is a control segment, what its form and its operation need, and data:
 //! pieces of memory, or the bytes themselves. It
 //! takes whole blocks of 64 bytes, and may go round the end of the ring between two segments. The device begins when
 //! the send counter in the doorbell record has grown and the first eight bytes of the last request were
@@ -12,21 +12,25 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, OPCODE_TSO, SEND_WQE_BB, WQE_CTRL_CQ_UPDATE,
+    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB, WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE,
     WQE_CTRL_SOLICITED, WqeCtrlSeg,
 };
-use uverbs_abi::types::SendFlags;
+use uverbs_abi::types::{SendFlags, qp_type};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::receives::data_segment;
-use super::segments::{ETH_HEAD, ETH_START, UNIT, bare_eth_segment, bit, eth_segment};
+use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 use super::{Registers, SEND_DOORBELL};
+use crate::driver::QpShape;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
 use crate::driver::ring::units::{Units, Word};
+
+/// What a request can say that it has: in six bits.
+pub(super) const MOST_UNITS: u32 = 0x3f;
 
 /// Units of a block.
 const UNITS: u32 = (SEND_WQE_BB / UNIT) as u32;
@@ -34,16 +38,17 @@ const UNITS: u32 = (SEND_WQE_BB / UNIT) as u32;
 /// The send ring; see the module's page.
 #[derive(Debug)]
 pub(crate) struct Sends {
-    units: Units,
+    pub(super) units: Units,
     counter: Word,
     /// Most blocks of a request, one at least, and most units.
     most_blocks: u32,
-    most_units: u32,
+    pub(super) most_units: u32,
+    form: Form,
     /// The queue pair's number, where a control segment has it.
     number: u32,
     /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
     /// told of.
-    head: u32,
+    pub(super) head: u32,
     limit: u32,
     published: u32,
     /// The first bytes of the last request.
@@ -52,7 +57,7 @@ pub(crate) struct Sends {
     begun: Option<Start>,
     begun_at: u32,
     /// Whether the device must find the head of a frame in the request.
-    wants_head: bool,
+    pub(super) wants_head: bool,
     /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
     /// carries it out later. As long as it is not, no place is known to be free.
     is_ready: bool,
@@ -63,11 +68,33 @@ pub(crate) struct Sends {
 
 /// What is written of a request before its data.
 #[derive(Clone, Copy, Debug)]
-struct Start {
-    opcode: u8,
-    units: u8,
+pub(super) struct Start {
+    pub(super) opcode: u8,
+    pub(super) units: u8,
     /// Bytes of the data that stand there.
-    left_out: u8,
+    pub(super) left_out: u8,
+    /// What the last word of the control segment has, as it goes over the wire.
+    pub(super) immediate: u32,
+}
+
+/// What the requests of a queue pair are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Frames, whose headers the device looks at; large sends have up to so many bytes of these, if there are any.
+    Frames { header: u32 },
+    /// Messages to a queue pair that is known: RC and UC.
+    Messages,
+}
+
+impl Form {
+    /// That of a queue pair; none of one that is not here.
+    pub(in crate::driver) fn of(shape: &QpShape) -> Option<Self> {
+        match shape.type_ {
+            qp_type::RAW_PACKET => Some(Self::Frames { header: shape.large_header }),
+            qp_type::RC | qp_type::UC => (!shape.has_srq).then_some(Self::Messages),
+            _ => None,
+        }
+    }
 }
 
 /// The pieces by themselves.
@@ -145,7 +172,7 @@ impl Sends {
         units: Units,
         counter: Word,
         most_blocks: u32,
-        number: u32,
+        form: Form,
         wants_head: bool,
         registers: Registers,
         queues: Arc<Queues>,
@@ -155,9 +182,9 @@ impl Sends {
             units,
             counter,
             most_blocks,
-            // A request says in eight bits how many it has.
-            most_units: (most_blocks * UNITS).min(u8::MAX.into()),
-            number: number << 8,
+            most_units: (most_blocks * UNITS).min(MOST_UNITS),
+            form,
+            number: queues.track().number() << 8,
             head: 0,
             limit: 0,
             published: 0,
@@ -287,24 +314,9 @@ impl Sends {
             }
             self.look_for_room()?;
         }
-        match *opcode {
-            Opcode::Send => match head {
-                None if !self.wants_head => {
-                    self.units.put(unit(self.head) + 1, bare_eth_segment(flags));
-                    Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0 })
-                }
-                Some(head) if self.wants_head => {
-                    let units = self.put_headers(flags, 0, head)?;
-                    Ok(Start { opcode: OPCODE_SEND, units, left_out: head.len() as u8 })
-                }
-                _ => Err(Refused::TooLarge),
-            },
-            Opcode::Large { header, mss } if mss > 0 => {
-                let units = self.put_headers(flags, mss, header)?;
-                Ok(Start { opcode: OPCODE_TSO, units, left_out: 0 })
-            }
-            Opcode::Large { .. } => Err(Refused::TooLarge),
-            _ => Err(Refused::Lacks),
+        match self.form {
+            Form::Frames { .. } => self.start_frame(flags, opcode, head),
+            Form::Messages => self.start_message(opcode),
         }
     }
 
@@ -313,20 +325,6 @@ impl Sends {
         let free = self.track.sends.free(self.head);
         self.limit = self.head.wrapping_add(free);
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
-    }
-
-    /// Writes the Ethernet segment with headers in it, and says how many units of the request there are then.
-    #[inline(never)]
-    fn put_headers(&mut self, flags: SendFlags, mss: u16, headers: &[u8]) -> Result<u8, Refused> {
-        let rest = headers.get(ETH_START..).unwrap_or_default();
-        let units = 2 + rest.len().div_ceil(UNIT);
-        if units > self.most_units as usize {
-            return Err(Refused::TooLarge);
-        }
-        let at = unit(self.head) + 1;
-        self.units.put(at, eth_segment(flags, mss, headers));
-        self.units.put_bytes((at + 1).wrapping_mul(UNIT), rest);
-        Ok(units as u8)
     }
 
     /// Writes the data of the request at `begin`, and says how many units of it there are then.
@@ -435,7 +433,9 @@ impl Sends {
         let second = self.number | units;
         let control = WqeCtrlSeg {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
-                | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED),
+                | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
+                | bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE),
+            imm: U32::from_bytes(start.immediate.to_ne_bytes()),
             ..WqeCtrlSeg::new_zeroed()
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
@@ -482,6 +482,6 @@ impl Sends {
 
 /// The first unit of the block with this counter.
 #[inline(always)]
-fn unit(counter: u32) -> usize {
+pub(super) fn unit(counter: u32) -> usize {
     counter.wrapping_mul(UNITS) as usize
 }

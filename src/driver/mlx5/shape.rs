@@ -13,8 +13,9 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
+use super::sends::MOST_UNITS;
 use super::track::Track;
-use super::{Limits, Receives, Registers, Sends};
+use super::{Form, Limits, Receives, Registers, Sends};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -23,12 +24,15 @@ pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;
 /// What every send begins with: control segment and Ethernet segment, which has room for the headers of a frame.
 const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
+/// What a message may begin with: as much as an operation on a memory key, which is the largest. It has a control segment, two segments
+/// that say what is changed, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
+const MESSAGE_HEAD: u32 = size_of::<WqeCtrlSeg>() as u32 + 48 + 64 + 64;
 /// The same without any of the headers.
 const BARE_HEAD: u32 = HEAD - ETH_L2_INLINE_HEADER_SIZE as u32;
 /// The head of data that stands in the request itself.
 pub(super) const INLINE_HEAD: usize = 4;
 
-/// A raw packet queue pair about to be made: what the driver is told, and its memory.
+/// A queue pair about to be made: what the driver is told, and its memory.
 #[derive(Debug)]
 pub(crate) struct QpPlan {
     /// Both rings and the doorbell record. A page each at least, so that no two share one.
@@ -42,6 +46,7 @@ pub(crate) struct QpPlan {
     request: CreateQp,
     response: CreateQpResp,
     registers: Registers,
+    form: Form,
     inline_header: usize,
     queues: Queues,
 }
@@ -64,32 +69,37 @@ pub(super) fn too_large(op: &'static str) -> Error {
 }
 
 impl QpPlan {
-    /// For large sends with headers of up to `header` bytes. `index` gives candidates for the number by which completions
+    /// `index` gives candidates for the number by which completions
     /// name the queue pair.
     pub(crate) fn new(
         op: &'static str,
+        form: Form,
         wanted: &QpCap,
-        header: u32,
         limits: &Limits,
         registers: Registers,
         queues: [&Arc<CompletionSide>; 2],
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
-        let sends = Ring::of_sends(wanted, header, limits).ok_or_else(|| too_large(op))?;
+        let is_of_frames = matches!(form, Form::Frames { .. });
+        let sends = Ring::of_sends(form, wanted, limits).ok_or_else(|| too_large(op))?;
         let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
         // A part has memory also if the queue pair has no such ring: nothing is ever put into it.
         let page = |bytes: usize| bytes.max(1).next_multiple_of(4096);
         let part = |memory, at, ring: &Ring| part(op, memory, at, ring.bytes().max(BLOCK as usize));
-        let sends_at = page(receives.bytes());
-        let record = sends_at + page(sends.bytes());
+        // Of frames the two rings are told of by themselves; of messages one follows the other.
+        let sends_at = match form {
+            Form::Frames { .. } => page(receives.bytes()),
+            Form::Messages => receives.bytes(),
+        };
+        let record = page(sends_at + page(sends.bytes()));
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let counters = [word(op, &memory, record + 4 * SND_DBR)?, word(op, &memory, record + 4 * RCV_DBR)?];
         let (send_units, receive_units) = (part(&memory, sends_at, &sends)?, part(&memory, 0, &receives)?);
-        let queues = Queues::join(op, queues, sends.places, receives.places, index)?;
+        let queues = Queues::join(op, queues, form, sends.places, receives.places, index)?;
         let address = memory.address();
         let request = CreateQp {
             buf_addr: address,
-            sq_buf_addr: address + sends_at as u64,
+            sq_buf_addr: if is_of_frames { address + sends_at as u64 } else { 0 },
             db_addr: address + record as u64,
             sq_wqe_count: sends.places,
             rq_wqe_count: receives.places,
@@ -104,9 +114,9 @@ impl QpPlan {
             max_recv_wr: receives.places,
             max_send_sge: wanted.max_send_sge,
             max_recv_sge: receives.stride / SEGMENT,
-            max_inline_data: sends.inline().unwrap_or(wanted.max_inline_data),
+            max_inline_data: sends.inline(form).unwrap_or(wanted.max_inline_data),
         };
-        let inline_header = limits.inline_header;
+        let inline_header = if is_of_frames { limits.inline_header } else { 0 };
         let response = CreateQpResp::new_zeroed();
         let blocks = sends.unit;
         Ok(Self {
@@ -119,6 +129,7 @@ impl QpPlan {
             request,
             response,
             registers,
+            form,
             inline_header,
             queues,
         })
@@ -147,7 +158,7 @@ impl QpPlan {
             self.sends,
             sent,
             self.blocks,
-            number,
+            self.form,
             self.inline_header > 0,
             self.registers,
             queues.clone(),
@@ -173,6 +184,7 @@ impl Queues {
     pub(super) fn join(
         op: &'static str,
         queues: [&Arc<CompletionSide>; 2],
+        form: Form,
         sends: u32,
         receives: u32,
         mut index: impl FnMut() -> u32,
@@ -180,7 +192,8 @@ impl Queues {
         let [send_queue, receive_queue] = queues.map(Arc::clone);
         // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
         loop {
-            let track = Arc::new(Track::new(op, index(), sends, receives)?);
+            let track =
+                Arc::new(Track::new(op, index(), matches!(form, Form::Frames { .. }), sends, receives)?);
             if send_queue.add(&track) && receive_queue.add(&track) {
                 return Ok(Self { track, queues: [send_queue, receive_queue] });
             }
@@ -215,7 +228,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A send takes as many blocks as its segments need.
-    fn of_sends(wanted: &QpCap, header: u32, limits: &Limits) -> Option<Self> {
+    fn of_sends(form: Form, wanted: &QpCap, limits: &Limits) -> Option<Self> {
         if wanted.max_send_wr == 0 {
             return Some(Self::default());
         }
@@ -224,17 +237,26 @@ impl Ring {
             0 => 0,
             bytes => bytes.checked_add(INLINE_HEAD as u32)?.checked_next_multiple_of(SEGMENT)?,
         };
-        let head = BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD);
+        let head = match form {
+            Form::Frames { header } => {
+                BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD)
+            }
+            Form::Messages => MESSAGE_HEAD,
+        };
         let bytes = head.checked_add(pieces.max(inline))?;
         let unit = bytes.div_ceil(BLOCK);
         let places = wanted.max_send_wr.checked_mul(unit)?.checked_next_power_of_two()?;
-        let fits = bytes <= limits.max_send && places <= limits.max_send_blocks;
+        let fits = bytes <= limits.max_send.min(MOST_UNITS * SEGMENT) && places <= limits.max_send_blocks;
         fits.then_some(Self { places, stride: BLOCK, unit })
     }
 
     /// Bytes that a send has room for when they stand in it: its blocks are whole, so there may be more than was asked for.
-    fn inline(self) -> Option<u32> {
-        self.unit.checked_mul(BLOCK)?.checked_sub(HEAD + INLINE_HEAD as u32)
+    fn inline(self, form: Form) -> Option<u32> {
+        let head = match form {
+            Form::Frames { .. } => HEAD,
+            Form::Messages => MESSAGE_HEAD,
+        };
+        self.unit.checked_mul(BLOCK)?.checked_sub(head + INLINE_HEAD as u32)
     }
 
     pub(super) fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {

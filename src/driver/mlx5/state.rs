@@ -10,7 +10,7 @@ use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{CompletionSide, CqPlan, Limits, QpPlan, Registers, WqPlan};
+use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, WqPlan};
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -54,12 +54,13 @@ impl State {
     pub(in crate::driver) fn plan_qp(
         &self,
         op: &'static str,
+        form: Form,
         shape: &QpShape,
         queues: [&Arc<CompletionSide>; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
-        QpPlan::new(op, &shape.cap, shape.large_header, &self.limits, registers, queues, index)
+        QpPlan::new(op, form, &shape.cap, &self.limits, registers, queues, index)
     }
 
     pub(in crate::driver) fn plan_wq(
@@ -203,7 +204,9 @@ mod tests {
         let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, has_srq: false };
         let refused = [
             state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
-            state.plan_qp("test", &shape, [queue.shared(); 2], &Elsewhere).unwrap_err(),
+            state
+                .plan_qp("test", Form::Frames { header: 0 }, &shape, [queue.shared(); 2], &Elsewhere)
+                .unwrap_err(),
             state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
         ];
         assert!(refused.iter().all(|error| error.kind() == ErrorKind::Disassociated), "{refused:?}");

@@ -22,6 +22,8 @@ pub(crate) struct Track {
     /// The index that completions carry: 24 bits.
     index: u32,
     number: AtomicU32,
+    /// What completes are frames, of which completions tell other things.
+    pub(super) has_frames: bool,
     pub(super) sends: Lane,
     pub(super) receives: Lane,
 }
@@ -31,9 +33,15 @@ impl Track {
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
-    pub(super) fn new(op: &'static str, index: u32, sends: u32, receives: u32) -> Result<Self> {
+    pub(super) fn new(
+        op: &'static str,
+        index: u32,
+        has_frames: bool,
+        sends: u32,
+        receives: u32,
+    ) -> Result<Self> {
         let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
-        Ok(Self { index, number: AtomicU32::new(0), sends, receives })
+        Ok(Self { index, number: AtomicU32::new(0), has_frames, sends, receives })
     }
 
     #[inline(always)]

@@ -22,10 +22,18 @@ numbers! {
         CQE_L4_OK = 4, "Bit of [`Cqe64::hds_ip_ext`]: TCP or UDP checksum is good.";
 
         OPCODE_NOP = 0x00, "Opcode of [`WqeCtrlSeg`]: nothing.";
+        OPCODE_SEND_INVAL = 0x01, "Opcode of [`WqeCtrlSeg`]: send, and invalidate a key of the other side.";
+        OPCODE_RDMA_WRITE = 0x08, "Opcode of [`WqeCtrlSeg`]: write.";
+        OPCODE_RDMA_WRITE_IMM = 0x09, "Opcode of [`WqeCtrlSeg`]: write with immediate data.";
         OPCODE_SEND = 0x0a, "Opcode of [`WqeCtrlSeg`]: send.";
+        OPCODE_SEND_IMM = 0x0b, "Opcode of [`WqeCtrlSeg`]: send with immediate data.";
+        OPCODE_RDMA_READ = 0x10, "Opcode of [`WqeCtrlSeg`]: read.";
+        OPCODE_ATOMIC_CS = 0x11, "Opcode of [`WqeCtrlSeg`]: compare and swap.";
+        OPCODE_ATOMIC_FA = 0x12, "Opcode of [`WqeCtrlSeg`]: fetch and add.";
         OPCODE_TSO = 0x0e, "Opcode of [`WqeCtrlSeg`]: a large send, which the device cuts.";
         WQE_CTRL_SOLICITED = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
         WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
+        WQE_CTRL_FENCE = 0x80, "Bit of [`WqeCtrlSeg::fm_ce_se`]: wait for reads and atomic operations before.";
         ETH_WQE_L3_CSUM = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
         ETH_WQE_L4_CSUM = 0x80, "Bit of [`WqeEthSeg::cs_flags`]: fill in the TCP or UDP checksum.";
     }
@@ -109,8 +117,21 @@ layout! {
         4  qpn_ds: U32, "Number of the send queue (24 bits), length in units of 16 bytes (8).";
         8  signature: u8, "Check byte, if signatures are on.";
         9  dci_stream_channel_id: U16, "Stream, for dynamically connected transport.";
-        11 fm_ce_se: u8, "[`WQE_CTRL_CQ_UPDATE`] and [`WQE_CTRL_SOLICITED`].";
-        12 imm: U32, "Immediate data.";
+        11 fm_ce_se: u8, "[`WQE_CTRL_CQ_UPDATE`], [`WQE_CTRL_SOLICITED`] and [`WQE_CTRL_FENCE`].";
+        12 imm: U32, "Immediate data, or the key to invalidate.";
+    }
+
+    /// Segment of a send request that names a place in the memory of the other side.
+    struct WqeRaddrSeg = "mlx5_wqe_raddr_seg", 16 {
+        0  raddr: U64, "Address.";
+        8  rkey: U32, "Remote key.";
+        12 reserved: U32, "Zero.";
+    }
+
+    /// Segment of an atomic operation.
+    struct WqeAtomicSeg = "mlx5_wqe_atomic_seg", 16 {
+        0 swap_add: U64, "What is put there, or added.";
+        8 compare: U64, "What must be there.";
     }
 
     /// Segment of a send request that a RAW_PACKET queue pair needs.

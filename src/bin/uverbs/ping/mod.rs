@@ -89,7 +89,12 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
 fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
     let size = args.size_of::<T>(target, &context)?;
-    let plan = Plan { iters: args.iters, size: size as usize, counter: args.counter };
+    let plan = Plan {
+        iters: args.iters,
+        size: size as usize,
+        counter: args.counter,
+        has_gid: args.gid_index.is_some(),
+    };
     let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?);
     let mut output = Output::new();
     let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];

@@ -32,6 +32,9 @@ pub(super) struct Plan {
     pub(super) size: usize,
     /// Wait for completion counters, in place of polling.
     pub(super) counter: bool,
+    /// The other side is told of the GID also where the port has a local identifier: on InfiniBand, as libibverbs' programs do when
+    /// they are given an index.
+    pub(super) has_gid: bool,
 }
 
 /// Who takes the completions.
@@ -73,7 +76,10 @@ impl<T: Transport> Side<T> {
         let mut qp = T::builder(&pd, &cq).send_depth(1).receive_depth(depth).create()?;
         let memory = pd.register(2 * plan.size + T::HEADER, AccessFlags::LOCAL_WRITE)?;
         memory.write(0, &vec![FILL; plan.size])?;
-        let local = qp.endpoint(options, psn)?;
+        let mut local = qp.endpoint(options, psn)?;
+        if local.lid != 0 && !plan.has_gid {
+            local.gid = [0; 16];
+        }
         let queue =
             if plan.counter { Queue::Counted(Counters::start(&mut qp, cq)?) } else { Queue::Polled(cq) };
         Ok(Self {

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 use super::{Bench, PIECE, cap, frame, inline, limits, pieces, poll};
 use crate::driver::completion::{Completion, Extended, Status};
-use crate::driver::mlx5::{Completions, QpPlan, Registers};
+use crate::driver::mlx5::{Completions, Form, QpPlan, Registers};
 use crate::driver::queues::Lower;
 #[cfg(feature = "raw")]
 use crate::driver::queues::Unread;
@@ -423,7 +423,8 @@ fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     assert_eq!(poll_next(&mut bench.queue, || true).map(|completion| completion.wc.wr_id), Some(1));
     let page = Registers { page: bench.registers.clone(), id: Some(9) };
     let (wanted, shared) = (cap(4, 1, 1, 0), [bench.queue.shared(); 2]);
-    let plan = QpPlan::new("test", &wanted, 0, &limits(1), page, shared, || 77).unwrap();
+    let plan =
+        QpPlan::new("test", Form::Frames { header: 0 }, &wanted, &limits(1), page, shared, || 77).unwrap();
     let (mut sends, _receives) = plan.open(0x77);
     sends.put(&frame(2, None, pieces(&[PIECE]))).unwrap();
     sends.publish();

@@ -1,4 +1,4 @@
-//! A queue that is resized while completions wait in it.
+//! A queue that is resized while completions wait in it, and one that is not there yet.
 
 use std::sync::atomic::Ordering;
 
@@ -7,9 +7,11 @@ use uverbs_abi::mlx5::ResizeCq;
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESIZE_CQ, Cqe64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Bench, PIECE, cap};
+use super::{Bench, PIECE, cap, limits};
 use crate::driver::completion::Status;
+use crate::driver::mlx5::{CqPlan, Registers};
 use crate::kernel::error::Error;
+use crate::kernel::mapping::Mapping;
 
 /// Resizes the queue to hold `wanted`: the device ends the old ring, and writes `more` completions of sends into the new.
 fn resize(bench: &mut Bench, wanted: u32, more: &[u16]) -> ResizeCq {
@@ -96,4 +98,20 @@ fn what_was_forgotten_by_a_reset_stays_so_when_the_queue_is_resized() {
     bench.complete(CQE_REQ, 0, |_| {});
     resize(&mut bench, 31, &[]);
     assert_eq!(bench.poll(), [(3, Status::Success)]);
+}
+
+/// The kernel says what the device has. Until then a large queue is addresses, not memory.
+#[test]
+#[cfg_attr(miri, ignore = "it has no /proc/self")]
+fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {
+    let pages = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).and_then(|resident| resident.parse::<u64>().ok()).unwrap()
+    };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
+    let before = pages();
+    let plan = CqPlan::new("test", (1 << 24) - 1, &limits(1), page).unwrap();
+    assert!(plan.memory().len() > 1 << 30);
+    // Other tests run beside this one.
+    assert!(pages() < before + (1 << 16), "{} pages", pages() - before);
 }

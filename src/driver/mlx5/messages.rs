@@ -1,0 +1,64 @@
+//! Requests that are messages, or operations on the memory of the other side: what stands before their data.
+//!
+//! Source: `struct mlx5_wqe_raddr_seg` and `struct mlx5_wqe_atomic_seg`, qp.h, Linux 6.1.
+
+use uverbs_abi::mlx5::wqe::{
+    OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ, OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM,
+    OPCODE_SEND, OPCODE_SEND_IMM, OPCODE_SEND_INVAL, WqeAtomicSeg, WqeRaddrSeg,
+};
+use zerocopy::FromZeros;
+
+use super::sends::{Sends, Start, unit};
+use crate::driver::request::{Opcode, Refused, Remote};
+
+impl Sends {
+    /// Writes what is before the data.
+    #[inline(always)]
+    pub(super) fn start_message(&mut self, opcode: &Opcode<'_>) -> Result<Start, Refused> {
+        let start = |opcode, units, immediate| Start { opcode, units, left_out: 0, immediate };
+        Ok(match *opcode {
+            Opcode::Send => start(OPCODE_SEND, 1, 0),
+            Opcode::SendImmediate(immediate) => start(OPCODE_SEND_IMM, 1, immediate),
+            Opcode::SendInvalidate(key) => start(OPCODE_SEND_INVAL, 1, key.to_be()),
+            Opcode::Write(remote) => {
+                self.put_remote(remote);
+                start(OPCODE_RDMA_WRITE, 2, 0)
+            }
+            Opcode::WriteImmediate(remote, immediate) => {
+                self.put_remote(remote);
+                start(OPCODE_RDMA_WRITE_IMM, 2, immediate)
+            }
+            Opcode::Read(remote) => {
+                self.put_remote(remote);
+                start(OPCODE_RDMA_READ, 2, 0)
+            }
+            Opcode::CompareSwap { remote, compare, swap } => {
+                self.put_atomic(remote, swap, compare);
+                start(OPCODE_ATOMIC_CS, 3, 0)
+            }
+            Opcode::FetchAdd { remote, add } => {
+                self.put_atomic(remote, add, 0);
+                start(OPCODE_ATOMIC_FA, 3, 0)
+            }
+            Opcode::Datagram { .. }
+            | Opcode::AtomicWrite(_)
+            | Opcode::Flush { .. }
+            | Opcode::Bind(_)
+            | Opcode::LocalInvalidate(_)
+            | Opcode::Large { .. } => return Err(Refused::Lacks),
+        })
+    }
+
+    #[inline(always)]
+    fn put_remote(&mut self, Remote { address, rkey }: Remote) {
+        let segment = WqeRaddrSeg { raddr: address.into(), rkey: rkey.into(), ..WqeRaddrSeg::new_zeroed() };
+        self.units.put(unit(self.head) + 1, segment);
+    }
+
+    #[inline(always)]
+    fn put_atomic(&mut self, remote: Remote, operand: u64, compare: u64) {
+        self.put_remote(remote);
+        let segment = WqeAtomicSeg { swap_add: operand.into(), compare: compare.into() };
+        self.units.put(unit(self.head) + 2, segment);
+    }
+}

@@ -1,0 +1,197 @@
+//! Messages: how their requests are laid out, and what completions say of them.
+
+use uverbs_abi::mlx5::wqe::{
+    CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM, CQE_RESP_SEND_INV, CQE_RESP_WR_IMM,
+    Cqe64, SYNDROME_REMOTE_ACCESS_ERR, SYNDROME_WR_FLUSH_ERR,
+};
+use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
+use uverbs_abi::write::QpCap;
+
+use super::{Bench, PIECE, cap, inline, pieces, poll};
+use crate::driver::completion::{Completion, Status};
+use crate::driver::mlx5::Form;
+use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
+
+const REMOTE: Remote = Remote { address: 0x0102_0304_0506_0708, rkey: 0x1122_3344 };
+
+fn bench(wanted: &QpCap) -> Bench {
+    let mut bench = Bench::of(Form::Messages, 0, wanted);
+    bench.sends.set_ready(true);
+    bench
+}
+
+/// The words of a request, as the device reads them.
+fn words(bench: &Bench, block: usize, units: usize) -> Vec<u32> {
+    let bytes = bench.ring(block, units * 16);
+    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
+}
+
+fn post(bench: &mut Bench, opcode: Opcode<'_>, flags: SendFlags, list: &[Sge]) -> Result<(), Refused> {
+    bench.sends.put(&Request { wr_id: 7, flags, opcode, data: pieces(list), head: None })
+}
+
+/// What stock libmlx5 asks for with 32 requests of 4 pieces and 64 bytes, and what it is then told to have.
+#[test]
+fn a_queue_pair_is_as_large_as_libmlx5_makes_it() {
+    let bench = bench(&cap(32, 32, 4, 64));
+    assert_eq!(
+        (bench.request.sq_wqe_count, bench.request.rq_wqe_count, bench.request.rq_wqe_shift),
+        (256, 32, 6)
+    );
+    assert_eq!((bench.request.sq_buf_addr, bench.cap.max_send_wr, bench.cap.max_inline_data), (0, 51, 124));
+}
+
+#[test]
+fn each_operation_has_its_segments() {
+    const NONE: SendFlags = SendFlags::empty();
+    let mut bench = bench(&cap(16, 1, 2, 0));
+    let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
+    let remote = [0x0102_0304, 0x0506_0708, 0x1122_3344, 0];
+    let immediate = u32::from_ne_bytes([0xa0, 0xa1, 0xa2, 0xa3]);
+    let cases = [
+        (Opcode::Send, SendFlags::SIGNALED, 0x0a, [0x08, 0], Vec::new()),
+        (Opcode::SendImmediate(immediate), SendFlags::SOLICITED, 0x0b, [0x02, 0xa0a1_a2a3], Vec::new()),
+        (Opcode::SendInvalidate(0x0a0b_0c0d), NONE, 0x01, [0, 0x0a0b_0c0d], Vec::new()),
+        (Opcode::Write(REMOTE), SendFlags::FENCE, 0x08, [0x80, 0], remote.to_vec()),
+        (Opcode::WriteImmediate(REMOTE, immediate), NONE, 0x09, [0, 0xa0a1_a2a3], remote.to_vec()),
+        (Opcode::Read(REMOTE), NONE, 0x10, [0, 0], remote.to_vec()),
+        (
+            Opcode::CompareSwap { remote: REMOTE, compare: 1 << 32 | 2, swap: 3 << 32 | 4 },
+            NONE,
+            0x11,
+            [0, 0],
+            [remote, [3, 4, 1, 2]].concat(),
+        ),
+        (Opcode::FetchAdd { remote: REMOTE, add: 5 }, NONE, 0x12, [0, 0], [remote, [0, 5, 0, 0]].concat()),
+    ];
+    for (number, (opcode, flags, code, [low, word], middle)) in cases.into_iter().enumerate() {
+        post(&mut bench, opcode, flags, &[PIECE]).unwrap();
+        let units = 2 + middle.len() as u32 / 4;
+        let block = number;
+        let control = [(block as u32) << 8 | code, 0x1234 << 8 | units, low, word];
+        assert_eq!(
+            words(&bench, block, units as usize),
+            [&control[..], &middle, &piece].concat(),
+            "{opcode:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_of_nothing_is_its_control_segment_and_bytes_stand_behind_it() {
+    let mut bench = bench(&cap(4, 1, 1, 32));
+    post(&mut bench, Opcode::Send, SendFlags::empty(), &[]).unwrap();
+    assert_eq!(words(&bench, 0, 1), [0x0a, 0x1234 << 8 | 1, 0, 0]);
+    let request = Request {
+        wr_id: 1,
+        flags: SendFlags::empty(),
+        opcode: Opcode::Write(REMOTE),
+        data: inline(&[b"0123", b"4"]),
+        head: None,
+    };
+    bench.sends.put(&request).unwrap();
+    let written = words(&bench, 1, 3);
+    assert_eq!(written[..2], [1 << 8 | 0x08, 0x1234 << 8 | 3]);
+    assert_eq!((written[8], &bench.ring(1, 48)[36..41]), (0x8000_0005, &b"01234"[..]));
+}
+
+#[test]
+fn what_has_no_place_is_refused_before_it_is_written() {
+    let mut bench = bench(&cap(2, 1, 1, 0));
+    assert_eq!(
+        post(&mut bench, Opcode::Large { header: &[0; 14], mss: 1 }, SendFlags::empty(), &[]),
+        Err(Refused::Lacks)
+    );
+    assert_eq!(bench.sends.next_slot(), 0);
+    while post(&mut bench, Opcode::Read(REMOTE), SendFlags::empty(), &[PIECE]).is_ok() {}
+    assert_eq!(post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]), Err(Refused::Full));
+}
+
+fn completed(bench: &mut Bench) -> Completion {
+    let mut batch = Completion::batch::<2>();
+    assert_eq!(poll(&mut bench.queue, &mut batch), 1);
+    batch[0]
+}
+
+#[test]
+fn completions_say_what_was_done() {
+    for (code, opcode, len) in [
+        (0x0a, wc_opcode::SEND, 0),
+        (0x08, wc_opcode::RDMA_WRITE, 0),
+        (0x09, wc_opcode::RDMA_WRITE, 0),
+        (0x10, wc_opcode::RDMA_READ, 77),
+        (0x11, wc_opcode::COMP_SWAP, 8),
+        (0x12, wc_opcode::FETCH_ADD, 8),
+    ] {
+        let mut bench = bench(&cap(4, 1, 1, 0));
+        post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]).unwrap();
+        bench.complete(CQE_REQ, 0, |cqe| {
+            cqe.sop_drop_qpn = (code << 24 | 0x1234).into();
+            cqe.byte_cnt = 77.into();
+        });
+        let done = completed(&mut bench);
+        assert_eq!((done.wr_id, done.status, done.opcode, done.len), (7, Status::Success, opcode, len));
+    }
+}
+
+#[test]
+fn completions_say_what_came() {
+    let immediate = u32::from_ne_bytes([1, 2, 3, 4]);
+    for (kind, opcode, flags, word) in [
+        (CQE_RESP_SEND, wc_opcode::RECV, WcFlags::empty(), 0),
+        (CQE_RESP_SEND_IMM, wc_opcode::RECV, WcFlags::WITH_IMM, immediate),
+        (CQE_RESP_SEND_INV, wc_opcode::RECV, WcFlags::WITH_INVALIDATE, 0x0102_0304),
+        (CQE_RESP_WR_IMM, wc_opcode::RECV_RDMA_WITH_IMM, WcFlags::WITH_IMM, immediate),
+    ] {
+        let mut bench = bench(&cap(1, 4, 1, 0));
+        bench.receives.put(9, [PIECE].into_iter()).unwrap();
+        bench.complete(kind, 0, |cqe| {
+            cqe.imm_inval_pkey = 0x0102_0304.into();
+            cqe.byte_cnt = 100.into();
+            cqe.flags_rqpn = 0x1000_0055.into();
+            cqe.slid = 7.into();
+        });
+        let done = completed(&mut bench);
+        assert_eq!((done.wr_id, done.status, done.opcode, done.len), (9, Status::Success, opcode, 100));
+        assert_eq!((done.immediate, done.flags), (word, flags | WcFlags::GRH));
+        assert_eq!((done.source_qp, done.source_lid()), (0x55, 7));
+    }
+}
+
+#[test]
+fn failures_have_their_reasons() {
+    let mut bench = bench(&cap(4, 4, 1, 0));
+    let failed = |syndrome: u8| move |cqe: &mut Cqe64| cqe.timestamp = u64::from(syndrome).into();
+    post(&mut bench, Opcode::Write(REMOTE), SendFlags::empty(), &[PIECE]).unwrap();
+    bench.receives.put(9, [PIECE].into_iter()).unwrap();
+    bench.complete(CQE_REQ_ERR, 0, failed(SYNDROME_REMOTE_ACCESS_ERR));
+    assert_eq!(completed(&mut bench).status, Status::RemoteAccess);
+    bench.complete(CQE_RESP_ERR, 0, failed(SYNDROME_WR_FLUSH_ERR));
+    assert_eq!((completed(&mut bench).wr_id, bench.sends.free()), (9, 4));
+}
+
+/// The device was not asked to put data into completions; where it says that it did, the memory does not have it.
+#[test]
+fn data_in_a_completion_that_was_not_asked_for_is_an_error() {
+    for format in [1, 2, 3] {
+        let mut bench = bench(&cap(1, 4, 1, 0));
+        bench.receives.put(9, [PIECE].into_iter()).unwrap();
+        bench.complete(CQE_RESP_SEND, 0, |cqe| cqe.op_own = format << 2);
+        assert_eq!(completed(&mut bench).status, Status::General);
+    }
+}
+
+#[test]
+fn completions_that_lie_are_numbers_and_no_more() {
+    let mut bench = bench(&cap(4, 4, 1, 0));
+    for kind in 0..15_u8 {
+        for counter in [0, 3, 4, u16::MAX] {
+            bench.complete(kind, counter, |cqe| {
+                cqe.sop_drop_qpn = u32::MAX.into();
+                cqe.byte_cnt = u32::MAX.into();
+            });
+            let mut batch = Completion::batch::<2>();
+            assert!(poll(&mut bench.queue, &mut batch) <= 1);
+        }
+    }
+}
