@@ -133,6 +133,11 @@ impl<T> Room<T> {
 }
 
 impl<T> Places<'_, T> {
+    #[cfg(test)]
+    pub(crate) fn of(items: &mut [T]) -> Places<'_, T> {
+        Places(items.as_mut_ptr(), PhantomData)
+    }
+
     /// The same, for as long as this is left alone.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Places<'_, T> {
@@ -174,7 +179,7 @@ impl Text {
 
 /// A pointer to something that C has, or will have, and gives back once.
 #[repr(transparent)]
-pub(crate) struct Handed(Pointer);
+pub(crate) struct Handed(pub(crate) Pointer);
 
 /// Objects that C holds: `T` begins with the structure that C knows, and is counted.
 pub(crate) struct Counted;
@@ -214,6 +219,11 @@ impl<T> Given<T> {
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: by the contract, it is null or an object of this library's that is not yet destroyed.
         unsafe { self.0.as_ref() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(object: Box<T>) -> Self {
+        Self(Box::into_raw(object))
     }
 
     /// Frees it.

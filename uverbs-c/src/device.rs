@@ -89,7 +89,7 @@ pub(crate) fn text<const N: usize>(text: &[u8]) -> [u8; N] {
 }
 
 impl Device {
-    fn new(device: uverbs::Device) -> Self {
+    pub(crate) fn new(device: uverbs::Device) -> Self {
         let node = device.node().and_then(Path::file_name).unwrap_or_default().as_bytes();
         let class = device.sysfs().and_then(Path::parent).and_then(Path::parent);
         let dev_path = class.map(|class| class.join("infiniband_verbs")).unwrap_or_default();

@@ -40,3 +40,4 @@ mod srq;
 mod sysfs;
 mod words;
 mod wq;
+mod xrcd;

@@ -6,7 +6,7 @@ use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
     Batch, Binding, Data, FillReceives, FillSends, FrameHead, Lower, LowerReceive, Opcode, ReceiveBatch,
-    ReceiveQueue, Refused, SendQueue, Sge, Unseen,
+    ReceiveQueue, Refused, SendQueue, Sge, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -188,11 +188,14 @@ impl FillSends for Any<'_> {
         };
         let flags = qp.flags(wr.send_flags);
         let first = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
+        // Zero, for whoever sends to none.
+        let srq = if qp.is_initiator() { halves(wr.qp_type).0 } else { 0 };
+        let operation = ToSrq(opcode, srq);
         if flags.contains(SendFlags::INLINE) {
             let data = Data::<NoPieces, _>::Inline(Bytes::new(pieces)?);
-            return Ok(batch.put(wr.wr_id, flags, &opcode, first, &data)?);
+            return Ok(batch.put(wr.wr_id, flags, &operation, first, &data)?);
         }
-        Ok(batch.put(wr.wr_id, flags, &opcode, first, &Data::<_, Bytes<'_>>::Pieces(pieces.iter()))?)
+        Ok(batch.put(wr.wr_id, flags, &operation, first, &Data::<_, Bytes<'_>>::Pieces(pieces.iter()))?)
     }
 }
 

@@ -9,7 +9,7 @@ use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
 use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
-use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
+use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
@@ -21,6 +21,7 @@ use crate::post::Sending;
 use crate::qp_ex;
 use crate::srq::Srq;
 use crate::wq::Table;
+use crate::xrcd::Xrcd;
 
 #[repr(C)]
 pub(crate) struct Qp {
@@ -29,7 +30,8 @@ pub(crate) struct Qp {
     pub(crate) qp: Lock<Owned<QueuePair>>,
     pub(crate) sends: Lock<Sending>,
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
-    /// Whether its sends are looked at before they are posted: datagrams, and frames whose first bytes stand in the request itself.
+    /// Whether its sends are looked at before they are posted: datagrams, frames whose first bytes stand in the request itself, and what
+    /// is for a shared receive queue at the other side.
     pub(crate) is_special: bool,
     /// The flags that every send request has: whether each makes a completion.
     all_flags: u32,
@@ -46,6 +48,12 @@ impl Qp {
         self.c.qp_base.qp_type == u32::from(qp_type::RAW_PACKET)
     }
 
+    /// Whether each of its requests names a shared receive queue at the other side.
+    #[inline]
+    pub(crate) fn is_initiator(&self) -> bool {
+        self.c.qp_base.qp_type == u32::from(qp_type::XRC_INI)
+    }
+
     #[inline]
     pub(crate) fn is_datagram(&self) -> bool {
         self.c.qp_base.qp_type == u32::from(qp_type::UD)
@@ -60,6 +68,7 @@ impl Qp {
 
 /// `enum ibv_qp_init_attr_mask`.
 const HAS_PD: u32 = 1 << 0;
+const HAS_XRCD: u32 = 1 << 1;
 const HAS_CREATE_FLAGS: u32 = 1 << 2;
 const HAS_LARGE: u32 = 1 << 3;
 const HAS_TABLE: u32 = 1 << 4;
@@ -85,16 +94,69 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let key = hash.rx_hash_key.array::<u8>(hash.rx_hash_key_len.into()).ok_or(EINVAL)?;
     let key = <[u8; 40]>::try_from(key).map_err(|_| EINVAL)?;
     let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
-    let mut qp = empty(pd, init);
+    Ok(without_queues(empty(pd.c.context, init.pd, init), made))
+}
+
+/// A queue pair that was made, and has no queues of its own.
+fn without_queues(mut qp: Box<Qp>, made: QueuePair) -> Box<Qp> {
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.qp = Lock::new(Owned::new(made));
+    qp
+}
+
+/// A receiving queue pair of an extended connection.
+fn make_target(context: Option<&Context>, init: &QpInitAttrEx) -> Answer<Box<Qp>> {
+    if init.comp_mask & HAS_XRCD == 0 {
+        return Err(EINVAL);
+    }
+    let context = context.ok_or(EINVAL)?;
+    context.context.needs_xrc("qp.create")?;
+    let xrcd = init.xrcd.get::<Xrcd>().ok_or(EINVAL)?;
+    let of_none =
+        QpInitAttrEx { send_cq: Pointer::NULL, recv_cq: Pointer::NULL, srq: Pointer::NULL, ..*init };
+    let qp = empty(Pointer::to(context), Pointer::NULL, &of_none);
+    let cookie = Pointer::cookie(&*qp);
+    let made = QueuePair::from(xrcd.xrcd.get()?.receive_qp().cookie(cookie).create()?);
+    Ok(without_queues(qp, made))
+}
+
+/// `enum ibv_qp_open_attr_mask`, and `IBV_QPS_UNKNOWN`.
+const OPEN_NUMBER: u32 = 1 << 0;
+const OPEN_XRCD: u32 = 1 << 1;
+const OPEN_CONTEXT: u32 = 1 << 2;
+const OPEN_TYPE: u32 = 1 << 3;
+const UNKNOWN_STATE: u32 = 7;
+
+fn open(context: Option<&Context>, attr: Option<&QpOpenAttr>) -> Answer<Box<Qp>> {
+    let context = context.ok_or(EINVAL)?;
+    // librxe does not look at anything.
+    context.context.needs_xrc("qp.open")?;
+    let attr = attr.ok_or(EINVAL)?;
+    let needed = OPEN_NUMBER | OPEN_XRCD | OPEN_TYPE;
+    if attr.comp_mask & !(needed | OPEN_CONTEXT) != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if attr.comp_mask & needed != needed {
+        return Err(EINVAL);
+    }
+    let type_ = u8::try_from(attr.qp_type).map_err(|_| EINVAL)?;
+    let xrcd = attr.xrcd.get::<Xrcd>().ok_or(EINVAL)?;
+    let made = QueuePair::from(xrcd.xrcd.get()?.open_qp_raw(attr.qp_num, type_)?);
+    let (qp_context, qp_type) = (attr.qp_context, attr.qp_type);
+    let init = QpInitAttrEx { qp_context, qp_type, ..QpInitAttrEx::new_zeroed() };
+    let qp = without_queues(empty(Pointer::to(context), Pointer::NULL, &init), made);
+    qp.c.qp_base.state.set(UNKNOWN_STATE);
     Ok(qp)
 }
 
+pub(crate) extern "C" fn open_qp(context: Option<&Context>, attr: Option<&QpOpenAttr>) -> Option<Box<Qp>> {
+    or_null(open(context, attr))
+}
+
 /// A queue pair that is not made yet.
-fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
+fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
     Box::new(Qp {
-        c: qp_ex::part(pd, init),
+        c: qp_ex::part(context, pd, init),
         qp: Lock::default(),
         sends: Lock::default(),
         receives: Lock::default(),
@@ -106,8 +168,10 @@ fn empty(pd: &Pd, init: &QpInitAttrEx) -> Box<Qp> {
     })
 }
 
-fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
-    let known = HAS_PD | HAS_CREATE_FLAGS | HAS_LARGE | HAS_SEND_OPS;
+fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
+    let is_target = init.qp_type == u32::from(qp_type::XRC_TGT);
+    let of_target = if is_target { HAS_XRCD } else { 0 };
+    let known = HAS_PD | of_target | HAS_CREATE_FLAGS | HAS_LARGE | HAS_SEND_OPS;
     let has = |bit: u32| init.comp_mask & bit != 0;
     if has(HAS_TABLE) {
         return make_rss(init);
@@ -119,11 +183,17 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     {
         return Err(EOPNOTSUPP);
     }
+    if is_target {
+        return make_target(context, init);
+    }
     let type_ = u8::try_from(init.qp_type).map_err(|_| EOPNOTSUPP)?;
+    let is_initiator = type_ == qp_type::XRC_INI;
     let pd = init.pd.get::<Pd>().filter(|_| has(HAS_PD)).ok_or(EINVAL)?;
-    let (send, recv) = (init.send_cq.get::<Cq>().ok_or(EINVAL)?, init.recv_cq.get::<Cq>().ok_or(EINVAL)?);
+    let send = init.send_cq.get::<Cq>().ok_or(EINVAL)?;
+    // One that only sends has no use for the other, which need not be there.
+    let recv = if is_initiator { send } else { init.recv_cq.get::<Cq>().ok_or(EINVAL)? };
     let srq = init.srq.get::<Srq>();
-    let mut qp = empty(pd, init);
+    let mut qp = empty(pd.c.context, init.pd, init);
     let flags = QpCreateFlags::from_bits(wanted_flags).ok_or(EOPNOTSUPP)?;
     let all = if init.sq_sig_all != 0 { QpCreateFlags::SQ_SIG_ALL } else { QpCreateFlags::empty() };
     let cap = &init.cap;
@@ -150,6 +220,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     let real = made.capacity();
     // On a shared queue there is none of its own, and what was asked of it stays.
     let (max_recv_wr, max_recv_sge) = match srq {
+        _ if is_initiator => (0, 0),
         Some(_) => (init.cap.max_recv_wr, init.cap.max_recv_sge),
         None => (real.receives, real.receive_segments),
     };
@@ -161,7 +232,7 @@ fn make(init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.is_special = qp.is_datagram() || sends.wants_head();
+    qp.is_special = qp.is_datagram() || qp.is_initiator() || sends.wants_head();
     qp_ex::choose(&mut qp.c, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
@@ -176,7 +247,8 @@ fn create(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Answer<Box<Qp>> {
     let zero = QpInitAttrEx::new_zeroed();
     let given = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, ..zero };
     let mut init = QpInitAttrEx { pd, comp_mask: HAS_PD, ..given };
-    let qp = make(&mut init)?;
+    // A receiving queue pair of an extended connection is made in another way.
+    let qp = make(None, &mut init)?;
     attr.cap = init.cap;
     Ok(qp)
 }
@@ -186,10 +258,10 @@ pub(crate) extern "C" fn create_qp(pd: Option<&Pd>, attr: Option<&mut QpInitAttr
 }
 
 pub(crate) extern "C" fn create_qp_ex(
-    _context: Option<&Context>,
+    context: Option<&Context>,
     attr: Option<&mut QpInitAttrEx>,
 ) -> Option<Box<Qp>> {
-    or_null(attr.ok_or(EINVAL).and_then(make))
+    or_null(attr.ok_or(EINVAL).and_then(|attr| make(context, attr)))
 }
 
 pub(crate) extern "C" fn qp_to_qp_ex(qp: Option<&Qp>) -> Pointer {
@@ -269,16 +341,20 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     let mut sends = qp.sends.lock()?;
     let mut receives = qp.receives.lock()?;
     // A queue pair on a table has no states.
-    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    if qp.is_spread {
+        return Err(EOPNOTSUPP);
+    }
+    // A receiving one of an extended connection has no queue.
+    let queue = sends.queue.get_mut().ok();
     let made = qp.qp.lock()?;
-    made.get()?.modify(&request, Some(queue), receives.as_mut())?;
+    made.get()?.modify(&request, queue, receives.as_mut())?;
     let number = made.get()?.number();
     drop((made, sends, receives));
     if mask & QpAttrMask::STATE.bits() != 0 {
         qp.c.qp_base.state.set(attr.qp_state);
         if request.qp_state == qp_state::RESET {
             for cq in [qp.c.qp_base.send_cq, qp.c.qp_base.recv_cq] {
-                cq.get::<Cq>().ok_or(EINVAL)?.forget(number)?;
+                cq.get::<Cq>().map_or(Ok(()), |cq| cq.forget(number))?;
             }
         }
     }

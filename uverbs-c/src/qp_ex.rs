@@ -1,13 +1,15 @@
 //! The extended interface of send queues: `wr_start`, an operation and its parts, ..., `wr_complete`.
 
 mod begun;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, SendQueue, Sge};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, SendQueue, Sge, ToSrq};
 
 pub(crate) use self::begun::Begun;
 use self::begun::{
@@ -19,23 +21,24 @@ use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
-use crate::pd::{Ah, Pd};
+use crate::pd::Ah;
 use crate::post::{Sending, address, bind, head, head_of, unseen};
 use crate::qp::Qp;
 
 /// The part that C knows. Every function is there, since the header calls them without a look; those of operations that queue pairs
 /// of this type have not are one that says so.
-pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
+pub(crate) fn part(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> abi::QpEx {
     let is_datagram = init.qp_type == u32::from(qp_type::UD);
+    let is_initiator = init.qp_type == u32::from(qp_type::XRC_INI);
     let supported = supported(init.qp_type);
     let one_of = |operation: u64, function: Function| {
         if supported & operation != 0 { function } else { wr_unsupported as Function }
     };
     abi::QpEx {
         qp_base: abi::Qp {
-            context: pd.c.context,
+            context,
             qp_context: init.qp_context,
-            pd: Pointer::to(pd),
+            pd,
             send_cq: init.send_cq,
             recv_cq: init.recv_cq,
             srq: init.srq,
@@ -65,7 +68,7 @@ pub(crate) fn part(pd: &Pd, init: &QpInitAttrEx) -> abi::QpEx {
         wr_send_inv: one_of(SEND_INV, wr_send_inv as Function),
         wr_send_tso: one_of(LARGE, wr_send_tso as Function),
         wr_set_ud_addr: wr_set_ud_addr as Function,
-        wr_set_xrc_srqn: wr_unsupported as Function,
+        wr_set_xrc_srqn: if is_initiator { wr_set_xrc_srqn as Function } else { wr_unsupported as Function },
         wr_set_inline_data: wr_set_inline_data::<Slots> as Function,
         wr_set_inline_data_list: wr_set_inline_data_list as Function,
         wr_set_sge: wr_set_sge::<Slots> as Function,
@@ -97,6 +100,7 @@ pub(crate) fn supported(type_: u32) -> u64 {
     const ONE_SIDED: u64 = WRITE | MESSAGES | BIND | SEND_INV;
     match u8::try_from(type_) {
         Ok(qp_type::RC) => ONE_SIDED | READ | ATOMIC | LOCAL_INV | FLUSH | ATOMIC_WRITE,
+        Ok(qp_type::XRC_INI) => ONE_SIDED | READ | ATOMIC | LOCAL_INV,
         Ok(qp_type::UC) => ONE_SIDED,
         Ok(qp_type::UD) => MESSAGES,
         Ok(qp_type::RAW_PACKET) => SEND | LARGE,
@@ -316,6 +320,43 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
             Ok(())
         };
         let answer = set();
+        begun.note(answer);
+    });
+}
+
+/// The shared receive queue at the other side that the current operation is for. One that is not written yet is written without its
+/// data, which may come before or after.
+enum SetSrq {
+    Of(u64, SendFlags, ToSrq<'static>),
+    OfWritten(u32),
+}
+
+impl FillSends for SetSrq {
+    type Answer = Answer;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        match self {
+            Self::Of(wr_id, flags, operation) => {
+                let nothing = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
+                Ok(batch.put(wr_id, flags, &operation, None, &nothing)?)
+            }
+            Self::OfWritten(srq) => Ok(batch.set_srq(srq)?),
+        }
+    }
+}
+
+extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
+    qp.sends.held(|sending, _| {
+        let Sending { queue, begun, .. } = sending;
+        let set = match begun.stage {
+            Stage::Failed => return,
+            Stage::Send => SetSrq::Of(begun.wr_id, begun.flags, ToSrq(Opcode::Send, srq)),
+            Stage::Other => SetSrq::Of(begun.wr_id, begun.flags, ToSrq(begun.opcode, srq)),
+            Stage::Written => SetSrq::OfWritten(srq),
+            _ => return begun.fail(EINVAL),
+        };
+        let answer = queue.get_mut().and_then(|queue| queue.step(set)?);
+        begun.stage = Stage::Written;
         begun.note(answer);
     });
 }

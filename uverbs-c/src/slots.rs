@@ -6,7 +6,7 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{abi, buf, counters, cq, cq_ex, flow, mr, mw, pd, post, qp, query, srq, wq};
+use crate::{abi, buf, counters, cq, cq_ex, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -62,12 +62,12 @@ pub(crate) fn front() -> [Function; FRONT] {
         280 flow::destroy_flow; // where programs made for libibverbs 1.1.8 look
         288 flow::create_flow;
         296 flow::create_flow; // the same
-        304 unsupported_object; // open_qp
+        304 qp::open_qp;
         312 qp::create_qp_ex;
-        320 unsupported; // get_srq_num
+        320 srq::get_srq_num;
         328 srq::create_srq_ex;
-        336 unsupported_object; // open_xrcd
-        344 unsupported; // close_xrcd
+        336 xrcd::open_xrcd;
+        344 xrcd::close_xrcd;
     };
     // The size of all of it.
     front[360 / size_of::<Function>()] =

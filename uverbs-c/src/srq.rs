@@ -4,16 +4,18 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use uverbs::SharedReceiveQueue;
+use uverbs::abi::types::srq_type;
 
 use crate::abi::{self, SrqAttr, SrqInitAttr, SrqInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
-use crate::cq::{CONDITION, MUTEX};
+use crate::cq::{CONDITION, Cq, MUTEX};
 use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::post_receives;
+use crate::xrcd::Xrcd;
 
 #[repr(C)]
 pub(crate) struct Srq {
@@ -22,7 +24,13 @@ pub(crate) struct Srq {
     pub(crate) events: Acknowledged,
 }
 
-fn create(pd: Option<&Pd>, srq_context: Pointer, attr: &mut SrqAttr) -> Answer<Box<Srq>> {
+/// Makes a queue; of a domain of extended connections, if one is given with where receives complete.
+fn create(
+    pd: Option<&Pd>,
+    srq_context: Pointer,
+    attr: &mut SrqAttr,
+    extended: Option<(&Xrcd, &Cq)>,
+) -> Answer<Box<Srq>> {
     let pd = pd.ok_or(EINVAL)?;
     let mut srq = Box::new(Srq {
         c: abi::Srq {
@@ -38,8 +46,12 @@ fn create(pd: Option<&Pd>, srq_context: Pointer, attr: &mut SrqAttr) -> Answer<B
         events: Acknowledged::default(),
     });
     let cookie = Pointer::cookie(&*srq);
-    let builder = pd.pd.get()?.srq(attr.max_wr).segments(attr.max_sge).cookie(cookie);
-    let queue = builder.limit(attr.srq_limit).create()?;
+    let of = pd.pd.get()?;
+    let builder = match extended {
+        Some((xrcd, cq)) => xrcd.xrcd.get()?.srq_on(of, &cq.object, attr.max_wr),
+        None => of.srq(attr.max_wr),
+    };
+    let queue = builder.segments(attr.max_sge).cookie(cookie).limit(attr.srq_limit).create()?;
     (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
     srq.c.handle = queue.handle();
     srq.queue = Lock::new(Owned::new(queue));
@@ -47,27 +59,57 @@ fn create(pd: Option<&Pd>, srq_context: Pointer, attr: &mut SrqAttr) -> Answer<B
 }
 
 pub(crate) extern "C" fn create_srq(pd: Option<&Pd>, attr: Option<&mut SrqInitAttr>) -> Option<Box<Srq>> {
-    or_null(attr.ok_or(EINVAL).and_then(|attr| create(pd, attr.srq_context, &mut attr.attr)))
+    or_null(attr.ok_or(EINVAL).and_then(|attr| create(pd, attr.srq_context, &mut attr.attr, None)))
 }
 
-/// `enum ibv_srq_init_attr_mask` and `IBV_SRQT_BASIC`.
-const HAS_TYPE: u32 = 1;
-const HAS_PD: u32 = 2;
-const BASIC: u32 = 0;
+/// `enum ibv_srq_init_attr_mask`.
+const HAS_TYPE: u32 = 1 << 0;
+const HAS_PD: u32 = 1 << 1;
+const HAS_XRCD: u32 = 1 << 2;
+const HAS_CQ: u32 = 1 << 3;
+const HAS_TAGS: u32 = 1 << 4;
+const KNOWN: u32 = HAS_TYPE | HAS_PD | HAS_XRCD | HAS_CQ | HAS_TAGS;
+
+/// The order of `ibv_cmd_create_srq_ex` and `ibv_icmd_create_srq` (cmd_srq.c, rdma-core 65).
+fn create_extended(context: Option<&Context>, attr: &mut SrqInitAttrEx) -> Answer<Box<Srq>> {
+    let has = |bits: u32| attr.comp_mask & bits == bits;
+    if attr.comp_mask & !KNOWN != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if !has(HAS_PD) {
+        return Err(EINVAL);
+    }
+    let type_ = if has(HAS_TYPE) { attr.srq_type } else { srq_type::BASIC };
+    let pd = attr.pd.get();
+    match type_ {
+        srq_type::BASIC => create(pd, attr.srq_context, &mut attr.attr, None),
+        srq_type::XRC if has(HAS_XRCD | HAS_CQ) => {
+            context.ok_or(EINVAL)?.context.needs_xrc("srq.create")?;
+            let extended = (attr.xrcd.get().ok_or(EINVAL)?, attr.cq.get().ok_or(EINVAL)?);
+            create(pd, attr.srq_context, &mut attr.attr, Some(extended))
+        }
+        srq_type::TM if has(HAS_CQ | HAS_TAGS) && attr.tm_cap[0] != 0 => Err(EOPNOTSUPP),
+        _ => Err(EINVAL),
+    }
+}
 
 pub(crate) extern "C" fn create_srq_ex(
-    _context: Option<&Context>,
+    context: Option<&Context>,
     attr: Option<&mut SrqInitAttrEx>,
 ) -> Option<Box<Srq>> {
-    let make = || {
-        let attr = attr.ok_or(EINVAL)?;
-        let is_basic = attr.comp_mask & HAS_TYPE == 0 || attr.srq_type == BASIC;
-        if attr.comp_mask & !(HAS_TYPE | HAS_PD) != 0 || !is_basic {
-            return Err(EOPNOTSUPP);
-        }
-        create(attr.pd.get(), attr.srq_context, &mut attr.attr)
+    or_null(attr.ok_or(EINVAL).and_then(|attr| create_extended(context, attr)))
+}
+
+/// Only a queue of a domain has a number here.
+pub(crate) extern "C" fn get_srq_num(srq: Option<&Srq>, number: Option<&mut MaybeUninit<u32>>) -> c_int {
+    let get = || {
+        let queue = srq.ok_or(EINVAL)?.queue.lock()?;
+        let found = queue.get()?.number().ok_or(EOPNOTSUPP)?;
+        number.ok_or(EINVAL)?.write(found);
+        Ok(())
     };
-    or_null(make())
+    // No command is sent: `errno` stays as it is.
+    get().map_or_else(Code::get, |()| 0)
 }
 
 /// `enum ibv_srq_attr_mask`.

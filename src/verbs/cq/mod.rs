@@ -386,7 +386,7 @@ impl CompletionQueue {
 
     /// The kernel's object, if no queue has it.
     fn alone(&mut self) -> Result<&mut Object> {
-        let hint = "a queue pair or a work queue still uses the completion queue";
+        let hint = "a queue pair, a work queue or a shared receive queue still uses the completion queue";
         let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| objects::shared("cq.destroy", hint))?;
         Ok(&mut shared.object)
     }

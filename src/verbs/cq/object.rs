@@ -65,7 +65,7 @@ impl CompletionObject {
     pub fn destroy_reporting(&self) -> Result<DestroyCqResp> {
         // This one, and the queue that polls.
         if Arc::strong_count(&self.0) > 2 {
-            let by = "a queue pair or a work queue still uses the completion queue";
+            let by = "a queue pair, a work queue or a shared receive queue still uses the completion queue";
             return Err(object::shared("cq.destroy", by));
         }
         self.0.object.release_before_drop()

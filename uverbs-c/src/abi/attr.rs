@@ -182,6 +182,20 @@ c_structs! {
         128 send_ops_flags: u64;
     }
 
+    struct QpOpenAttr = "ibv_qp_open_attr", 32 {
+        0 comp_mask: u32;
+        4 qp_num: u32;
+        8 xrcd: Pointer;
+        16 qp_context: Pointer;
+        24 qp_type: u32;
+    }
+
+    struct XrcdInitAttr = "ibv_xrcd_init_attr", 12 {
+        0 comp_mask: u32;
+        4 fd: i32;
+        8 oflags: i32;
+    }
+
     struct SrqAttr = "ibv_srq_attr", 12 {
         0 max_wr: u32;
         4 max_sge: u32;

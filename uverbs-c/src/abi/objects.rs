@@ -137,6 +137,10 @@ c_structs! {
         120 events_completed: u32;
     }
 
+    struct Xrcd = "ibv_xrcd", 8 {
+        0 context: Pointer;
+    }
+
     struct Ah = "ibv_ah", 24 {
         0 context: Pointer;
         8 pd: Pointer;
