@@ -143,7 +143,7 @@ impl Context {
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         self.invoke(&mut command).map_err(|error| match error.errno().map(Errno::from_raw) {
             Some(Errno::EAGAIN) => error.not_found("nobody has a domain of this file open"),
-            Some(Errno::EINVAL) => error.hinted("somebody has a domain of this file open"),
+            Some(Errno::EINVAL) if fd != NO_FILE => error.hinted("somebody has a domain of this file open"),
             Some(Errno::EOPNOTSUPP) => error.hinted("the device has no extended reliable connections"),
             _ => error,
         })?;
