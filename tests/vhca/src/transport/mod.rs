@@ -20,6 +20,8 @@ mod qp;
 mod receives;
 mod requester;
 mod responder;
+#[cfg(test)]
+mod tests;
 mod wqe;
 
 use std::collections::{BTreeMap, VecDeque};
