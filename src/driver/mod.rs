@@ -24,6 +24,7 @@ use nix::errno::Errno;
 use uverbs_abi::mlx5::ModifyWq;
 use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::types::driver_id;
+use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
@@ -311,13 +312,14 @@ impl Driver {
         }
     }
 
-    /// An address handle.
-    pub(crate) fn plan_ah(&self, op: &'static str) -> Result<AhPlan> {
+    /// An address handle for a way.
+    pub(crate) fn plan_ah(&self, op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
         match self {
             Self::Rxe | Self::Soft => Ok(AhPlan::Rings(rxe::AhPlan::default())),
             Self::Siw(_) => lacks(op, "siw has no datagrams, and so no address handles"),
             Self::Efa => lacks(op, efa::NO_QUEUES),
-            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+            Self::Mlx5(_) => Ok(AhPlan::Mlx5(mlx5::AhPlan::new(attr))),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 

@@ -7,6 +7,7 @@ use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
 use super::queues::{Completions, Receives, Sends};
+use super::request::Address;
 use super::{Kernel, mlx5, rxe};
 use crate::kernel::command::Command;
 use crate::kernel::error::Result;
@@ -247,19 +248,22 @@ impl WqPlan {
 #[derive(Debug)]
 pub(crate) enum AhPlan {
     Rings(rxe::AhPlan),
+    Mlx5(mlx5::AhPlan),
 }
 
 impl AhPlan {
     pub(crate) fn payload(&mut self) -> Payload<'_> {
         match self {
             Self::Rings(plan) => (NOTHING, plan.answer()),
+            Self::Mlx5(plan) => (NOTHING, plan.answer()),
         }
     }
 
-    /// The driver's number for it, which datagrams carry.
-    pub(crate) fn number(&self) -> u32 {
+    /// What datagrams carry of it, now that the kernel has made it.
+    pub(crate) fn address(&self) -> Address {
         match self {
-            Self::Rings(plan) => plan.number(),
+            Self::Rings(plan) => plan.address(),
+            Self::Mlx5(plan) => plan.address(),
         }
     }
 }

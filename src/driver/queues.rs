@@ -7,7 +7,7 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use super::completion::Place;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
-use super::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
+use super::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
 use super::ring::{Producer, RingDevice};
 use super::side::CqSide;
 use super::{mlx5, rxe};
@@ -163,11 +163,11 @@ pub trait Lower {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone;
 
-    /// Gives that datagram its address: the driver's number of the handle, queue pair and queue key there.
+    /// Gives that datagram its address: the handle's, queue pair and queue key there.
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
 
     /// Gives that request over an extended connection the number of the shared receive queue there.
     ///

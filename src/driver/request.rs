@@ -30,6 +30,16 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+/// Where a datagram goes, as the drivers have it: rxe by the number of an address handle in the kernel, mlx5 by a vector that stands in
+/// each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// The driver's number of the address handle; zero of one that has none.
+    pub number: u32,
+    /// The part of the vector that is the same in each request.
+    pub(crate) vector: [u32; 9],
+}
+
 /// What a memory window is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
@@ -58,8 +68,8 @@ pub enum Opcode<'a> {
     SendInvalidate(u32),
     /// Sends a datagram.
     Datagram {
-        /// The address handle, by the driver's number.
-        ah: u32,
+        /// The address handle.
+        ah: Address,
         /// The queue pair there.
         qp_num: u32,
         /// The queue key that it expects.

@@ -9,6 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::{Gid, GidKind};
 use crate::device::object::{self, Kind, Object};
+use crate::driver::request::Address;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::pd::ProtectionDomain;
@@ -43,7 +44,8 @@ impl Route {
     /// bytes of its receive. `gids` is the device's table ([`Context::gid_table`](crate::Context::gid_table)), in which the own GID is
     /// looked up.
     ///
-    /// With [`Completion::source_qp`](crate::Completion::source_qp) it is all that an answer needs.
+    /// With [`Completion::source_qp`](crate::Completion::source_qp) it is all that an answer needs; on InfiniBand the local identifier is
+    /// to be added, [`Completion::source_lid`](crate::Completion::source_lid).
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither IPv6's (InfiniBand's is the same) nor, in its
@@ -137,7 +139,7 @@ pub struct AddressHandle(Arc<AddressHandleCore>);
 #[derive(Debug)]
 struct AddressHandleCore {
     object: Object,
-    number: u32,
+    address: Address,
     _pd: ProtectionDomain,
 }
 
@@ -157,7 +159,7 @@ impl ProtectionDomain {
     fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
         let op = "ah.create";
         let context = self.context();
-        let mut plan = context.driver().plan_ah(op)?;
+        let mut plan = context.driver().plan_ah(op, &attr)?;
         let request = CreateAh { pd_handle: self.id(), attr, ..CreateAh::new_zeroed() };
         let mut response = CreateAhResp::new_zeroed();
         let mut command = Command::write(op, cmd::CREATE_AH);
@@ -169,15 +171,15 @@ impl ProtectionDomain {
             error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
-        let inner = AddressHandleCore { object, number: plan.number(), _pd: self.clone() };
+        let inner = AddressHandleCore { object, address: plan.address(), _pd: self.clone() };
         Ok(AddressHandle(Arc::new(inner)))
     }
 }
 
 impl AddressHandle {
-    /// The driver's number for it, which datagrams carry.
-    pub(crate) fn number(&self) -> u32 {
-        self.0.number
+    /// What datagrams carry of it.
+    pub(crate) fn address(&self) -> Address {
+        self.0.address
     }
 
     /// Destroys the address handle and says how that went.
@@ -213,9 +215,9 @@ impl AddressHandle {
         self.0.object.id()
     }
 
-    /// The driver's number for it, which datagrams carry ([`UdWr::ah_num`](uverbs_abi::rxe::UdWr::ah_num)).
-    pub fn driver_number(&self) -> u32 {
-        self.number()
+    /// What datagrams carry of it.
+    pub fn driver_address(&self) -> Address {
+        self.address()
     }
 }
 

@@ -185,7 +185,7 @@ fn datagrams_come_after_a_routing_header_and_need_the_key() {
         two.qp.activate(&options, 0x2222_2222, 0).unwrap();
         two.receive(1, 0..1000);
         let endpoint = two.qp.endpoint(&options, 0).unwrap();
-        let to = one.pd.create_ah(&Route::new(1, options.gid_index, endpoint.gid)).unwrap();
+        let to = one.pd.create_ah(&options.route(&endpoint)).unwrap();
         let datagram =
             |qkey, number| Datagram { to: &to, qp_num: endpoint.qp_num, qkey, immediate: Some(number) };
         one.memory.write(0, b"datagram").unwrap();
@@ -215,7 +215,7 @@ fn a_datagram_is_answered_by_its_header() {
         one.receive(1, 0..100);
         two.receive(2, 0..100);
         let endpoint = two.qp.endpoint(&options, 0).unwrap();
-        let to = one.pd.create_ah(&Route::new(1, options.gid_index, endpoint.gid)).unwrap();
+        let to = one.pd.create_ah(&options.route(&endpoint)).unwrap();
         let ask = Datagram { to: &to, qp_num: endpoint.qp_num, qkey: 2, immediate: None };
         one.send(3, ask, 200..204);
         assert_eq!(one.completion().wr_id, 3);
@@ -223,6 +223,8 @@ fn a_datagram_is_answered_by_its_header() {
         assert_eq!((asked.wr_id, asked.source_qp), (2, one.qp.number()));
         let route = Route::back(1, &context.gid_table().unwrap(), &two.bytes(0)).unwrap();
         assert_eq!((route.gid, route.gid_index), (endpoint.gid, options.gid_index));
+        // On Ethernet there is none.
+        let route = Route { lid: asked.source_lid(), ..route };
         let back = two.pd.create_ah(&route).unwrap();
         two.memory.write(200, b"answer").unwrap();
         two.send(4, Datagram { to: &back, qp_num: asked.source_qp, qkey: 1, immediate: None }, 200..206);
@@ -404,7 +406,15 @@ fn events_go_with_their_queue_pair() {
             let mut side = Side::new(&context, |pd, cq| pd.rc(cq).cookie(0xe7).create().unwrap());
             let own = side.qp.endpoint(&options(&context), 0).unwrap();
             side.qp.connect(&options(&context), &own, &own).unwrap();
-            side.qp.modify(&Attributes::to(QpState::SendQueueDrain)).unwrap();
+            let drained = side.qp.modify(&Attributes::to(QpState::SendQueueDrain));
+            if target.device.driver() == "mlx5" {
+                assert_eq!(drained.unwrap_err().kind(), ErrorKind::InvalidInput);
+                return skip(
+                    target,
+                    "mlx5 has no way to drain a send queue by a state (qp.c, Linux 6.1 and 7.3)",
+                );
+            }
+            drained.unwrap();
             let about = Subject::QueuePair(0xe7);
             if waits {
                 assert_eq!(event_about(&context, about), EventKind::SqDrained);

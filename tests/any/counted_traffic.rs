@@ -316,8 +316,7 @@ fn datagrams_count_on_both_sides() {
         let options = options(&context);
         one.qp.activate(&options, 0x1234, 1).unwrap();
         two.qp.activate(&options, 0x1234, 1).unwrap();
-        let gid = context.gid(1, u32::from(options.gid_index)).unwrap().raw;
-        let ah = one.pd.create_ah(&uverbs::Route::new(1, options.gid_index, gid)).unwrap();
+        let ah = one.pd.create_ah(&options.route(&two.qp.endpoint(&options, 1).unwrap())).unwrap();
         (0..3).for_each(|i| two.receive(i, 0..256));
         let to = uverbs::Datagram { to: &ah, qp_num: two.qp.number(), qkey: 0x1234, immediate: None };
         (0..3).for_each(|i| one.send(i, to, 0..16));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use uverbs::{
     Completion, CompletionQueue, Datagram, ErrorKind, Eth, FlowRule, Operation, ProtectionDomain, QpState,
-    QpType, QueuePair, Rc, ReceiveRequest, Route, SendRequest, Status, Uc, Ud,
+    QpType, QueuePair, Rc, ReceiveRequest, SendRequest, Status, Uc, Ud,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -118,7 +118,7 @@ fn unreliable_queue_pairs_and_datagrams_are_drained() {
 
         let mut ud = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create().unwrap());
         ud.qp.activate(&options, 5, 0).unwrap();
-        let to = ud.pd.create_ah(&Route::new(1, options.gid_index, own.gid)).unwrap();
+        let to = ud.pd.create_ah(&options.route(&own)).unwrap();
         let datagram = Datagram { to: &to, qp_num: ud.qp.number(), qkey: 5, immediate: None };
         (1..=3).for_each(|wr_id| ud.receive(wr_id, 0..100));
         ud.send(10, datagram, 0..8);

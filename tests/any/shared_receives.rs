@@ -3,8 +3,8 @@
 use crate::common::*;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Datagram, ErrorKind, EventKind, Operation,
-    ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, Route, SendRequest, SharedReceiveQueue,
-    Status, Subject, Uc, UcOperation, Ud,
+    ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, SendRequest, SharedReceiveQueue, Status,
+    Subject, Uc, UcOperation, Ud,
 };
 
 const COOKIE: u64 = 0x5150;
@@ -61,8 +61,7 @@ fn queue_pairs_of_every_type_take_from_one_queue() {
         let options = options(&context);
         let mut ud = two.pd.ud(&two.cq).srq(&srq).create().unwrap();
         ud.activate(&options, 0x11, 0).unwrap();
-        let gid = context.gid(1, options.gid_index.into()).unwrap().raw;
-        let to = two.pd.create_ah(&Route::new(1, options.gid_index, gid)).unwrap();
+        let to = two.pd.create_ah(&options.route(&ud.endpoint(&options, 0).unwrap())).unwrap();
         let datagram = Datagram { to: &to, qp_num: ud.number(), qkey: 0x11, immediate: None };
         let memory = two.memory.clone();
         let segments = [memory.segment(0..4).unwrap()];

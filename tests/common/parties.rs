@@ -69,12 +69,11 @@ impl Carrier for Ud {
 
     fn connect(context: &Context, one: &mut Party<Self>, two: &mut Party<Self>) {
         let options = options(context);
-        let gid = context.gid(1, options.gid_index.into()).unwrap().raw;
-        let numbers = [two.side.qp.number(), one.side.qp.number()];
-        for (party, qp_num) in [one, two].into_iter().zip(numbers) {
+        let ends = [&two, &one].map(|party| party.side.qp.endpoint(&options, 0).unwrap());
+        for (party, end) in [one, two].into_iter().zip(ends) {
             party.side.qp.activate(&options, 7, 0).unwrap();
-            let address = party.side.pd.create_ah(&Route::new(1, options.gid_index, gid)).unwrap();
-            party.to = Some(To { address, qp_num });
+            let address = party.side.pd.create_ah(&options.route(&end)).unwrap();
+            party.to = Some(To { address, qp_num: end.qp_num });
         }
     }
 

@@ -6,7 +6,7 @@
 # boot: --append=tsc=reliable
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# tests: any::completion_counter any::wait_objects
+# tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -37,7 +37,7 @@ ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
 }
 
 begin make_device
-for transport in rc; do
+for transport in rc ud; do
     step "ping-$transport-client" ping "$transport" ours theirs
     step "ping-$transport-server" ping "$transport" theirs ours
     step "ping-$transport-both" ping "$transport" ours ours

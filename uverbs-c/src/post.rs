@@ -199,9 +199,9 @@ impl FillSends for Any<'_> {
     }
 }
 
-/// The driver's number of an address handle.
-pub(crate) fn address(ah: Option<&Ah>) -> Answer<u32> {
-    Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_number())
+/// What datagrams carry of an address handle.
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<uverbs::raw::Address> {
+    Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 
 /// A send queue, and what was begun with `wr_start`.

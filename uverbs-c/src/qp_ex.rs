@@ -283,7 +283,7 @@ extern "C" fn wr_bind_mw(qp: &Qp, mw: Option<&Mw>, rkey: u32, info: Option<&MwBi
 
 /// The address of the current datagram.
 struct Address {
-    ah: u32,
+    ah: uverbs::raw::Address,
     qp_num: u32,
     qkey: u32,
 }

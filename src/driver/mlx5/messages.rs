@@ -8,8 +8,12 @@ use uverbs_abi::mlx5::wqe::{
 };
 use zerocopy::FromZeros;
 
+use super::address::units;
 use super::sends::{Sends, Start, unit};
-use crate::driver::request::{Opcode, Refused, Remote};
+use crate::driver::request::{Address, Opcode, Refused, Remote};
+
+/// Units of a datagram's address.
+const ADDRESS_UNITS: u8 = 3;
 
 impl Sends {
     /// Writes what is before the data.
@@ -47,6 +51,29 @@ impl Sends {
             | Opcode::LocalInvalidate(_)
             | Opcode::Large { .. } => return Err(Refused::Lacks),
         })
+    }
+
+    /// The same of a datagram.
+    #[inline(always)]
+    pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<Start, Refused> {
+        let (ah, qp_num, qkey, immediate) = match *opcode {
+            Opcode::Datagram { ah, qp_num, qkey, immediate } => (ah, qp_num, qkey, immediate),
+            // To nowhere, for a queue pair that is in error.
+            Opcode::Send => (Address::default(), 0, 0, None),
+            _ => return Err(Refused::Lacks),
+        };
+        self.put_address(self.head, &ah, qp_num, qkey);
+        let (opcode, immediate) = immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
+        Ok(Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0, immediate })
+    }
+
+    /// Writes the address of the datagram at `begin`.
+    #[inline(always)]
+    pub(super) fn put_address(&mut self, begin: u32, ah: &Address, qp_num: u32, qkey: u32) {
+        let first = unit(begin) + 1;
+        for (number, part) in units(ah, qp_num, qkey).into_iter().enumerate() {
+            self.units.put(first + number, part);
+        }
     }
 
     #[inline(always)]

@@ -4,11 +4,13 @@
 //! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
 //! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
 
+mod address;
 mod completion_ring;
 mod completions;
 mod doorbell;
 mod entry;
 mod flow;
+mod form;
 mod frames;
 mod hash;
 mod messages;
@@ -28,6 +30,7 @@ use uverbs_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
+pub(crate) use self::address::AhPlan;
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 pub(crate) use self::doorbell::Registers;
 use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
@@ -35,16 +38,17 @@ use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
+pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
-pub(crate) use self::sends::{Form, Sends};
+pub(crate) use self::sends::Sends;
 pub(crate) use self::shape::QpPlan;
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::ContextPlan;
 
 /// The hint of queue pairs that are not here.
-pub(super) const NO_QUEUES: &str = "this version of the crate has queue pairs for raw packets, RC and UC, without shared receive queues, on mlx5";
+pub(super) const NO_QUEUES: &str = "this version of the crate has queue pairs for raw packets, RC, UC and UD, without shared receive queues, on mlx5";
 
 /// What goes with a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {

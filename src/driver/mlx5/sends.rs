@@ -12,10 +12,10 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_SEND, SEND_WQE_BB, WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE,
-    WQE_CTRL_SOLICITED, WqeCtrlSeg,
+    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, SEND_WQE_BB,
+    WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE, WQE_CTRL_SOLICITED, WqeCtrlSeg,
 };
-use uverbs_abi::types::{SendFlags, qp_type};
+use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -23,10 +23,9 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
-use super::{Registers, SEND_DOORBELL};
-use crate::driver::QpShape;
+use super::{Form, Registers, SEND_DOORBELL};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
 use crate::driver::ring::units::{Units, Word};
 
 /// What a request can say that it has: in six bits.
@@ -75,26 +74,6 @@ pub(super) struct Start {
     pub(super) left_out: u8,
     /// What the last word of the control segment has, as it goes over the wire.
     pub(super) immediate: u32,
-}
-
-/// What the requests of a queue pair are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Frames, whose headers the device looks at; large sends have up to so many bytes of these, if there are any.
-    Frames { header: u32 },
-    /// Messages to a queue pair that is known: RC and UC.
-    Messages,
-}
-
-impl Form {
-    /// That of a queue pair; none of one that is not here.
-    pub(in crate::driver) fn of(shape: &QpShape) -> Option<Self> {
-        match shape.type_ {
-            qp_type::RAW_PACKET => Some(Self::Frames { header: shape.large_header }),
-            qp_type::RC | qp_type::UC => (!shape.has_srq).then_some(Self::Messages),
-            _ => None,
-        }
-    }
 }
 
 /// The pieces by themselves.
@@ -161,8 +140,14 @@ impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
         self.0.set_data(head.as_ref(), &by_value(data))
     }
 
-    fn set_address(&mut self, _: u32, _: u32, _: u32) -> Result<(), Refused> {
-        Err(Refused::Lacks)
+    #[inline(always)]
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        if self.0.form != Form::Datagrams {
+            return Err(Refused::Lacks);
+        }
+        self.0.begun.ok_or(Refused::NotBegun)?;
+        self.0.put_address(self.0.begun_at, &ah, qp_num, qkey);
+        Ok(())
     }
 }
 
@@ -317,6 +302,7 @@ impl Sends {
         match self.form {
             Form::Frames { .. } => self.start_frame(flags, opcode, head),
             Form::Messages => self.start_message(opcode),
+            Form::Datagrams => self.start_datagram(opcode),
         }
     }
 
@@ -336,6 +322,11 @@ impl Sends {
     {
         let (units, mut left_out) = (u32::from(start.units), u32::from(start.left_out));
         match data {
+            // Eight bytes come back, whatever room there is.
+            Data::Pieces(pieces) if matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) => {
+                let room = |piece: Sge| Sge { length: piece.length.min(8), ..piece };
+                self.put_pieces(begin, units, pieces.clone().take(1).map(room))
+            }
             Data::Pieces(pieces) if left_out == 0 => self.put_pieces(begin, units, pieces.clone()),
             Data::Pieces(pieces) => {
                 let pieces = pieces.clone().map(|piece| {

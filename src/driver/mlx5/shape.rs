@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, RCV_DBR, SEND_WQE_BB, SND_DBR, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
+    ETH_L2_INLINE_HEADER_SIZE, RCV_DBR, SEND_WQE_BB, SND_DBR, WqeAv, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
 };
 use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
@@ -27,6 +27,8 @@ const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
 /// What a message may begin with: as much as an operation on a memory key, which is the largest. It has a control segment, two segments
 /// that say what is changed, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
 const MESSAGE_HEAD: u32 = size_of::<WqeCtrlSeg>() as u32 + 48 + 64 + 64;
+/// A datagram begins with a control segment and an address.
+const DATAGRAM_HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeAv>()) as u32;
 /// The same without any of the headers.
 const BARE_HEAD: u32 = HEAD - ETH_L2_INLINE_HEADER_SIZE as u32;
 /// The head of data that stands in the request itself.
@@ -89,7 +91,7 @@ impl QpPlan {
         // Of frames the two rings are told of by themselves; of messages one follows the other.
         let sends_at = match form {
             Form::Frames { .. } => page(receives.bytes()),
-            Form::Messages => receives.bytes(),
+            Form::Messages | Form::Datagrams => receives.bytes(),
         };
         let record = page(sends_at + page(sends.bytes()));
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
@@ -242,6 +244,7 @@ impl Ring {
                 BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD)
             }
             Form::Messages => MESSAGE_HEAD,
+            Form::Datagrams => DATAGRAM_HEAD,
         };
         let bytes = head.checked_add(pieces.max(inline))?;
         let unit = bytes.div_ceil(BLOCK);
@@ -255,6 +258,7 @@ impl Ring {
         let head = match form {
             Form::Frames { .. } => HEAD,
             Form::Messages => MESSAGE_HEAD,
+            Form::Datagrams => DATAGRAM_HEAD,
         };
         self.unit.checked_mul(BLOCK)?.checked_sub(head + INLINE_HEAD as u32)
     }

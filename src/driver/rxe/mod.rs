@@ -18,7 +18,7 @@ pub(super) use self::plans::map_receives;
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 use super::completion::Raised;
 use super::queues::{Lower, LowerReceive};
-use super::request::{Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
+use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
 use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
@@ -156,9 +156,9 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
     }
 
     #[inline(always)]
-    fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
-        slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+        slot.put::<PART, _>([qp_num, qkey, 0, ah.number]);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ fn put_part(slot: &mut Slot<'_, SendWqe>, opcode: &Opcode<'_>) -> Result<(u32, u
         Opcode::SendImmediate(number) => (SEND_WITH_IMM, number, 0),
         Opcode::SendInvalidate(key) => (SEND_WITH_INV, key, 0),
         Opcode::Datagram { ah, qp_num, qkey, immediate } => {
-            slot.put::<PART, _>([qp_num, qkey, 0, ah]);
+            slot.put::<PART, _>([qp_num, qkey, 0, ah.number]);
             immediate.map_or((SEND, 0, 0), |number| (SEND_WITH_IMM, number, 0))
         }
         Opcode::Write(remote) => {

@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 use super::{Completions, Receives, Sends};
 use crate::driver::Kernel;
 use crate::driver::queues;
+use crate::driver::request::Address;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -112,7 +113,7 @@ impl AhPlan {
         self.0.as_mut_bytes()
     }
 
-    pub(in crate::driver) fn number(&self) -> u32 {
-        self.0.ah_num
+    pub(in crate::driver) fn address(&self) -> Address {
+        Address { number: self.0.ah_num, ..Address::default() }
     }
 }

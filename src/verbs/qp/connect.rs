@@ -111,15 +111,19 @@ impl ConnectionOptions {
         self
     }
 
+    /// The way to the other side, for datagrams: an [`AddressHandle`](crate::AddressHandle) is made of it.
+    pub fn route(&self, remote: &Endpoint) -> Route {
+        Route { lid: remote.lid, ..Route::new(self.port, self.gid_index, remote.gid) }
+    }
+
     pub(super) fn init(&self) -> Attributes {
         Attributes::to(QpState::Init).port(self.port).pkey_index(0)
     }
 
     /// The step to "ready to receive" that all connected types share.
     pub(super) fn receive(&self, remote: &Endpoint) -> Attributes {
-        let route = Route { lid: remote.lid, ..Route::new(self.port, self.gid_index, remote.gid) };
         Attributes::to(QpState::ReadyToReceive)
-            .route(&route)
+            .route(&self.route(remote))
             .path_mtu(self.mtu)
             .destination(remote.qp_num)
             .receive_psn(remote.psn)

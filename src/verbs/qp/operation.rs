@@ -252,7 +252,7 @@ encode! { UcOperation, false {
 encode! {
     Datagram<'_>, false {
         Self { to, qp_num, qkey, immediate } => {
-            Opcode::Datagram { ah: to.number(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
+            Opcode::Datagram { ah: to.address(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
         },
     }
 

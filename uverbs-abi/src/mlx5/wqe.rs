@@ -54,6 +54,7 @@ numbers! {
     }
     u32 "MLX5_" {
         INVALID_LKEY = 0x100, "Local key that ends a list of data segments.";
+        EXTENDED_UD_AV = 0x8000_0000, "Bit of [`WqeAv::dqp_dct`]: the vector has 48 bytes.";
         INLINE_SEG = 0x8000_0000, "Bit of the length of a segment that holds the data itself.";
     }
     usize "MLX5_" {
@@ -132,6 +133,22 @@ layout! {
     struct WqeAtomicSeg = "mlx5_wqe_atomic_seg", 16 {
         0 swap_add: U64, "What is put there, or added.";
         8 compare: U64, "What must be there.";
+    }
+
+    /// Address vector: where a datagram goes.
+    struct WqeAv = "mlx5_wqe_av", 48 {
+        0  qkey: U32, "Queue key.";
+        4  reserved: U32, "Zero.";
+        8  dqp_dct: U32, "Queue pair there, with [`EXTENDED_UD_AV`].";
+        12 stat_rate_sl: u8, "Rate (4 bits) and service level.";
+        13 fl_mlid: u8, "Low bits of the own local identifier.";
+        14 rlid: U16, "Local identifier there; on Ethernet the UDP port it is sent from.";
+        16 reserved0: [u8; 4], "Zero.";
+        20 rmac: [u8; 6], "Hardware address there, on Ethernet.";
+        26 tclass: u8, "Traffic class.";
+        27 hop_limit: u8, "Hop limit.";
+        28 grh_gid_fl: U32, "Whether there is a global header (bit 30), index of the own GID (8 bits), flow label (20).";
+        32 rgid: [u8; 16], "GID there.";
     }
 
     /// Segment of a send request that a RAW_PACKET queue pair needs.

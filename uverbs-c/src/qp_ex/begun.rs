@@ -150,7 +150,9 @@ pub(super) fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>)
 
 /// A datagram, whose address comes later.
 pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
-    begin(qp, Stage::Datagram, || Ok(Opcode::Datagram { ah: 0, qp_num: 0, qkey: 0, immediate }));
+    begin(qp, Stage::Datagram, || {
+        Ok(Opcode::Datagram { ah: uverbs::raw::Address::default(), qp_num: 0, qkey: 0, immediate })
+    });
 }
 
 /// The request that was begun last gets no more parts. False if something has gone wrong.

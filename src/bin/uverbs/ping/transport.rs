@@ -3,7 +3,7 @@
 use uverbs::abi::write::QueryPortResp;
 use uverbs::{
     AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Endpoint, Operation, ProtectionDomain,
-    QpType, QueuePair, QueuePairBuilder, Rc, Route, Ud,
+    QpType, QueuePair, QueuePairBuilder, Rc, Ud,
 };
 
 /// The key that libibverbs' datagram pingpong agrees on.
@@ -87,8 +87,7 @@ impl Transport for Ud {
         remote: &Endpoint,
     ) -> uverbs::Result<Self::Way> {
         qp.activate(options, QKEY, local.psn)?;
-        let route = Route { lid: remote.lid, ..Route::new(options.port, options.gid_index, remote.gid) };
-        Ok((pd.create_ah(&route)?, remote.qp_num))
+        Ok((pd.create_ah(&options.route(remote))?, remote.qp_num))
     }
 
     fn send((to, qp_num): &Self::Way) -> Datagram<'_> {

@@ -5,12 +5,14 @@ use uverbs_abi::mlx5::wqe::{
     Cqe64, SYNDROME_REMOTE_ACCESS_ERR, SYNDROME_WR_FLUSH_ERR,
 };
 use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
-use uverbs_abi::write::QpCap;
+use uverbs_abi::write::{AhAttr, GlobalRoute, QpCap};
+use zerocopy::FromZeros;
 
+use super::super::AhPlan;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::mlx5::Form;
-use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
+use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge};
 
 const REMOTE: Remote = Remote { address: 0x0102_0304_0506_0708, rkey: 0x1122_3344 };
 
@@ -66,12 +68,14 @@ fn each_operation_has_its_segments() {
     ];
     for (number, (opcode, flags, code, [low, word], middle)) in cases.into_iter().enumerate() {
         post(&mut bench, opcode, flags, &[PIECE]).unwrap();
+        // Of atomic operations eight bytes come back, whatever room there is.
+        let len = if matches!(code, 0x11 | 0x12) { 8 } else { PIECE.length };
         let units = 2 + middle.len() as u32 / 4;
         let block = number;
         let control = [(block as u32) << 8 | code, 0x1234 << 8 | units, low, word];
         assert_eq!(
             words(&bench, block, units as usize),
-            [&control[..], &middle, &piece].concat(),
+            [&control[..], &middle, &[len], &piece[1..]].concat(),
             "{opcode:?}"
         );
     }
@@ -194,4 +198,56 @@ fn completions_that_lie_are_numbers_and_no_more() {
             assert!(poll(&mut bench.queue, &mut batch) <= 1);
         }
     }
+}
+
+fn address(attr: AhAttr) -> Address {
+    AhPlan::new(&attr).address()
+}
+
+#[test]
+fn a_datagram_has_its_address_in_front() {
+    let attr = AhAttr { dlid: 0x0a0b, sl: 3, src_path_bits: 5, static_rate: 3, ..AhAttr::new_zeroed() };
+    let local = address(attr);
+    let grh = GlobalRoute {
+        dgid: [0xd1; 16],
+        flow_label: 0x12345,
+        sgid_index: 9,
+        hop_limit: 64,
+        traffic_class: 0xc7,
+        ..GlobalRoute::new_zeroed()
+    };
+    let global = address(AhAttr { grh, is_global: 1, ..attr });
+    let mut bench = Bench::of(Form::Datagrams, 0, &cap(4, 1, 1, 0));
+    bench.sends.set_ready(true);
+    let immediate = u32::from_ne_bytes([1, 2, 3, 4]);
+    for (ah, immediate) in [(local, None), (global, Some(immediate))] {
+        let opcode = Opcode::Datagram { ah, qp_num: 0x55, qkey: 0x1122_3344, immediate };
+        post(&mut bench, opcode, SendFlags::SIGNALED, &[PIECE]).unwrap();
+    }
+    let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
+    let first = [0x1122_3344, 0, 0x8000_0055, 0x8305_0a0b];
+    let none = [0; 8];
+    assert_eq!(words(&bench, 0, 5), [&[0x0a, 0x1234 << 8 | 5, 8, 0], &first[..], &none, &piece].concat());
+    let far = [0, 0, 0xc740, 1 << 30 | 9 << 20 | 0x12345, 0xd1d1_d1d1, 0xd1d1_d1d1, 0xd1d1_d1d1, 0xd1d1_d1d1];
+    let control = [2 << 8 | 0x0b, 0x1234 << 8 | 5, 8, 0x0102_0304];
+    assert_eq!(words(&bench, 2, 5), [&control[..], &first, &far, &piece].concat());
+    assert_eq!(post(&mut bench, Opcode::Read(REMOTE), SendFlags::SIGNALED, &[PIECE]), Err(Refused::Lacks));
+}
+
+#[test]
+fn on_ethernet_the_kernel_tells_the_hardware_address() {
+    let grh = GlobalRoute { dgid: [0xd1; 16], sgid_index: 3, hop_limit: 64, ..GlobalRoute::new_zeroed() };
+    let mut plan = AhPlan::new(&AhAttr { grh, sl: 5, is_global: 1, ..AhAttr::new_zeroed() });
+    plan.answer()[..10].copy_from_slice(&[10, 0, 0, 0, 2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+    let mut bench = Bench::of(Form::Datagrams, 0, &cap(1, 1, 1, 0));
+    bench.sends.set_ready(true);
+    let opcode = Opcode::Datagram { ah: plan.address(), qp_num: 1, qkey: 0, immediate: None };
+    post(&mut bench, opcode, SendFlags::empty(), &[]).unwrap();
+    let written = words(&bench, 0, 4);
+    assert_eq!(
+        (written[7] >> 16, written[7] & 0xc000),
+        (0x0a00, 0xc000),
+        "service level, and a port of its own range"
+    );
+    assert_eq!(written[8..12], [0, 0x0211_2233, 0x4455_0040, 3 << 20]);
 }

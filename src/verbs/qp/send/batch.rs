@@ -7,7 +7,7 @@ use uverbs_abi::types::SendFlags;
 use super::super::counting;
 use crate::completion_counter::{Bound, Posted};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
 
 /// How a batch of requests is made, for whichever driver.
 pub trait FillSends {
@@ -147,12 +147,12 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.set_data(flags, head, data)
     }
 
-    /// Gives that datagram its address: the driver's number of the handle, queue pair and queue key there.
+    /// Gives that datagram its address: the handle's, queue pair and queue key there.
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
     #[inline(always)]
-    pub fn set_address(&mut self, ah: u32, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    pub fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         self.lower.set_address(ah, qp_num, qkey)
     }
 

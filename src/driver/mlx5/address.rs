@@ -1,0 +1,92 @@
+//! Address handles: an address vector, which stands in each datagram's request.
+//!
+//! Source: `struct mlx5_av`, qp.h, and `create_ib_ah`, ah.c, Linux 6.1; `mlx5_create_ah` of libmlx5, providers/mlx5/verbs.c,
+//! rdma-core 65.
+
+use uverbs_abi::mlx5::CreateAhResp;
+use uverbs_abi::mlx5::wqe::{EXTENDED_UD_AV, WqeAv};
+use uverbs_abi::write::AhAttr;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::driver::request::Address;
+
+/// Where the global address is told of in [`WqeAv::grh_gid_fl`], and the index of the own GID.
+const IS_GLOBAL: u32 = 1 << 30;
+const GID_INDEX: u32 = 20;
+const FLOW_LABEL: u32 = 0xf_ffff;
+/// The first of the UDP ports that RoCE v2 sends from, and the bits that tell them apart.
+const FIRST_PORT: u16 = 0xc000;
+const PORT_BITS: u32 = 14;
+
+/// An address handle about to be made. On Ethernet the kernel tells the hardware address of the other side; on InfiniBand it
+/// leaves the answer empty.
+#[derive(Debug)]
+pub(crate) struct AhPlan {
+    attr: AhAttr,
+    answer: CreateAhResp,
+}
+
+impl AhPlan {
+    pub(in crate::driver) fn new(attr: &AhAttr) -> Self {
+        Self { attr: *attr, answer: CreateAhResp::new_zeroed() }
+    }
+
+    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
+        self.answer.as_mut_bytes()
+    }
+
+    pub(in crate::driver) fn address(&self) -> Address {
+        let AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, .. } = self.attr;
+        let is_ethernet = self.answer.response_length != 0;
+        let rate = device_rate(static_rate) << 4;
+        let mut av = WqeAv { rmac: self.answer.dmac, ..WqeAv::new_zeroed() };
+        if is_ethernet {
+            // Packets have a global header always; then the bit for it is not to be set.
+            av.stat_rate_sl = rate | (sl & 0x7) << 1;
+            av.rlid = source_port(&grh.dgid, grh.flow_label).into();
+        } else {
+            av.stat_rate_sl = rate | sl & 0xf;
+            av.fl_mlid = src_path_bits & 0x7f;
+            av.rlid = dlid.into();
+        }
+        if is_global != 0 {
+            let grh_bit = if is_ethernet { 0 } else { IS_GLOBAL };
+            av.tclass = grh.traffic_class;
+            av.hop_limit = grh.hop_limit;
+            av.grh_gid_fl =
+                (grh_bit | u32::from(grh.sgid_index) << GID_INDEX | grh.flow_label & FLOW_LABEL).into();
+            av.rgid = grh.dgid;
+        }
+        let [_, _, _, vector @ ..]: [u32; 12] = zerocopy::transmute!(av);
+        Address { number: 0, vector }
+    }
+}
+
+/// The device's number of a rate (`enum ib_rate`, ib_verbs.h), or of the next that it has; zero where it has none so large.
+fn device_rate(rate: u8) -> u8 {
+    match rate {
+        2..=10 => rate + 5,
+        11 => 11,
+        12 => 13,
+        13 | 16 => 15,
+        15 | 19 => 9,
+        20 => 13,
+        _ => 0,
+    }
+}
+
+/// A port by which switches tell flows apart: of the flow label, as RoCE v2 makes it (annex A17), or of the address.
+fn source_port(gid: &[u8; 16], flow_label: u32) -> u16 {
+    let mut label = flow_label & FLOW_LABEL;
+    if label == 0 {
+        label = gid.as_chunks::<4>().0.iter().fold(0, |sum, word| sum ^ u32::from_be_bytes(*word));
+    }
+    FIRST_PORT | ((label ^ label >> PORT_BITS) & ((1 << PORT_BITS) - 1)) as u16
+}
+
+/// The three units of a datagram's address in its request.
+#[inline(always)]
+pub(super) fn units(address: &Address, qp_num: u32, qkey: u32) -> [[u32; 4]; 3] {
+    let [a, b, c, d, e, f, g, h, i] = address.vector;
+    [[qkey.to_be(), 0, (qp_num | EXTENDED_UD_AV).to_be(), a], [b, c, d, e], [f, g, h, i]]
+}
