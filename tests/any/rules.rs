@@ -70,7 +70,7 @@ fn flows_lead_to_raw_packet_and_ud_queue_pairs() {
         let _ = hint(
             qp,
             &FlowRule::all_default(9),
-            if target.soft.is_some() { ErrorKind::InvalidInput } else { ErrorKind::Unsupported },
+            if target.device.driver() == "rxe" { ErrorKind::Unsupported } else { ErrorKind::InvalidInput },
         );
     }
     on_every_connecting_device(|target| {

@@ -17,21 +17,24 @@ pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Runs a behaviour on every device that has connected queue pairs; says which have not.
+/// Runs a behaviour on every device that has connected queue pairs, and an address by which they connect; says which have not.
 #[track_caller]
 pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
     let probe = |target: &Target| {
         let context = target.open();
         let cq = context.create_cq(4).unwrap();
-        context.alloc_pd().unwrap().rc(&cq).create().map(drop)
+        context.alloc_pd().unwrap().rc(&cq).create()?;
+        context.gid_table()
     };
     on_every_device(|target| match probe(target) {
+        // A virtual ConnectX whose port is Ethernet's, without a network interface.
+        Ok(gids) if gids.is_empty() => skip_at(at, target, "its port has no address"),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             skip_at(at, target, "it has no connected queue pairs");
         }
         other => {
-            other.unwrap();
+            drop(other.unwrap());
             behaviour(target);
         }
     });

@@ -2,10 +2,11 @@
 # Lane mlx5-queues: this crate's connected queue pairs on an InfiniBand port of a virtual ConnectX. Runs in the guest; see guest.sh.
 #
 # order: 4
-# packages: ibverbs-utils
+# packages: ibverbs-utils perftest
 # boot: --append=tsc=reliable
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -15,8 +16,23 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
 
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
 listens() { # a server waits on the TCP port
     ss -Hltn "sport = :18515" | grep -q .
+}
+
+# A program of Debian's as the server and as the client, each with the drop-in library or with libibverbs.
+both() { # both SERVER CLIENT PROGRAM [OPTION...], the first two being ours or theirs
+    as_server=$1 as_client=$2 program=$3
+    shift 3
+    "$as_server" timeout 60 "$program" -d "$device" "$@" >"$OUT/$name.server" 2>&1 &
+    server=$!
+    status=0
+    { until_true 10 listens && "$as_client" timeout 60 "$program" -d "$device" "$@" 127.0.0.1; } || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    return "$status"
 }
 
 # 100 messages each way, ours on one side and Debian's pingpong program on the other, or ours on both.
@@ -43,6 +59,23 @@ for transport in rc ud; do
     step "ping-$transport-both" ping "$transport" ours ours
     step "ping-$transport-loopback" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100
 done
+step library library_is_ours ibv_rc_pingpong
+for kind in rc uc ud; do
+    case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
+    for sides in "ours theirs" "theirs ours" "ours ours"; do
+        # shellcheck disable=SC2086  # words
+        step "dropin-$kind-$(echo "$sides" | tr ' ' -)" both $sides "ibv_${kind}_pingpong" -n 200 $compares
+    done
+    # shellcheck disable=SC2086
+    step "dropin-$kind-events" both ours ours "ibv_${kind}_pingpong" -n 200 -e $compares
+done
+for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
+    step "dropin-$program" both ours theirs "$program" -p 18515 -n 200 -F
+done
+step dropin-ib_atomic_lat both ours theirs ib_atomic_lat -p 18515 -n 200 -F -A FETCH_AND_ADD
+step dropin-ib_send_lat-ud both theirs ours ib_send_lat -p 18515 -n 200 -F -c UD
+step dropin-ib_write_bw-uc both theirs ours ib_write_bw -p 18515 -n 200 -F -c UC
+step only-ours-was-loaded only_ours_was_loaded
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 resources >"$OUT/resources.before"
 for test in $TESTS; do run_tests "$test"; done
