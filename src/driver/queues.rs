@@ -276,7 +276,8 @@ impl Sends {
     pub(crate) fn batch<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
-            Self::Mlx5(sends) => what.with(sends.writing::<true>()),
+            Self::Mlx5(sends) if sends.has_frames() => what.with(sends.writing::<true, false>()),
+            Self::Mlx5(sends) => what.with(sends.writing::<true, true>()),
         }
     }
 
@@ -305,7 +306,9 @@ impl Sends {
     pub(crate) fn blocks_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Rings(_) => None,
-            Self::Mlx5(sends) => Some(sends.writing::<LOOKS>()),
+            Self::Mlx5(sends) if sends.has_frames() => Some(sends.writing::<LOOKS, false>()),
+            // Of messages there is the other way only.
+            Self::Mlx5(_) => None,
         }
     }
 
@@ -314,7 +317,8 @@ impl Sends {
     pub(crate) fn step<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
-            Self::Mlx5(sends) => what.with(sends.writing::<true>()),
+            Self::Mlx5(sends) if sends.has_frames() => what.with(sends.writing::<true, false>()),
+            Self::Mlx5(sends) => what.with(sends.writing::<true, true>()),
         }
     }
 

@@ -61,6 +61,11 @@ impl Found<'_> {
         let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
         match *kind {
+            CQE_REQ if *is_frame => {
+                let is_large = number() >> 24 == OPCODE_TSO.into();
+                let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
+                Extended { wc: Wc { opcode, ..wc }, timestamp: timestamp(), vlan: 0 }
+            }
             CQE_REQ => {
                 let opcode = sent(number());
                 let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());

@@ -23,6 +23,7 @@ mod state;
 mod tests;
 mod track;
 mod work_queue;
+mod writing;
 
 use uverbs_abi::mlx5::{
     ALLOC_UCTX_DEVX, AllocUcontextReqV2, AllocUcontextResp, LIB_CAP_4K_UAR, LIB_CAP_DYN_UAR,

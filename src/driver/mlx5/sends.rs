@@ -8,7 +8,6 @@
 //!
 //! Source: `struct mlx5_wqe_ctrl_seg` and others, qp.h; `mlx5_write64`, doorbell.h; Linux 6.1.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
@@ -23,9 +22,9 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
+use super::writing::Writing;
 use super::{Form, Registers, SEND_DOORBELL};
-use crate::driver::queues::Lower;
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
 use crate::driver::ring::units::{Units, Word};
 
 /// What a request can say that it has: in six bits.
@@ -42,7 +41,9 @@ pub(crate) struct Sends {
     /// Most blocks of a request, one at least, and most units.
     most_blocks: u32,
     pub(super) most_units: u32,
-    form: Form,
+    pub(super) form: Form,
+    /// Whether it is that of frames.
+    pub(super) has_frames: bool,
     /// The queue pair's number, where a control segment has it.
     number: u32,
     /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
@@ -53,13 +54,13 @@ pub(crate) struct Sends {
     /// The first bytes of the last request.
     doorbell: [u8; 8],
     /// The last request, if the device was not told of it: what is before its data, and where it is.
-    begun: Option<Start>,
-    begun_at: u32,
+    pub(super) begun: Option<Start>,
+    pub(super) begun_at: u32,
     /// Whether the device must find the head of a frame in the request.
     pub(super) wants_head: bool,
     /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
     /// carries it out later. As long as it is not, no place is known to be free.
-    is_ready: bool,
+    pub(super) is_ready: bool,
     registers: Registers,
     track: Arc<Track>,
     queues: Arc<Queues>,
@@ -74,81 +75,6 @@ pub(super) struct Start {
     pub(super) left_out: u8,
     /// What the last word of the control segment has, as it goes over the wire.
     pub(super) immediate: u32,
-}
-
-/// The pieces by themselves.
-#[inline(always)]
-fn by_value<P, B>(data: &Data<P, B>) -> Data<impl Iterator<Item = Sge> + Clone, B>
-where
-    P: Iterator<Item: Borrow<Sge>> + Clone,
-    B: Clone,
-{
-    match data {
-        Data::Pieces(pieces) => Data::Pieces(pieces.clone().map(|piece| *piece.borrow())),
-        Data::Inline(bytes) => Data::Inline(bytes.clone()),
-    }
-}
-
-/// A send ring while it is written. Unless it `LOOKS` how far the device is, there is room only where it is known to be.
-#[derive(Debug)]
-pub(crate) struct Writing<'a, const LOOKS: bool>(&'a mut Sends);
-
-impl<const LOOKS: bool> Lower for Writing<'_, LOOKS> {
-    #[inline(always)]
-    fn next_slot(&self) -> u32 {
-        self.0.next_slot()
-    }
-
-    #[inline(always)]
-    fn put<'b, P, B>(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        opcode: &impl Terms,
-        head: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        if LOOKS && !self.0.is_ready {
-            return Err(Refused::NotReady);
-        }
-        let head = if self.0.wants_head { head } else { None };
-        let (opcode, data) = (opcode.opcode(), by_value(data));
-        self.0.put_as::<LOOKS, _, _>(&Request { wr_id, flags, opcode, data, head })
-    }
-
-    #[inline(always)]
-    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        if self.0.is_ready { self.0.begin(wr_id, flags, opcode) } else { Err(Refused::NotReady) }
-    }
-
-    #[inline(always)]
-    fn set_data<'b, P, B>(
-        &mut self,
-        _: SendFlags,
-        head: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        // Whether the bytes stand in the request is seen by them.
-        self.0.set_data(head.as_ref(), &by_value(data))
-    }
-
-    #[inline(always)]
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
-        if self.0.form != Form::Datagrams {
-            return Err(Refused::Lacks);
-        }
-        self.0.begun.ok_or(Refused::NotBegun)?;
-        self.0.put_address(self.0.begun_at, &ah, qp_num, qkey);
-        Ok(())
-    }
 }
 
 impl Sends {
@@ -169,6 +95,7 @@ impl Sends {
             most_blocks,
             most_units: (most_blocks * UNITS).min(MOST_UNITS),
             form,
+            has_frames: matches!(form, Form::Frames { .. }),
             number: queues.track().number() << 8,
             head: 0,
             limit: 0,
@@ -206,9 +133,17 @@ impl Sends {
         self.wants_head
     }
 
-    /// The way to what is filled next.
+    /// Whether its requests are frames. It is asked once for a batch.
     #[inline(always)]
-    pub(crate) fn writing<const LOOKS: bool>(&mut self) -> Writing<'_, LOOKS> {
+    pub(crate) fn has_frames(&self) -> bool {
+        self.has_frames
+    }
+
+    /// The way to what is filled next, of messages or of frames.
+    #[inline(always)]
+    pub(crate) fn writing<const LOOKS: bool, const IS_MESSAGE: bool>(
+        &mut self,
+    ) -> Writing<'_, LOOKS, IS_MESSAGE> {
         Writing(self)
     }
 
@@ -220,42 +155,60 @@ impl Sends {
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.put_as::<true, P, B>(request)
+        if self.has_frames {
+            self.put_as::<true, false, P, B>(request)
+        } else {
+            self.put_as::<true, true, P, B>(request)
+        }
     }
 
+    /// Writes a request: a frame, or one that `IS_MESSAGE`.
     #[inline(always)]
-    fn put_as<'b, const LOOKS: bool, P, B>(&mut self, request: &Request<'_, P, B>) -> Result<(), Refused>
+    pub(super) fn put_as<'b, const LOOKS: bool, const IS_MESSAGE: bool, P, B>(
+        &mut self,
+        request: &Request<'_, P, B>,
+    ) -> Result<(), Refused>
     where
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let start = self.start::<LOOKS>(request.flags, &request.opcode, request.head.as_ref())?;
+        let start = self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref())?;
         if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
-            self.end(request.wr_id, request.flags, start, units);
+            self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
-        let units = self.put_data(self.head, start, &request.data)?;
-        self.end(request.wr_id, request.flags, start, units);
+        let units = self.put_data::<IS_MESSAGE, _, _>(self.head, start, &request.data)?;
+        self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, units);
         Ok(())
     }
 
     /// Fills the next place with a request without data, which [`Sends::set_data`] may give it.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+    pub(crate) fn begin<const IS_MESSAGE: bool>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &Opcode<'_>,
+    ) -> Result<(), Refused> {
+        if IS_MESSAGE {
+            let start = self.start::<true, true>(flags, opcode, None)?;
+            self.end::<true>(wr_id, flags, start, start.units.into());
+            return Ok(());
+        }
         let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let start = self.start::<true>(flags, opcode, head)?;
-        self.end(wr_id, flags, start, start.units.into());
+        let start = self.start::<true, false>(flags, opcode, head)?;
+        self.end::<false>(wr_id, flags, start, start.units.into());
         Ok(())
     }
 
     /// Gives the last request its data, in the place of what it had; [`Refused::NotBegun`] when there is none, or the device was told of
     /// it. Refused for another reason, it has no data that makes sense: [`Sends::rewind`] must follow.
     #[inline(always)]
-    pub(crate) fn set_data<'b, P, B>(
+    pub(crate) fn set_data<'b, const IS_MESSAGE: bool, P, B>(
         &mut self,
         head: Option<&FrameHead>,
         data: &Data<P, B>,
@@ -265,6 +218,11 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (begin, Some(start)) = (self.begun_at, self.begun) else { return Err(Refused::NotBegun) };
+        if IS_MESSAGE {
+            let units = self.put_data::<true, _, _>(begin, start, data)?;
+            self.set_units(begin, units);
+            return Ok(());
+        }
         if start.opcode == OPCODE_SEND {
             match head {
                 None if !self.wants_head => {}
@@ -275,19 +233,25 @@ impl Sends {
                 _ => return Err(Refused::TooLarge),
             }
         }
-        let units = self.put_data(begin, start, data)?;
+        let units = self.put_data::<false, _, _>(begin, start, data)?;
+        self.set_units(begin, units);
+        Ok(())
+    }
+
+    /// The last request, at `begin`, has so many units.
+    #[inline(always)]
+    fn set_units(&mut self, begin: u32, units: u32) {
         let second = U32::from(self.number | units);
         self.doorbell[size_of::<U32>()..].copy_from_slice(second.as_bytes());
         let word = unit(begin).wrapping_mul(UNIT / size_of::<U32>()) + 1;
         self.units.put(word, second);
         self.head = begin.wrapping_add(units.div_ceil(UNITS));
         self.track.sends.move_end(begin, self.head);
-        Ok(())
     }
 
     /// Writes what is before the data, if there is room for the largest request.
     #[inline(always)]
-    fn start<const LOOKS: bool>(
+    fn start<const LOOKS: bool, const IS_MESSAGE: bool>(
         &mut self,
         flags: SendFlags,
         opcode: &Opcode<'_>,
@@ -300,9 +264,9 @@ impl Sends {
             self.look_for_room()?;
         }
         match self.form {
-            Form::Frames { .. } => self.start_frame(flags, opcode, head),
-            Form::Messages => self.start_message(opcode),
+            _ if !IS_MESSAGE => self.start_frame(flags, opcode, head),
             Form::Datagrams => self.start_datagram(opcode),
+            Form::Frames { .. } | Form::Messages => self.start_message(opcode),
         }
     }
 
@@ -315,7 +279,12 @@ impl Sends {
 
     /// Writes the data of the request at `begin`, and says how many units of it there are then.
     #[inline(always)]
-    fn put_data<'b, P, B>(&mut self, begin: u32, start: Start, data: &Data<P, B>) -> Result<u32, Refused>
+    fn put_data<'b, const IS_MESSAGE: bool, P, B>(
+        &mut self,
+        begin: u32,
+        start: Start,
+        data: &Data<P, B>,
+    ) -> Result<u32, Refused>
     where
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
@@ -323,7 +292,9 @@ impl Sends {
         let (units, mut left_out) = (u32::from(start.units), u32::from(start.left_out));
         match data {
             // Eight bytes come back, whatever room there is.
-            Data::Pieces(pieces) if matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) => {
+            Data::Pieces(pieces)
+                if IS_MESSAGE && matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) =>
+            {
                 let room = |piece: Sge| Sge { length: piece.length.min(8), ..piece };
                 self.put_pieces(begin, units, pieces.clone().take(1).map(room))
             }
@@ -418,15 +389,15 @@ impl Sends {
 
     /// Writes the control segment of the next request, which has so many units, and goes on behind it.
     #[inline(always)]
-    fn end(&mut self, wr_id: u64, flags: SendFlags, start: Start, units: u32) {
+    fn end<const IS_MESSAGE: bool>(&mut self, wr_id: u64, flags: SendFlags, start: Start, units: u32) {
         let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
         let control = WqeCtrlSeg {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
-                | bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE),
-            imm: U32::from_bytes(start.immediate.to_ne_bytes()),
+                | if IS_MESSAGE { bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE) } else { 0 },
+            imm: if IS_MESSAGE { U32::from_bytes(start.immediate.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);

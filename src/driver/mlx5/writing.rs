@@ -1,0 +1,89 @@
+//! A send ring while it is written.
+
+use std::borrow::Borrow;
+
+use uverbs_abi::types::SendFlags;
+
+use super::Form;
+use super::sends::Sends;
+use crate::driver::queues::Lower;
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+
+/// The pieces by themselves.
+#[inline(always)]
+fn by_value<P, B>(data: &Data<P, B>) -> Data<impl Iterator<Item = Sge> + Clone, B>
+where
+    P: Iterator<Item: Borrow<Sge>> + Clone,
+    B: Clone,
+{
+    match data {
+        Data::Pieces(pieces) => Data::Pieces(pieces.clone().map(|piece| *piece.borrow())),
+        Data::Inline(bytes) => Data::Inline(bytes.clone()),
+    }
+}
+
+/// A send ring while it is written. Unless it `LOOKS` how far the device is, there is room only where it is known to be.
+#[derive(Debug)]
+pub(crate) struct Writing<'a, const LOOKS: bool, const IS_MESSAGE: bool>(pub(super) &'a mut Sends);
+
+impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_MESSAGE> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        if LOOKS && !self.0.is_ready {
+            return Err(Refused::NotReady);
+        }
+        let head = if self.0.wants_head { head } else { None };
+        let (opcode, data) = (opcode.opcode(), by_value(data));
+        self.0.put_as::<LOOKS, IS_MESSAGE, _, _>(&Request { wr_id, flags, opcode, data, head })
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        if self.0.is_ready {
+            self.0.begin::<IS_MESSAGE>(wr_id, flags, opcode)
+        } else {
+            Err(Refused::NotReady)
+        }
+    }
+
+    #[inline(always)]
+    fn set_data<'b, P, B>(
+        &mut self,
+        _: SendFlags,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        // Whether the bytes stand in the request is seen by them.
+        self.0.set_data::<IS_MESSAGE, _, _>(head.as_ref(), &by_value(data))
+    }
+
+    #[inline(always)]
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        if self.0.form != Form::Datagrams {
+            return Err(Refused::Lacks);
+        }
+        self.0.begun.ok_or(Refused::NotBegun)?;
+        self.0.put_address(self.0.begun_at, &ah, qp_num, qkey);
+        Ok(())
+    }
+}
