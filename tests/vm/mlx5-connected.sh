@@ -14,18 +14,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
 
-# Both roles on the one card; what is received is compared where the program can do that.
-pingpong() { # pingpong KIND [OPTION...]
-    kind=$1
-    shift
-    timeout 60 "ibv_${kind}_pingpong" -d "$device" "$@" &
-    # It listens as soon as it can, and says nothing about that.
-    until_true 10 listens 18515 && timeout 60 "ibv_${kind}_pingpong" -d "$device" "$@" 127.0.0.1 && wait $!
-}
-
-listens() { # listens PORT
-    grep -qi ":$(printf %04X "$1") .* 0A " /proc/net/tcp /proc/net/tcp6
-}
+# shellcheck source=tests/vm/both-sides.sh
+. "$here/both-sides.sh"
 
 connected() { # connected [VARIABLE=VALUE...]: every line it prints is a check that passed, or one that says why it cannot be
     env "$@" timeout 300 "$MLX5_CONNECTED" "$device" -1 || return
@@ -34,14 +24,8 @@ connected() { # connected [VARIABLE=VALUE...]: every line it prints is a check t
 
 begin make_device
 step ibv_devinfo ibv_devinfo -v
-for kind in rc uc ud srq xsrq; do
-    case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
-    # shellcheck disable=SC2086  # it may be nothing
-    {
-        step "pingpong-$kind" pingpong "$kind" $compares
-        step "pingpong-$kind-events" pingpong "$kind" $compares -e
-    }
-done
+pingpongs ''
+perftests ''
 step connected connected
 step connected-128 connected MLX5_CQE_SIZE=128
 record_skips connected-128

@@ -4,7 +4,7 @@
 The device is tests/vhca, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
 not have. It is unpacked into the cache, not installed, and started by its own loader with its own libraries.
 
-`prepare_qemu` returns the QEMU; `Device` is the device of one boot.
+`prepare_qemu` returns the QEMU; `Devices` are those of one boot.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# The guest's end of the device's control line.
-CONTROL = "/dev/ttyS1"
+# The guest's ends of the devices' control lines.
+CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2"}
 
 # Where QEMU is new enough, and what of it is wanted.
 QEMU_SUITES = ["trixie", "trixie-backports"]
@@ -69,44 +69,60 @@ def prepare_qemu(runner):
     return root / "qemu"
 
 
-class Device:
-    """One virtual ConnectX and its sockets, for the time of one boot."""
+class Devices:
+    """The virtual ConnectXes of one boot and their sockets, one for each list of arguments."""
 
-    def __init__(self, binary, out, arguments=()):
-        # A socket's path may have no more than 107 bytes, wherever the logs are.
+    def __init__(self, binary, out, cards):
+        # A socket's path may have no more than 107 bytes, wherever the logs are. The cards name sockets of their own, of a wire, from here.
         self.home = Path(tempfile.mkdtemp(prefix="vhca-"))
-        self.socket, self.control = self.home / "device", self.home / "control"
-        with open(out / "vhca.log", "wb") as log:
-            self.process = subprocess.Popen(
-                [binary, "--socket", self.socket, "--control", self.control, "--trace", out / "commands", *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        self.sockets, self.processes = [], []
+        try:
+            for number, arguments in enumerate(cards):
+                self.start(binary, out, f"-{number + 1}" if number else "", arguments)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, binary, out, suffix, arguments):
+        socket, control = (self.home / f"{name}{suffix}" for name in ["device", "control"])
+        log = out / f"vhca{suffix}.log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                [binary, "--socket", socket, "--control", control, "--trace", out / f"commands{suffix}", *arguments],
+                cwd=self.home, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             )
+        self.processes.append(process)
+        self.sockets.append((socket, control))
         deadline = time.monotonic() + 10
-        while not (self.socket.exists() and self.control.exists()):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"vhca did not start: {(out / 'vhca.log').read_text()}")
+        while not (socket.exists() and control.exists()):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"vhca did not start: {log.read_text()}")
             time.sleep(0.05)
 
     def qemu_options(self, memory):
-        """The device, memory that it can reach, and its control line as the guest's second serial port.
+        """The devices, memory that they can reach, and their control lines as the guest's serial ports from the second on.
 
         virtme-ng splits the text at spaces and passes it through a shell. Without the high-precision timer: with it a
         boot in some tens hangs early under emulation.
         """
-        device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{self.socket}"}}}}'.replace('"', '\\"')
-        return " ".join([
+        options = [
             "-nodefaults",
             f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem,hpet=off",
-            f"-device {device}",
-            f"-chardev socket,id=control,path={self.control} -device isa-serial,chardev=control",
-        ])
+        ]
+        for number, (socket, control) in enumerate(self.sockets):
+            device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}'.replace('"', '\\"')
+            options += [
+                f"-device {device}",
+                f"-chardev socket,id=control{number},path={control} -device isa-serial,chardev=control{number}",
+            ]
+        return " ".join(options)
 
     def stop(self):
-        # It ends with the machine; and at once if there never was one.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        # They end with the machine; and at once if there never was one.
+        for process in self.processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
         shutil.rmtree(self.home, ignore_errors=True)

@@ -1,6 +1,6 @@
 //! The device: its state, and how it tells the driver what happened.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::command::{Capabilities, CommandRing, Faults, Trace};
@@ -15,6 +15,7 @@ use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
 use crate::rss::{Rqt, Tir};
 use crate::steering::Steering;
 use crate::transport::Transport;
+use crate::wire::Wire;
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,16 +27,10 @@ pub(crate) struct Statistics {
     /// The queue had no request for it, or was not ready.
     pub(crate) no_request: u64,
     pub(crate) sent: u64,
+    /// Frames of RoCE that something was wrong with.
+    pub(crate) refused: u64,
     /// Accesses to addresses that are not the guest's memory.
     pub(crate) faults: u64,
-}
-
-/// The wire behind the port.
-#[derive(Debug, Default)]
-pub(crate) struct Wire {
-    /// Packets come back that were sent.
-    pub(crate) is_loop: bool,
-    pub(crate) sent: VecDeque<Vec<u8>>,
 }
 
 /// A virtual ConnectX.
@@ -128,6 +123,7 @@ impl Device {
         self.rqts.clear();
         self.contexts.clear();
         self.transport = Transport::default();
+        self.port.reset();
         self.mkeys = Mkeys::default();
         self.steering = Steering::default();
         self.counters = Counters::default();

@@ -22,6 +22,7 @@ mod server;
 mod steering;
 mod traffic;
 mod transport;
+mod wire;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ use crate::device::Device;
 use crate::pci::PciId;
 use crate::port::{LinkLayer, Port};
 use crate::server::Backend;
+use crate::wire::Ends;
 
 /// A virtual ConnectX over vfio-user.
 #[derive(Debug, Parser)]
@@ -54,12 +56,26 @@ struct Arguments {
     /// The local identifier of a port of InfiniBand.
     #[arg(long, default_value_t = 7)]
     lid: u16,
+    /// The hardware address, as in 52:54:00:ca:fe:01.
+    #[arg(long, default_value = "52:54:00:ca:fe:01", value_parser = mac)]
+    mac: [u8; 6],
+    /// Connects the port to that of another device: a socket of its own, and that of the other.
+    #[arg(long, value_name = "PATH[,PEER]")]
+    wire: Option<Ends>,
     /// A file for the last commands in full, written when the machine is gone.
     #[arg(long)]
     trace: Option<PathBuf>,
     /// Sets a capability, as in `cmd_hca_cap.log_max_uctx=20`. May be repeated.
     #[arg(long, value_name = "STRUCTURE.FIELD=VALUE")]
     cap: Vec<String>,
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Result<Vec<_>, _> = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| "six bytes with colons are wanted".to_owned())
 }
 
 fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
@@ -74,8 +90,12 @@ fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut device = Device::new(capabilities(&arguments)?);
+    device.mac = arguments.mac;
     device.port = Port::new(arguments.port, arguments.lid, device.guid());
     let device = Arc::new(Mutex::new(device));
+    if let Some(ends) = &arguments.wire {
+        wire::connect(ends, &device)?;
+    }
     let (rung, commands) = mpsc::channel();
 
     let listener = control::listen(&arguments.control)?;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(crate) enum LinkLayer {
     #[default]
     Ethernet,
+    /// Ethernet, with connected transports over it.
+    Roce,
     #[value(name = "infiniband")]
     InfiniBand,
 }
@@ -26,6 +28,8 @@ pub(crate) struct Port {
     pub(crate) lid: u16,
     /// Global addresses by their index.
     pub(crate) gids: BTreeMap<u16, Gid>,
+    /// The driver wants RoCE.
+    pub(crate) roce_enabled: bool,
 }
 
 impl Port {
@@ -37,7 +41,15 @@ impl Port {
             gid[8..].copy_from_slice(&guid.to_be_bytes());
             gids.insert(0, Gid { gid, mac: [0; 6] });
         }
-        Self { link, lid, gids }
+        Self { link, lid, gids, roce_enabled: false }
+    }
+
+    /// The driver goes away, and with it the addresses that it gave the port. Those of InfiniBand are the port's own.
+    pub(crate) fn reset(&mut self) {
+        self.roce_enabled = false;
+        if self.link != LinkLayer::InfiniBand {
+            self.gids.clear();
+        }
     }
 
     /// Whether an address is one of its own.

@@ -6,9 +6,6 @@ use crate::queue::{Receive, Send, state};
 use crate::rss::Target;
 use crate::steering::Domain;
 
-/// Packets that were sent and are kept for the control line.
-const SENT_KEPT: usize = 4096;
-
 impl Device {
     /// A packet comes from the wire.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
@@ -125,12 +122,10 @@ impl Device {
             return;
         }
         self.statistics.sent += 1;
-        if self.wire.sent.len() == SENT_KEPT {
-            self.wire.sent.pop_front();
-        }
         if self.wire.is_loop {
             self.receive(&bytes);
         }
-        self.wire.sent.push_back(bytes);
+        self.wire.send(&bytes);
+        self.wire.keep(bytes);
     }
 }

@@ -1,19 +1,22 @@
 //! Capabilities: what the driver is told the device can do.
 
 use super::Status;
+use super::port::ROCE_ADDRESSES;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::capability::{
     atomic_caps, cmd_hca_cap, flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
-    per_protocol_networking_offload_caps,
+    per_protocol_networking_offload_caps, roce_cap,
 };
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
 use crate::port::LinkLayer;
 use crate::steering::LOG_TABLE_SIZE;
+use crate::transport::PORT;
 
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
 const ATOMIC: u32 = 3;
+const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
 
 /// Where the two directions of flow tables are.
@@ -61,6 +64,26 @@ const INFINIBAND_VALUES: &[(Field, u64)] = {
     ]
 };
 
+/// What is different on a port with RoCE.
+#[rustfmt::skip]
+const ON_ROCE_VALUES: &[(Field, u64)] = {
+    use cmd_hca_cap::*;
+    &[(roce, 1), (atomic, 1), (max_qp_mcg, 240), (sctr_data_cqe, 1), (imaicl, 1)]
+};
+
+/// RoCE over UDP, by the bits of versions and of protocols below it: the second version only, over IPv4 and IPv6.
+#[rustfmt::skip]
+const ROCE_VALUES: &[(Field, u64)] = {
+    use roce_cap::*;
+    &[
+        (roce_version, 1 << 2), (l3_type, 0b110), (roce_address_table_size, ROCE_ADDRESSES as u64),
+        (r_roce_dest_udp_port, PORT as u64), (r_roce_min_src_udp_port, 0xc000), (r_roce_max_src_udp_port, 0xffff),
+    ]
+};
+
+/// Large sends bring the network interface, whose addresses are those of RoCE.
+const LOG_LARGE_SEND: u32 = 18;
+
 /// Compare-and-swap and fetch-and-add of eight bytes, whose answers can be in the order of the host.
 #[rustfmt::skip]
 const ATOMIC_VALUES: &[(Field, u64)] = {
@@ -91,6 +114,7 @@ pub(crate) struct Capabilities {
     general: [Vec<u8>; 2],
     ethernet: Vec<u8>,
     atomic: [Vec<u8>; 2],
+    roce: Vec<u8>,
     flow_table: Vec<u8>,
 }
 
@@ -118,6 +142,7 @@ impl Default for Capabilities {
             general: [general.clone(), general],
             ethernet: filled(ETHERNET_VALUES),
             atomic: [atomic.clone(), atomic],
+            roce: filled(ROCE_VALUES),
             flow_table,
         }
     }
@@ -128,8 +153,12 @@ impl Capabilities {
     pub(crate) fn set_link(&mut self, link: LinkLayer) {
         let values = match link {
             LinkLayer::Ethernet => &[],
+            LinkLayer::Roce => ON_ROCE_VALUES,
             LinkLayer::InfiniBand => INFINIBAND_VALUES,
         };
+        if link == LinkLayer::Roce {
+            self.ethernet.set(per_protocol_networking_offload_caps::max_lso_cap, LOG_LARGE_SEND);
+        }
         for (field, value) in values {
             self.general.iter_mut().for_each(|bytes| bytes.set(*field, *value));
         }
@@ -160,6 +189,7 @@ impl Capabilities {
         match structure {
             "cmd_hca_cap" => self.general.iter_mut().for_each(|bytes| bytes.set(field, value)),
             "atomic_caps" => self.atomic.iter_mut().for_each(|bytes| bytes.set(field, value)),
+            "roce_cap" => self.roce.set(field, value),
             "per_protocol_networking_offload_caps" => self.ethernet.set(field, value),
             "flow_table_nic_cap" => self.flow_table.set(field, value),
             "flow_table_prop_layout" => DOMAINS.into_iter().for_each(|domain| {
@@ -188,6 +218,7 @@ impl Capabilities {
             ETHERNET => Some(&self.ethernet),
             // Where the general ones do not say so, nobody asks.
             ATOMIC => Some(&self.atomic[usize::from(current)]),
+            ROCE => Some(&self.roce),
             FLOW_TABLE => Some(&self.flow_table),
             _ => None,
         }

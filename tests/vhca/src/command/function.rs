@@ -4,9 +4,9 @@ use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::command::{
-    access_register_in, access_register_out, alloc_pd_in, nic_vport_context, paos_reg, pmtu_reg, ptys_reg,
-    pvlc_reg, query_adapter_out, query_adapter_param_block, query_issi_out, query_nic_vport_context_out,
-    query_special_contexts_out, query_vport_state_out, set_issi_in,
+    access_register_in, access_register_out, alloc_pd_in, paos_reg, pmtu_reg, ptys_reg, pvlc_reg,
+    query_adapter_out, query_adapter_param_block, query_issi_out, query_special_contexts_out,
+    query_vport_state_out, set_issi_in,
 };
 use crate::port::LinkLayer;
 
@@ -45,21 +45,6 @@ pub(super) fn query_adapter(_: &mut Device, _: &[u8], output: &mut [u8]) -> Resu
 pub(super) fn query_vport_state(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
     output.set(query_vport_state_out::admin_state, 1_u32);
     output.set(query_vport_state_out::state, device.port_is_up);
-    Ok(())
-}
-
-pub(super) fn query_nic_vport(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    let context = output.part_mut(query_nic_vport_context_out::nic_vport_context);
-    // Senders need not put headers into the work request.
-    context.set(nic_vport_context::min_wqe_inline_mode, 0_u32);
-    // With the Ethernet header, a VLAN tag and the frame check sequence.
-    context.set(nic_vport_context::mtu, 1500_u32 + 22);
-    let [a, b, c, d, e, f] = device.mac;
-    let guid = device.guid();
-    context.set(nic_vport_context::node_guid, guid);
-    context.set(nic_vport_context::port_guid, guid);
-    context.set(nic_vport_context::system_image_guid, guid);
-    context.set(nic_vport_context::permanent_address, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
     Ok(())
 }
 

@@ -1,12 +1,14 @@
-//! Commands about a port of InfiniBand: its state, its addresses, its partitions.
+//! Commands about the port: its state and its addresses, its partitions on InfiniBand.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut};
 use crate::device::Device;
 use crate::ifc::command::{
-    hca_vport_context, query_hca_vport_context_out, query_hca_vport_gid_in, query_hca_vport_gid_out,
-    query_hca_vport_pkey_in, query_hca_vport_pkey_out,
+    hca_vport_context, modify_nic_vport_context_in, modify_nic_vport_field_select, nic_vport_context,
+    query_hca_vport_context_out, query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+    query_hca_vport_pkey_out, query_nic_vport_context_out, roce_addr_layout, set_roce_address_in,
 };
+use crate::port::{Gid, LinkLayer};
 
 /// Entries of the tables: what the driver takes from sizes that say zero.
 const ADDRESSES: u32 = 8;
@@ -22,6 +24,69 @@ const POLLING: u32 = 2;
 
 /// What a ConnectX says it can do at its port, by the bits of PortInfo.
 const PORT_CAPABILITIES: u32 = 0x2259_e848;
+
+/// Entries of the table of RoCE's addresses.
+pub(super) const ROCE_ADDRESSES: u32 = 128;
+
+/// The one version of RoCE there is: over UDP.
+const ROCE_V2: u32 = 2;
+
+pub(super) fn query_nic_context(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let context = output.part_mut(query_nic_vport_context_out::nic_vport_context);
+    // Senders need not put headers into the work request.
+    context.set(nic_vport_context::min_wqe_inline_mode, 0_u32);
+    context.set(nic_vport_context::roce_en, device.port.roce_enabled);
+    // With the Ethernet header, a VLAN tag and the frame check sequence.
+    context.set(nic_vport_context::mtu, 1500_u32 + 22);
+    let [a, b, c, d, e, f] = device.mac;
+    let guid = device.guid();
+    context.set(nic_vport_context::node_guid, guid);
+    context.set(nic_vport_context::port_guid, guid);
+    context.set(nic_vport_context::system_image_guid, guid);
+    context.set(nic_vport_context::permanent_address, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+    Ok(())
+}
+
+/// RoCE can be enabled; what else is changed has no effect.
+pub(super) fn modify_nic_context(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    let selected = input.part(modify_nic_vport_context_in::field_select);
+    if selected.is(modify_nic_vport_field_select::roce_en) {
+        let wanted =
+            input.part(modify_nic_vport_context_in::nic_vport_context).is(nic_vport_context::roce_en);
+        if wanted && device.port.link != LinkLayer::Roce {
+            return Err(Status::BadParameter);
+        }
+        device.port.roce_enabled = wanted;
+    }
+    Ok(())
+}
+
+/// An address that is all zero ends an entry.
+pub(super) fn set_roce_address(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    use roce_addr_layout::*;
+    let index = input.num(set_roce_address_in::roce_address_index);
+    if device.port.link != LinkLayer::Roce {
+        return Err(Status::BadOpcode);
+    }
+    if index >= ROCE_ADDRESSES {
+        return Err(Status::BadIndex);
+    }
+    let wanted = input.part(set_roce_address_in::roce_address);
+    let mac = wanted.wide(source_mac_47_32) << 32 | wanted.wide(source_mac_31_0);
+    let [_, _, mac @ ..] = mac.to_be_bytes();
+    let gid = wanted.part(source_l3_address).first_chunk().copied().ok_or(Status::BadInputLength)?;
+    let entry = Gid { gid, mac };
+    if entry == Gid::default() {
+        device.port.gids.remove(&(index as u16));
+        return Ok(());
+    }
+    // There are no tags on the wire, and no frames of the first version.
+    if wanted.is(vlan_valid) || wanted.num(roce_version) != ROCE_V2 {
+        return Err(Status::BadParameter);
+    }
+    device.port.gids.insert(index as u16, entry);
+    Ok(())
+}
 
 pub(super) fn query_context(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
     use hca_vport_context::*;

@@ -6,18 +6,22 @@ use super::show;
 use crate::command::{COMMANDS, Fault};
 use crate::device::Device;
 use crate::object::Kind;
+use crate::wire::Mishap;
 
 const HELP: &[&str] = &[
     "send HEX [TIMES]                 a packet comes from the wire",
     "pcap PATH [TIMES]                all packets of a capture file come from the wire",
     "sent [clear]                     packets that were sent",
     "loop on|off                      whether packets that are sent come back",
+    "wire                             what has happened to packets between queue pairs on their way",
+    "wire drop|repeat|swap NUMBER     the next so many are lost, come twice, come after the one behind them",
+    "wire lose PERCENT [SEED]         so many are lost by chance",
     "port up|down                     the state of the port",
     "fail COMMAND STATUS [TIMES [SYNDROME [AFTER]]]   the next commands fail, or those after so many",
     "delay TIME [COMMAND]             commands take that long: milliseconds, or microseconds as in 50us",
     "limit counters NUMBER            no more counters than that",
     "cap NAME=VALUE                   sets a capability, for drivers that come",
-    "heal                             nothing fails and nothing is delayed any more",
+    "heal                             nothing fails, is delayed or is lost any more",
     "commands                         how many commands there were, by opcode",
     "trace [clear]                    the last commands in full",
     "counters                         flow counters",
@@ -110,7 +114,25 @@ pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         }
         ["limit", "counters", most] => device.objects.limit(Kind::Counter, small(most)?),
         ["cap", capability] => device.capabilities.set_by_text(capability)?,
-        ["heal"] => device.faults.clear(),
+        ["wire"] => return Ok(show::mishaps(device)),
+        ["wire", "lose", percent, rest @ ..] if rest.len() <= 1 => {
+            let percent = percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+            let percent = percent.ok_or_else(|| "a number from 0 to 100 is wanted".to_owned())?;
+            device.wire.mishaps.lose(percent, rest.first().map_or(Ok(1), |word| small(word))?);
+        }
+        ["wire", mishap, times] => {
+            let mishap = match *mishap {
+                "drop" => Mishap::Drop,
+                "repeat" => Mishap::Repeat,
+                "swap" => Mishap::Swap,
+                _ => return Err(format!("{mishap} happens to no packet")),
+            };
+            device.wire.mishaps.set(mishap, small(times)?);
+        }
+        ["heal"] => {
+            device.faults.clear();
+            device.wire.mishaps.heal();
+        }
         ["commands"] => return Ok(show::commands(device)),
         ["trace"] => return Ok(device.trace.lines().map(ToString::to_string).collect()),
         ["trace", "clear"] => device.trace.clear(),
@@ -151,6 +173,12 @@ mod tests {
             "delay 50us QUERY_FLOW_COUNTER",
             "limit counters 7",
             "cap per_protocol_networking_offload_caps.max_lso_cap=16",
+            "wire",
+            "wire drop 1",
+            "wire repeat 2",
+            "wire swap 3",
+            "wire lose 0.5",
+            "wire lose 1 7",
             "heal",
             "commands",
             "trace",
@@ -187,6 +215,12 @@ mod tests {
             "cap cmd_hca_cap.xrc",
             "cap cmd_hca_cap.nothing=1",
             "pcap /nowhere",
+            "wire drop",
+            "wire lose",
+            "wire lose 101",
+            "wire lose NaN",
+            "wire lose 1 2 3",
+            "wire bend 1",
         ] {
             assert!(ask(&mut device, line).is_err(), "{line}");
         }

@@ -88,14 +88,19 @@ pub(super) fn objects(device: &Device) -> Vec<String> {
     device.objects.list().map(line).collect()
 }
 
+pub(super) fn mishaps(device: &Device) -> Vec<String> {
+    device.wire.mishaps.happened().map(|(name, times)| format!("{name} {times}")).into()
+}
+
 pub(super) fn statistics(device: &Device) -> Vec<String> {
-    let Statistics { received, unclaimed, delivered, no_request, sent, faults } = device.statistics;
+    let Statistics { received, unclaimed, delivered, no_request, sent, refused, faults } = device.statistics;
     [
         ("received", received),
         ("unclaimed", unclaimed),
         ("delivered", delivered),
         ("no_request", no_request),
         ("sent", sent),
+        ("refused", refused),
         ("faults", faults),
     ]
     .map(|(name, value)| format!("{name} {value}"))

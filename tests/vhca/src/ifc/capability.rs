@@ -1,4 +1,4 @@
-//! Capabilities: general, flow tables, Ethernet.
+//! Capabilities: general, flow tables, Ethernet, RoCE.
 //!
 //! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1.
 
@@ -92,6 +92,14 @@ layouts! {
         supported_atomic_req_8B_endianness_mode_1: 0x46 + 1,
         atomic_operations: 0x90 + 16,
         atomic_size_qp: 0xb0 + 16,
+    }
+    roce_cap {
+        l3_type: 0x8c + 4,
+        roce_version: 0x98 + 8,
+        r_roce_dest_udp_port: 0xb0 + 16,
+        r_roce_max_src_udp_port: 0xc0 + 16,
+        r_roce_min_src_udp_port: 0xd0 + 16,
+        roce_address_table_size: 0xf0 + 16,
     }
     per_protocol_networking_offload_caps {
         csum_cap: 0x0 + 1,

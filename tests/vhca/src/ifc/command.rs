@@ -60,11 +60,34 @@ layouts! {
     }
     nic_vport_context {
         min_wqe_inline_mode: 0x5 + 3,
+        roce_en: 0x1f + 1,
         mtu: 0x130 + 16,
         system_image_guid: 0x140 + 64,
         port_guid: 0x180 + 64,
         node_guid: 0x1c0 + 64,
         permanent_address: 0x7a0 + 64,
+    }
+    modify_nic_vport_field_select {
+        mtu: 0x19 + 1,
+        permanent_address: 0x1c + 1,
+        roce_en: 0x1e + 1,
+    }
+    modify_nic_vport_context_in {
+        field_select: 0x60 + 32,
+        nic_vport_context: 0x800 + 2048,
+    }
+    set_roce_address_in {
+        roce_address_index: 0x40 + 16,
+        roce_address: 0x80 + 256,
+    }
+    roce_addr_layout {
+        source_l3_address: 0x0 + 128,
+        vlan_valid: 0x83 + 1,
+        vlan_id: 0x84 + 12,
+        source_mac_47_32: 0x90 + 16,
+        source_mac_31_0: 0xa0 + 32,
+        roce_l3_type: 0xd4 + 4,
+        roce_version: 0xd8 + 8,
     }
     hca_vport_context {
         has_smi: 0x101 + 1,

@@ -5,12 +5,10 @@
 //! writes and reads from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
 
 mod answers;
-#[allow(dead_code, reason = "for the wire")]
 mod bytes;
 mod completion;
 mod data;
 mod datagram;
-#[allow(dead_code, reason = "for the wire")]
 mod frame;
 mod message;
 pub(crate) mod packet;
@@ -28,6 +26,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::frame::PORT;
+use self::frame::Refused;
 use self::packet::{Packet, Route, Service};
 pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
@@ -35,9 +35,10 @@ use crate::device::Device;
 use crate::ifc::context::qpc;
 use crate::memory::Memory;
 use crate::mkey::Mkeys;
-use crate::port::Port;
+use crate::port::{LinkLayer, Port};
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
 use crate::server::{Shared, lock};
+use crate::wire::Mishap;
 
 /// All queue pairs, and packets on their way between them.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ pub(crate) struct Transport {
     pub(crate) qps: BTreeMap<u32, Qp>,
     /// Queue pairs in groups, by the group's address.
     pub(crate) groups: BTreeMap<[u8; 16], Vec<u32>>,
-    /// Packets that come back to this card.
+    /// Packets that have left a queue pair.
     transit: VecDeque<(Route, Packet)>,
 }
 
@@ -134,9 +135,42 @@ impl Device {
     /// Carries packets to where they go, and those that these bring about, until there are none.
     fn carry(&mut self) {
         while let Some((route, packet)) = self.transport.transit.pop_front() {
-            if path::is_own(&route, &self.port) {
-                self.arrive(&route, &packet);
+            match self.wire.mishaps.next(self.transport.transit.is_empty()) {
+                Some(Mishap::Drop) => continue,
+                Some(Mishap::Repeat) => self.pass(&route, &packet),
+                Some(Mishap::Swap) => {
+                    if let Some((route, packet)) = self.transport.transit.pop_front() {
+                        self.pass(&route, &packet);
+                    }
+                }
+                None => {}
             }
+            self.pass(&route, &packet);
+        }
+    }
+
+    /// A packet leaves: it comes back if it is for this card, and goes to the other end of the wire if it is for others.
+    fn pass(&mut self, route: &Route, packet: &Packet) {
+        let is_group = path::is_group(route, &self.port);
+        let is_own = path::is_own(route, &self.port);
+        if is_own || is_group {
+            self.arrive(route, packet);
+        }
+        if !is_own && self.port.link == LinkLayer::Roce {
+            self.wire.send(&frame::build(route, packet));
+        }
+    }
+
+    /// A frame comes from the other end of the wire. Those of RoCE for this card do not go through flow tables.
+    pub(crate) fn frame_arrives(&mut self, bytes: &[u8]) {
+        let parsed = if self.port.roce_enabled { frame::parse(bytes) } else { Err(Refused::Other) };
+        match parsed {
+            Ok((route, packet)) if path::is_own(&route, &self.port) || path::is_group(&route, &self.port) => {
+                self.arrive(&route, &packet);
+                self.carry();
+            }
+            Ok(_) | Err(Refused::Other) => self.receive(bytes),
+            Err(_) => self.statistics.refused += 1,
         }
     }
 

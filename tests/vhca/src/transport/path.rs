@@ -106,7 +106,7 @@ impl Address {
 /// Whether packets to there come back to the same card.
 pub(super) fn is_own(route: &Route, port: &Port) -> bool {
     match port.link {
-        LinkLayer::InfiniBand => route.dlid == port.lid || is_group(route, port),
+        LinkLayer::InfiniBand => route.dlid == port.lid,
         _ => port.is_own_gid(&route.dgid),
     }
 }
