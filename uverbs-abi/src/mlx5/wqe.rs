@@ -137,8 +137,8 @@ layout! {
 
     /// Address vector: where a datagram goes.
     struct WqeAv = "mlx5_wqe_av", 48 {
-        0  qkey: U32, "Queue key.";
-        4  reserved: U32, "Zero.";
+        0  qkey ("key.qkey.qkey"): U32, "Queue key.";
+        4  reserved ("key.qkey.reserved"): U32, "Zero.";
         8  dqp_dct: U32, "Queue pair there, with [`EXTENDED_UD_AV`].";
         12 stat_rate_sl: u8, "Rate (4 bits) and service level.";
         13 fl_mlid: u8, "Low bits of the own local identifier.";
