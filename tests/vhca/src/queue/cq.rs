@@ -134,6 +134,8 @@ pub(crate) struct Cq {
     producer: u32,
     /// Where the last completion is that the sender has asked an event for, or an error, for an armed queue that waits for one.
     last_solicited: Option<u32>,
+    /// Completions before this one were there when the last event was made (`last_notified_index` of its context).
+    notified: u32,
     armed: Armed,
 }
 
@@ -173,6 +175,7 @@ impl Cq {
             overrun: false,
             producer: 0,
             last_solicited: None,
+            notified: 0,
             armed: Armed::Not,
             context: context.to_vec(),
         })
@@ -241,15 +244,19 @@ impl Cq {
 
     fn fire(&mut self) -> Posted {
         self.armed = Armed::Not;
+        self.notified = self.producer;
         Posted::Event
     }
 
-    /// Asks for an event: at the next completion after those that `doorbell` says were seen, which may be there already.
+    /// Asks for an event: at the next completion after those that `doorbell` says were seen, and those that there was an event
+    /// for. It may be there already.
     pub(crate) fn arm(&mut self, doorbell: u32) -> Posted {
-        let seen = doorbell & 0xff_ffff;
+        let unseen = |seen: u32| self.producer.wrapping_sub(seen) & 0xff_ffff;
+        let (polled, notified) = (doorbell & 0xff_ffff, self.notified);
+        let seen = if unseen(polled) < unseen(notified) { polled } else { notified };
+        let unseen = unseen(seen);
         let solicited = doorbell >> 24 & 1 == 1;
         self.armed = if solicited { Armed::Solicited } else { Armed::Any };
-        let unseen = self.producer.wrapping_sub(seen) & 0xff_ffff;
         let since = |at: u32| at.wrapping_sub(seen) & 0xff_ffff < unseen;
         let due = if solicited { self.last_solicited.is_some_and(since) } else { unseen != 0 };
         if due { self.fire() } else { Posted::Silently }

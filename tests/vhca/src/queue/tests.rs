@@ -132,13 +132,19 @@ fn an_event_comes_once_for_each_arming() {
     assert_eq!(cq.post(&memory, completion(0)), Ok(Posted::Event));
     assert_eq!(cq.post(&memory, completion(1)), Ok(Posted::Silently));
     assert_eq!(cq.arm(1), Posted::Event, "one has not been seen");
+    assert_eq!(cq.arm(1), Posted::Silently, "that has been told");
     assert_eq!(cq.arm(2), Posted::Silently);
     assert_eq!(cq.arm(SOLICITED | 2), Posted::Silently);
     assert_eq!(cq.post(&memory, completion(2)), Ok(Posted::Silently));
     let error = CompletionEntry::new(Opcode::ResponderError, 0, 3).error(Syndrome::Protection);
     assert_eq!(cq.post(&memory, error), Ok(Posted::Event));
+    assert_eq!(cq.arm(SOLICITED | 3), Posted::Silently, "it has been told");
+    let error = CompletionEntry::new(Opcode::ResponderError, 0, 4).error(Syndrome::Protection);
+    assert_eq!(cq.post(&memory, error), Ok(Posted::Event));
+    let error = CompletionEntry::new(Opcode::ResponderError, 0, 5).error(Syndrome::Protection);
+    assert_eq!(cq.post(&memory, error), Ok(Posted::Silently));
     assert_eq!(cq.arm(SOLICITED | 3), Posted::Event);
-    assert_eq!(cq.arm(SOLICITED | 4), Posted::Silently);
+    assert_eq!(cq.arm(SOLICITED | 6), Posted::Silently);
 }
 
 /// The context of a send or receive queue with 4 entries, with the ring's part behind it.
