@@ -56,6 +56,7 @@ perftests() { # perftests SUFFIX: as steps
         done
     done
     step "atomic-swap$1" perftest atomic lat RC -A CMP_AND_SWAP
+    step "send-events$1" perftest send lat RC -e
     step "write-inline$1" perftest write lat RC -I 64
     step "write-both-ways$1" perftest write bw RC -b -q 4
 }
