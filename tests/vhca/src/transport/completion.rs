@@ -9,7 +9,6 @@ use crate::port::LinkLayer;
 use crate::queue::{CompletionEntry, Opcode, Syndrome};
 
 // Offsets in a completion: `struct mlx5_cqe64` in the kernel's `include/linux/mlx5/device.h`.
-const PATH_BITS: usize = 0x11;
 const SLID: usize = 0x16;
 const FLAGS_AND_REMOTE: usize = 0x18;
 const IMMEDIATE: usize = 0x24;
@@ -84,7 +83,6 @@ pub(super) fn responder(
         // With a header of the network layer: which it is.
         _ => 1 << 4 | if is_ipv4(&route.sgid) { 2 } else { 1 },
     };
-    entry.bytes[PATH_BITS] = 0;
     entry.bytes[SLID..SLID + 2].copy_from_slice(&route.slid.to_be_bytes());
     entry.word(FLAGS_AND_REMOTE, flags << 24 | from);
     entry.word(IMMEDIATE, packet.immediate);

@@ -204,7 +204,7 @@ impl Device {
         self.carry();
     }
 
-    /// The protection domain of a queue pair may be changed by nobody; its state may.
+    /// The context of a queue pair as a query shows it.
     pub(crate) fn qp_context(&self, number: u32) -> Option<Vec<u8>> {
         self.transport.qps.get(&number).map(Qp::shown)
     }
