@@ -20,6 +20,10 @@ use crate::queue::{Segment, Syndrome};
 /// Requests that may be under way.
 const MOST_FLIGHTS: usize = 64;
 
+/// Packets under way, or answers to come, above which no other request is begun. More of them would wait on the wire for longer than
+/// the timeout is, and come again behind those that wait.
+const MOST_PACKETS: i32 = 128;
+
 /// What sends, and what it has sent.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
@@ -100,6 +104,12 @@ impl Requester {
         self.next_psn = first;
     }
 
+    /// How many packets were sent and not acknowledged, or are to be answered.
+    fn under_way(&self) -> i32 {
+        let oldest = self.flights.iter().find(|flight| !flight.is_done());
+        oldest.map_or(0, |flight| psn::distance(psn::add(flight.first, flight.acked), self.next_psn))
+    }
+
     /// The time at which something is to be done without being asked.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.resume.or(self.deadline)
@@ -121,7 +131,8 @@ impl Qp {
             }
             let flights = &self.requester.flights;
             let is_barred = flights.back().is_some_and(Flight::bars);
-            if self.requester.resume.is_some() || is_barred || flights.len() >= MOST_FLIGHTS {
+            let is_full = flights.len() >= MOST_FLIGHTS || self.requester.under_way() >= MOST_PACKETS;
+            if self.requester.resume.is_some() || is_barred || is_full {
                 return;
             }
             // A request that has to wait for others stays in the queue.

@@ -155,3 +155,20 @@ fn what_is_missing_of_an_answer_is_asked_for_once() {
     device.memory.read(0xa000, &mut read).unwrap();
     assert_eq!(read, bytes);
 }
+
+#[test]
+fn a_request_waits_until_less_is_under_way() {
+    let mut device = pair();
+    // Packets of 256 bytes: two requests fill what may be under way, and the third waits.
+    for counter in 0..3 {
+        post(&device, A, counter, SEND, &[segment(64 * 256, 0x8000)]);
+    }
+    device.with_qp(A, Qp::advance);
+    assert_eq!(device.transport.transit.len(), 128);
+    let receive = segment(64 * 256, 0xc000);
+    device.memory.write(place(B, 0), &[&receive[..], &receive, &receive].concat()).unwrap();
+    device.memory.write(place(B, 1), &3_u32.to_be_bytes()).unwrap();
+    device.carry();
+    assert_eq!(completions(&device, A), [REQUESTER; 3]);
+    assert_eq!(completions(&device, B), [RESPONDER; 3]);
+}
