@@ -1,18 +1,19 @@
 # shellcheck shell=sh
 # Programs with two sides that judge connected transports, for the lanes mlx5-connected and mlx5-roce, which source this after
 # guest.sh: libibverbs' pingpongs and perftest. The server is on $device, with the address $gid of its table if that is set;
-# the client on $client_device and $client_gid, or where the server is.
+# the client on $client_device and $client_gid, or where the server is. Each runs by the command that $as_server or $as_client names
+# (ours or theirs, of dropin-common.sh), if one does.
 
 both() { # both OPTION_OF_AN_ADDRESS PROGRAM [OPTION...]
     address=$1 program=$2
     shift 2
     # shellcheck disable=SC2154,SC2086  # who sources this has $device; two words or none
-    timeout 60 "$program" -d "$device" ${gid:+$address $gid} "$@" &
+    ${as_server:-} timeout 60 "$program" -d "$device" ${gid:+$address $gid} "$@" &
     client=${client_gid:-${gid:-}}
     # It listens as soon as it can, and says nothing about that.
     # shellcheck disable=SC2086
     until_true 10 listens 18515 &&
-        timeout 60 "$program" -d "${client_device:-$device}" ${client:+$address $client} "$@" 127.0.0.1 && wait $!
+        ${as_client:-} timeout 60 "$program" -d "${client_device:-$device}" ${client:+$address $client} "$@" 127.0.0.1 && wait $!
 }
 
 listens() { # listens PORT
@@ -43,20 +44,42 @@ pingpongs() { # pingpongs SUFFIX: as steps
     done
 }
 
-perftests() { # perftests SUFFIX: as steps
-    for service in RC UC UD XRC; do
+perftests() { # perftests SUFFIX [SERVICE...]: as steps, of latency and bandwidth if $measures does not say which
+    suffix=$1
+    shift
+    [ $# -gt 0 ] || set -- RC UC UD XRC
+    for service; do
         case $service in
         RC | XRC) operations='send write read atomic' ;;
         UC) operations='send write' ;;
         UD) operations=send ;;
         esac
         for operation in $operations; do
-            step "$operation-lat-$service$1" perftest "$operation" lat "$service"
-            step "$operation-bw-$service$1" perftest "$operation" bw "$service"
+            for measure in ${measures:-lat bw}; do
+                step "$operation-$measure-$service$suffix" perftest "$operation" "$measure" "$service"
+            done
         done
     done
+}
+
+perftest_options() { # perftest_options SUFFIX: as steps
     step "atomic-swap$1" perftest atomic lat RC -A CMP_AND_SWAP
     step "send-events$1" perftest send lat RC -e
     step "write-inline$1" perftest write lat RC -I 64
     step "write-both-ways$1" perftest write bw RC -b -q 4
+}
+
+# Of devices with RoCE.
+
+interface() { # interface DEVICE: its network interface
+    ls "/sys/class/infiniband/$1/device/net"
+}
+
+gid_of() { # gid_of DEVICE ADDRESS: the index of its RoCE v2 GID
+    wanted=$(echo "$2" | awk -F. '{ printf "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", $1, $2, $3, $4 }')
+    for path in "/sys/class/infiniband/$1/ports/1/gid_attrs/types/"*; do
+        index=${path##*/}
+        grep -qs 'RoCE v2' "$path" && [ "$(cat "/sys/class/infiniband/$1/ports/1/gids/$index")" = "$wanted" ] && echo "$index" && return
+    done
+    return 1
 }

@@ -26,6 +26,7 @@ begin make_device
 step ibv_devinfo ibv_devinfo -v
 pingpongs ''
 perftests ''
+perftest_options ''
 step connected connected
 step connected-128 connected MLX5_CQE_SIZE=128
 record_skips connected-128

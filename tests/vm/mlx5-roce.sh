@@ -2,10 +2,12 @@
 # Lane mlx5-roce: queue pairs of all kinds over RoCE v2, on two virtual ConnectXes with a wire between them. Runs in the guest; see guest.sh.
 #
 # order: 7
-# packages: ibverbs-utils perftest
+# packages: ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
 # boot: --append=tsc=reliable
 # vhca: --port roce --wire one,two
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: MLX5_WIRE mlx5-wire.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -13,21 +15,10 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
-
-interface() { # interface DEVICE: its network interface
-    ls "/sys/class/infiniband/$1/device/net"
-}
-
-gid_of() { # gid_of DEVICE ADDRESS: the index of its RoCE v2 GID
-    wanted=$(echo "$2" | awk -F. '{ printf "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", $1, $2, $3, $4 }')
-    for path in "/sys/class/infiniband/$1/ports/1/gid_attrs/types/"*; do
-        index=${path##*/}
-        grep -qs 'RoCE v2' "$path" && [ "$(cat "/sys/class/infiniband/$1/ports/1/gids/$index")" = "$wanted" ] && echo "$index" && return
-    done
-    return 1
-}
 
 two_devices() { [ "$(ls /sys/class/infiniband | wc -l)" -eq 2 ]; }
 
@@ -59,16 +50,98 @@ client_device='' client_gid=''
 pingpongs -loopback
 client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
 pingpongs ''
-ask() { # ask REQUEST: of the first card
-    printf '%s\n' "$1" >&9 && read -r answer <&9 && [ "$answer" = ok ]
+perftests ''
+perftest_options ''
+
+# The drop-in on one side, or on both. On the newest kernel, which is always run, not everything with everything.
+case $(uname -r) in 7.*) is_short=yes ;; *) is_short= ;; esac
+step library library_is_ours ibv_rc_pingpong
+for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
+    as_server=${sides% *} as_client=${sides#* } measures='lat bw'
+    for kind in rc uc ud; do
+        case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
+        # shellcheck disable=SC2086  # it may be nothing
+        step "pingpong-$kind-$as_server-$as_client" pingpong "$kind" -n 200 $compares
+    done
+    # shellcheck disable=SC2086
+    step "pingpong-rc-events-$as_server-$as_client" pingpong rc -n 200 -e -c
+    case $is_short,$sides in
+    yes,'ours theirs') measures=lat ;;
+    yes,'theirs ours') measures=bw ;;
+    yes,*) continue ;;
+    esac
+    perftests "-$as_server-$as_client" RC UC UD
+    perftest_options "-$as_server-$as_client"
+done
+as_server='' as_client=''
+
+# Connections made by librdmacm: the client is in the network namespace of the second card. Packets of the connection manager go
+# between the queue pairs 1 of both cards.
+managed() { # managed SERVER CLIENT CHECK, the commands being for a shell, and CHECK a pattern of a line that each prints
+    ${as_server:-} timeout 60 sh -c "exec $1" >"$OUT/$name.server" 2>&1 &
+    server=$!
+    status=0
+    { until_true 30 listening manager && ${as_client:-} timeout 60 nsenter --net=/run/netns/far sh -c "exec $2"; } || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    cat "$OUT/$name.server"
+    [ "$status" -eq 0 ] && grep -q "$3" "$OUT/$name.server" && grep -q "$3" "$OUT/$name.out"
 }
 
-# One packet in a hundred is lost, in each direction that the first card sees.
-lossy() {
-    control_line && ask 'wire lose 1 7' && pingpong rc -c -n 500
-    status=$?
-    ask 'wire lose 0' && exec 9>&- && return "$status"
+for sides in ' ' 'ours theirs' 'theirs ours' 'ours ours'; do
+    as_server=${sides% *} as_client=${sides#* }
+    suffix=${as_server:+-$as_server-$as_client}
+    step "rping$suffix" managed 'rping -s -a 10.0.0.1 -C 10 -v -V' 'rping -c -a 10.0.0.1 -C 10 -v -V' 'ping data: rdma-ping-9'
+    step "rdma_client$suffix" managed rdma_server 'rdma_client -s 10.0.0.1' 'end 0'
+done
+as_server='' as_client=''
+step only-ours-was-loaded only_ours_was_loaded
+
+# The control lines of both cards: what leaves a card is what its own may lose.
+open_lines() {
+    exec 8<>"$MLX5_CONTROL" 9<>"$MLX5_CONTROL_2" && stty raw -echo <&8 && stty raw -echo <&9
 }
-step lossy lossy
+
+# ask LINE REQUEST: prints what is answered before `ok`
+ask() {
+    printf '%s\n' "$2" >&"$1" || return
+    while read -r answer <&"$1"; do
+        case $answer in
+        ok) return 0 ;;
+        error*) echo "$2: $answer" >&2 && return 1 ;;
+        *) echo "$answer" ;;
+        esac
+    done
+    return 1
+}
+
+happened() { # happened LINE dropped|repeated|swapped: to how many packets
+    ask "$1" wire | sed -n "s/^$2 //p"
+}
+
+# Both cards do something to packets while both send messages, each of which must come once, whole and in order.
+mishap() { # mishap REQUEST NAME MESSAGES LEAST [MOST]: NAME is what the cards count it by, and how often that may be, for each
+    request=$1 what=$2 messages=$3 least=$4 most=${5:-1000000}
+    first=$(happened 8 "$what") && second=$(happened 9 "$what") && ask 8 "$request" && ask 9 "$request" || return
+    # Lost ends of messages are waited for: 17 ms, of which eight must be more than a card needs on a busy machine.
+    status=0
+    timeout 300 "$MLX5_WIRE" mlx5_0 "$gid" mlx5_1 "$client_gid" "$messages" 12 || status=$?
+    ask 8 'wire lose 0' && ask 9 'wire lose 0' || return
+    first=$(($(happened 8 "$what") - first)) second=$(($(happened 9 "$what") - second))
+    echo "$what: $first and $second"
+    for times in "$first" "$second"; do
+        [ "$times" -ge "$least" ] && [ "$times" -le "$most" ] || { echo "$what: $first and $second" >&2 && return 1; }
+    done
+    return "$status"
+}
+
+open_lines
+step perfect mishap 'wire lose 0' dropped 1000 0 0
+step drop mishap 'wire drop 5' dropped 100 5 5
+step repeat mishap 'wire repeat 200' repeated 500 200 200
+step swap mishap 'wire swap 200' swapped 500 200 200
+# One packet in a hundred, in each direction: of messages of 1.5 packets, requests of other kinds and what answers them.
+step lossy mishap 'wire lose 1 7' dropped 10000 100
+step very-lossy mishap 'wire lose 5 8' dropped 1000 50
+exec 8>&- 9>&-
 step kernel-log kernel_log_is_clean
 finish
