@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Programs with two sides that judge connected transports, for the lanes mlx5-connected and mlx5-roce, which source this after
+# Programs with two sides that judge connected transports, for the lanes mlx5-connected, mlx5-roce and mlx5-rxe, which source this after
 # guest.sh: libibverbs' pingpongs and perftest. The server is on $device, with the address $gid of its table if that is set;
 # the client on $client_device and $client_gid, or where the server is. Each runs by the command that $as_server or $as_client names
 # (ours or theirs, of dropin-common.sh), if one does.

@@ -72,10 +72,11 @@ def prepare_qemu(runner):
 class Devices:
     """The virtual ConnectXes of one boot and their sockets, one for each list of arguments."""
 
-    def __init__(self, binary, out, cards):
+    def __init__(self, binary, out, cards, nics=()):
         # A socket's path may have no more than 107 bytes, wherever the logs are. The cards name sockets of their own, of a wire, from here.
         self.home = Path(tempfile.mkdtemp(prefix="vhca-"))
         self.sockets, self.processes = [], []
+        self.nics = [[self.home / end for end in ends.split(",")] for ends in nics]
         try:
             for number, arguments in enumerate(cards):
                 self.start(binary, out, f"-{number + 1}" if number else "", arguments)
@@ -114,6 +115,11 @@ class Devices:
             options += [
                 f"-device {device}",
                 f"-chardev socket,id=control{number},path={control} -device isa-serial,chardev=control{number}",
+            ]
+        for number, (own, peer) in enumerate(self.nics):
+            options += [
+                f"-netdev dgram,id=wire{number},local.type=unix,local.path={own},remote.type=unix,remote.path={peer}",
+                f"-device virtio-net-pci,netdev=wire{number},romfile=",
             ]
         return " ".join(options)
 
