@@ -250,8 +250,9 @@ impl Completions {
     ) -> usize {
         let mut count = 0;
         for place in places {
-            let Ok(completion) = self.next_if(&may_take, |found| found.extended()) else { break };
-            fill(place, &completion);
+            let Ok(()) = self.next_if(&may_take, |found| found.raise(|said| fill(place, said))) else {
+                break;
+            };
             count += 1;
         }
         self.release();
@@ -341,15 +342,12 @@ impl Completions {
     pub(crate) fn short_one(
         &mut self,
         may_take: impl Fn() -> bool,
-        fill: impl FnOnce(&Extended),
+        mut fill: impl FnMut(&Extended),
     ) -> Option<bool> {
-        let taken = self.next_if(may_take, |found| found.extended());
+        let taken = self.next_if(may_take, |found| found.raise(&mut fill));
         self.release();
         match taken {
-            Ok(completion) => {
-                fill(&completion);
-                Some(true)
-            }
+            Ok(()) => Some(true),
             Err(is_empty) => is_empty.then_some(false),
         }
     }

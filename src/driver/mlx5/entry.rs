@@ -26,7 +26,11 @@ const STRIPPED: u8 = 1;
 const KIND: u8 = 3 << 2;
 const IPV4: u8 = 2 << 2;
 
+/// Bits of [`Cqe64::op_own`]: data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
+const HAS_DATA: u8 = 3 << 2;
+
 /// An entry, and whose it is.
+#[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) cqe: Item<'a, Cqe64>,
     pub(super) kind: u8,
@@ -41,10 +45,12 @@ impl<'a> Found<'a> {
     /// The entry at `position` of this queue pair, if its request succeeded and is of this life.
     #[inline(always)]
     pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &Track, position: u64) -> Option<Self> {
-        let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
+        let op_own = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>();
+        let kind = op_own >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
         let wr_id = match kind {
             CQE_REQ => track.sends.complete(counter, position)?,
+            _ if op_own & HAS_DATA != 0 => return None,
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
             _ => return None,
         };
@@ -53,25 +59,19 @@ impl<'a> Found<'a> {
 }
 
 impl Found<'_> {
-    /// What it says.
+    /// Gives on what it says.
     #[inline(always)]
-    pub(super) fn extended(&self) -> Extended {
-        let Self { cqe, kind, wr_id, qp_num, is_frame } = self;
-        let wc = Wc { wr_id: *wr_id, qp_num: *qp_num, ..Wc::default() };
-        let timestamp = || cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get();
+    pub(super) fn raise<R>(self, to: impl FnOnce(&Extended) -> R) -> R {
+        let Self { cqe, kind, is_frame, .. } = self;
+        let wc = self.known();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
-        match *kind {
-            CQE_REQ if *is_frame => {
+        let said = match kind {
+            CQE_REQ if is_frame => {
                 let is_large = number() >> 24 == OPCODE_TSO.into();
                 let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
-                Extended { wc: Wc { opcode, ..wc }, timestamp: timestamp(), vlan: 0 }
+                Extended { wc: Wc { opcode, ..wc }, timestamp: self.timestamp(), vlan: 0 }
             }
-            CQE_REQ => {
-                let opcode = sent(number());
-                let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
-                Extended { wc: Wc { opcode, byte_len, ..wc }, timestamp: timestamp(), vlan: 0 }
-            }
-            CQE_RESP_SEND if *is_frame => {
+            CQE_RESP_SEND if is_frame => {
                 let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
                 let wc = Wc {
                     opcode: wc_opcode::RECV,
@@ -81,17 +81,45 @@ impl Found<'_> {
                     ..wc
                 };
                 let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
-                Extended { wc, vlan, timestamp: timestamp() }
+                Extended { wc, vlan, timestamp: self.timestamp() }
+            }
+            _ => return self.raise_other(to),
+        };
+        to(&said)
+    }
+
+    /// The same of messages, and of what failed: in a place of its own, so that frames pay nothing for what these have.
+    #[inline(never)]
+    fn raise_other<R>(self, to: impl FnOnce(&Extended) -> R) -> R {
+        let Self { cqe, kind, .. } = self;
+        let wc = self.known();
+        let said = match kind {
+            CQE_REQ => {
+                let opcode = sent(cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get());
+                let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
+                Extended { wc: Wc { opcode, byte_len, ..wc }, timestamp: self.timestamp(), vlan: 0 }
             }
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => {
-                Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: timestamp() }
+                Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: self.timestamp() }
             }
             kind => {
                 let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
-                let (status, vendor_err) = reason(cqe);
+                let (status, vendor_err) = reason(&cqe);
                 Extended { wc: Wc { status, opcode, vendor_err, ..wc }, ..Extended::default() }
             }
-        }
+        };
+        to(&said)
+    }
+
+    /// What is known without the entry.
+    #[inline(always)]
+    fn known(&self) -> Wc {
+        Wc { wr_id: self.wr_id, qp_num: self.qp_num, ..Wc::default() }
+    }
+
+    #[inline(always)]
+    fn timestamp(&self) -> u64 {
+        self.cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get()
     }
 
     /// The same, of which no more is read now than everybody looks at.
@@ -165,17 +193,44 @@ impl Unread {
         self.cqe.byte_cnt.get()
     }
 
-    /// The flow tag of what was received.
-    pub fn flow_tag(&self) -> u32 {
-        self.cqe.sop_drop_qpn.get() & 0xff_ffff
+    /// What came with a message: immediate data as it was on the wire, or the key that was invalidated; of a frame, the flow tag.
+    pub fn immediate(&self) -> u32 {
+        if self.is_frame { self.cqe.sop_drop_qpn.get() & 0xff_ffff } else { self.message().ex }
+    }
+
+    /// Number of the sender's queue pair, of a datagram.
+    pub fn source_qp(&self) -> u32 {
+        self.message().src_qp
+    }
+
+    /// Local identifier of a datagram's sender, on InfiniBand.
+    pub fn source_lid(&self) -> u16 {
+        self.message().slid
+    }
+
+    /// Service level of a datagram.
+    pub fn service_level(&self) -> u8 {
+        self.message().sl
+    }
+
+    /// The bits by which the way of a datagram ended in this port's range of local identifiers.
+    pub fn path_bits(&self) -> u8 {
+        self.message().dlid_path_bits
+    }
+
+    /// What is said of a message that came in; of anything else there is nothing.
+    fn message(&self) -> Wc {
+        match self.kind() {
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV if !self.is_frame => message(&self.cqe, Wc::default()),
+            _ => Wc::default(),
+        }
     }
 
     /// As [`WcFlags`].
     pub fn flags(&self) -> u32 {
         match self.kind() {
             CQE_RESP_SEND if self.is_frame => received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc).bits(),
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => message(&self.cqe, Wc::default()).wc_flags,
-            _ => 0,
+            _ => self.message().wc_flags,
         }
     }
 
@@ -233,8 +288,6 @@ fn answered(opcode: u32, count: u32) -> u32 {
 
 /// What an entry says of a message that came in (`handle_responder`, cq.c of the kernel's mlx5).
 fn message(cqe: &Cqe64, wc: Wc) -> Wc {
-    /// Where data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
-    const HAS_DATA: u8 = 3 << 2;
     /// Where the header of the network layer is told of, and the service level.
     const GRH: u32 = 3 << 28;
     const LEVEL: u32 = 24;

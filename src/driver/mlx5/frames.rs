@@ -20,17 +20,17 @@ impl Sends {
             Opcode::Send => match head {
                 None if !self.wants_head => {
                     self.units.put(unit(self.head) + 1, bare_eth_segment(flags));
-                    Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0, immediate: 0 })
+                    Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0 })
                 }
                 Some(head) if self.wants_head => {
                     let units = self.put_headers(flags, 0, head)?;
-                    Ok(Start { opcode: OPCODE_SEND, units, left_out: head.len() as u8, immediate: 0 })
+                    Ok(Start { opcode: OPCODE_SEND, units, left_out: head.len() as u8 })
                 }
                 _ => Err(Refused::TooLarge),
             },
             Opcode::Large { header, mss } if mss > 0 => {
                 let units = self.put_headers(flags, mss, header)?;
-                Ok(Start { opcode: OPCODE_TSO, units, left_out: 0, immediate: 0 })
+                Ok(Start { opcode: OPCODE_TSO, units, left_out: 0 })
             }
             Opcode::Large { .. } => Err(Refused::TooLarge),
             _ => Err(Refused::Lacks),

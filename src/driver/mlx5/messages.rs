@@ -16,10 +16,10 @@ use crate::driver::request::{Address, Opcode, Refused, Remote};
 const ADDRESS_UNITS: u8 = 3;
 
 impl Sends {
-    /// Writes what is before the data.
+    /// Writes what is before the data. What goes with the message, as it goes over the wire, is the second answer.
     #[inline(always)]
-    pub(super) fn start_message(&mut self, opcode: &Opcode<'_>) -> Result<Start, Refused> {
-        let start = |opcode, units, immediate| Start { opcode, units, left_out: 0, immediate };
+    pub(super) fn start_message(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
+        let start = |opcode, units, immediate| (Start { opcode, units, left_out: 0 }, immediate);
         Ok(match *opcode {
             Opcode::Send => start(OPCODE_SEND, 1, 0),
             Opcode::SendImmediate(immediate) => start(OPCODE_SEND_IMM, 1, immediate),
@@ -55,7 +55,7 @@ impl Sends {
 
     /// The same of a datagram.
     #[inline(always)]
-    pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<Start, Refused> {
+    pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
         let (ah, qp_num, qkey, immediate) = match *opcode {
             Opcode::Datagram { ah, qp_num, qkey, immediate } => (ah, qp_num, qkey, immediate),
             // To nowhere, for a queue pair that is in error.
@@ -64,7 +64,7 @@ impl Sends {
         };
         self.put_address(self.head, &ah, qp_num, qkey);
         let (opcode, immediate) = immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
-        Ok(Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0, immediate })
+        Ok((Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate))
     }
 
     /// Writes the address of the datagram at `begin`.

@@ -73,8 +73,6 @@ pub(super) struct Start {
     pub(super) units: u8,
     /// Bytes of the data that stand there.
     pub(super) left_out: u8,
-    /// What the last word of the control segment has, as it goes over the wire.
-    pub(super) immediate: u32,
 }
 
 impl Sends {
@@ -172,17 +170,18 @@ impl Sends {
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let start = self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref())?;
+        let (start, with) =
+            self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref())?;
         if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
-            self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, units);
+            self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
         let units = self.put_data::<IS_MESSAGE, _, _>(self.head, start, &request.data)?;
-        self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, units);
+        self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
         Ok(())
     }
 
@@ -195,13 +194,13 @@ impl Sends {
         opcode: &Opcode<'_>,
     ) -> Result<(), Refused> {
         if IS_MESSAGE {
-            let start = self.start::<true, true>(flags, opcode, None)?;
-            self.end::<true>(wr_id, flags, start, start.units.into());
+            let (start, with) = self.start::<true, true>(flags, opcode, None)?;
+            self.end::<true>(wr_id, flags, start, with, start.units.into());
             return Ok(());
         }
         let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let start = self.start::<true, false>(flags, opcode, head)?;
-        self.end::<false>(wr_id, flags, start, start.units.into());
+        let (start, with) = self.start::<true, false>(flags, opcode, head)?;
+        self.end::<false>(wr_id, flags, start, with, start.units.into());
         Ok(())
     }
 
@@ -249,14 +248,14 @@ impl Sends {
         self.track.sends.move_end(begin, self.head);
     }
 
-    /// Writes what is before the data, if there is room for the largest request.
+    /// Writes what is before the data, if there is room for the largest request; the second answer is what goes with a message.
     #[inline(always)]
     fn start<const LOOKS: bool, const IS_MESSAGE: bool>(
         &mut self,
         flags: SendFlags,
         opcode: &Opcode<'_>,
         head: Option<&FrameHead>,
-    ) -> Result<Start, Refused> {
+    ) -> Result<(Start, u32), Refused> {
         if self.limit.wrapping_sub(self.head) < self.most_blocks {
             if !LOOKS {
                 return Err(Refused::Full);
@@ -264,7 +263,7 @@ impl Sends {
             self.look_for_room()?;
         }
         match self.form {
-            _ if !IS_MESSAGE => self.start_frame(flags, opcode, head),
+            _ if !IS_MESSAGE => Ok((self.start_frame(flags, opcode, head)?, 0)),
             Form::Datagrams => self.start_datagram(opcode),
             Form::Frames { .. } | Form::Messages => self.start_message(opcode),
         }
@@ -389,7 +388,14 @@ impl Sends {
 
     /// Writes the control segment of the next request, which has so many units, and goes on behind it.
     #[inline(always)]
-    fn end<const IS_MESSAGE: bool>(&mut self, wr_id: u64, flags: SendFlags, start: Start, units: u32) {
+    fn end<const IS_MESSAGE: bool>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        start: Start,
+        with: u32,
+        units: u32,
+    ) {
         let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
@@ -397,7 +403,7 @@ impl Sends {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
                 | if IS_MESSAGE { bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE) } else { 0 },
-            imm: if IS_MESSAGE { U32::from_bytes(start.immediate.to_ne_bytes()) } else { U32::ZERO },
+            imm: if IS_MESSAGE { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);

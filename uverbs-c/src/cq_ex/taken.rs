@@ -110,18 +110,13 @@ readers! {
     read_opcode as u32: Unread::opcode;
     read_vendor_err as u32: Unread::vendor_error;
     read_byte_len as u32: Unread::byte_len;
-    read_imm_data as u32: Unread::flow_tag;
+    read_imm_data as u32: Unread::immediate;
     read_qp_num as u32: |current: &Unread| current.qp_num;
     read_wc_flags as u32: |current: &Unread| flags(current.flags());
     read_completion_ts as u64: Unread::timestamp;
     read_cvlan as u16: Unread::vlan;
-    read_src_qp as u32: nothing_read;
-    read_slid as u32: nothing_read;
-    read_sl as u8: nothing_read;
-    read_dlid_path_bits as u8: nothing_read;
-}
-
-/// What frames do not have.
-fn nothing_read<T: Default>(_: &Unread) -> T {
-    T::default()
+    read_src_qp as u32: Unread::source_qp;
+    read_slid as u32: |current: &Unread| current.source_lid().into();
+    read_sl as u8: Unread::service_level;
+    read_dlid_path_bits as u8: Unread::path_bits;
 }

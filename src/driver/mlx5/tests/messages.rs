@@ -4,11 +4,15 @@ use uverbs_abi::mlx5::wqe::{
     CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM, CQE_RESP_SEND_INV, CQE_RESP_WR_IMM,
     Cqe64, SYNDROME_REMOTE_ACCESS_ERR, SYNDROME_WR_FLUSH_ERR,
 };
+#[cfg(feature = "raw")]
+use uverbs_abi::types::wc_status;
 use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
 use uverbs_abi::write::{AhAttr, GlobalRoute, QpCap};
 use zerocopy::FromZeros;
 
 use super::super::AhPlan;
+#[cfg(feature = "raw")]
+use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::mlx5::Form;
@@ -174,14 +178,58 @@ fn failures_have_their_reasons() {
     assert_eq!((completed(&mut bench).wr_id, bench.sends.free()), (9, 4));
 }
 
+/// Bindings read a completion where it lies: by both ways it says the same, and what no message has is none of a send.
+#[cfg(feature = "raw")]
+#[test]
+fn what_came_is_read_where_it_lies() {
+    let immediate = u32::from_ne_bytes([1, 2, 3, 4]);
+    for (kind, word) in [(CQE_RESP_SEND_IMM, immediate), (CQE_RESP_SEND_INV, 0x0102_0304), (CQE_REQ, 0)] {
+        for is_short in [false, true] {
+            let mut bench = bench(&cap(4, 4, 1, 0));
+            post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]).unwrap();
+            bench.receives.put(7, [PIECE].into_iter()).unwrap();
+            let fill = |cqe: &mut Cqe64| {
+                cqe.imm_inval_pkey = 0x0102_0304.into();
+                cqe.flags_rqpn = 0x1b00_0055.into();
+                cqe.slid = 9.into();
+                cqe.ml_path = 0x83;
+                cqe.sop_drop_qpn = 0x0a00_1234.into();
+            };
+            bench.complete(kind, 0, fill);
+            let mut place = Unread::default();
+            // By the short way only what is of the queue pair of the last completion.
+            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
+            assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
+            if is_short {
+                bench.complete(kind, 0, fill);
+                place = Unread::default();
+                assert_eq!(bench.queue.short_unread(|| true, &mut place), Ok(()));
+            }
+            let read = (place.source_qp(), place.source_lid(), place.service_level(), place.path_bits());
+            let wanted = if kind == CQE_REQ { (0, 0, 0, 0) } else { (0x55, 9, 0xb, 3) };
+            assert_eq!((place.wr_id, place.immediate(), read), (7, word, wanted), "{kind}");
+        }
+    }
+}
+
 /// The device was not asked to put data into completions; where it says that it did, the memory does not have it.
 #[test]
 fn data_in_a_completion_that_was_not_asked_for_is_an_error() {
     for format in [1, 2, 3] {
         let mut bench = bench(&cap(1, 4, 1, 0));
-        bench.receives.put(9, [PIECE].into_iter()).unwrap();
+        for _ in 0..2 {
+            bench.receives.put(9, [PIECE].into_iter()).unwrap();
+        }
         bench.complete(CQE_RESP_SEND, 0, |cqe| cqe.op_own = format << 2);
         assert_eq!(completed(&mut bench).status, Status::General);
+        #[cfg(feature = "raw")]
+        {
+            bench.complete(CQE_RESP_SEND, 1, |cqe| cqe.op_own = format << 2);
+            let mut place = Unread::default();
+            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
+            assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
+            assert_eq!((place.wr_id, place.status), (9, wc_status::GENERAL_ERR));
+        }
     }
 }
 
