@@ -28,7 +28,7 @@ use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
-    AhPlan, CqPlan, HashPlan, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
+    AhPlan, CqPlan, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
@@ -101,9 +101,6 @@ impl ContextPlan {
 /// The hints of drivers that have no queues here, or none of a kind.
 /// Of a driver that nobody knows.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
-const RINGS_ONLY: &str = "this version of the crate has this for rxe and the soft device only";
-const NO_EXTENDED: &str =
-    "this version of the crate has extended reliable connections for the soft device only";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
 /// The error of what this version of the crate does not have for a driver.
@@ -216,7 +213,7 @@ impl Driver {
     pub(crate) fn plan_qp(
         &self,
         op: &'static str,
-        shape: &QpShape,
+        shape: &QpShape<'_>,
         queues: [&CqSide; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
@@ -241,13 +238,21 @@ impl Driver {
         }
     }
 
-    /// A shared receive queue.
-    pub(crate) fn plan_srq(&self, op: &'static str) -> Result<SrqPlan> {
+    /// A shared receive queue for so many requests of so many segments.
+    pub(crate) fn plan_srq(
+        &self,
+        op: &'static str,
+        wanted: [u32; 2],
+        kernel: &dyn Kernel,
+    ) -> Result<SrqPlan> {
         match self {
-            Self::Rxe | Self::Soft => Ok(SrqPlan::Rings(rxe::SrqPlan::default())),
+            Self::Rxe | Self::Soft => Ok(SrqPlan::Rings(rxe::SrqPlan::default(), wanted)),
+            Self::Mlx5(state) => {
+                state.plan_srq(op, wanted, None, kernel).map(|plan| SrqPlan::Mlx5(Box::new(plan)))
+            }
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, "efa has no shared receive queues"),
-            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 
@@ -255,27 +260,42 @@ impl Driver {
     /// nothing (`ib_create_qp_user`, verbs.c, Linux 6.1).
     pub(crate) fn plan_xrcd(&self, op: &'static str) -> Result<()> {
         match self {
-            Self::Soft => Ok(()),
+            Self::Soft | Self::Mlx5(_) => Ok(()),
             Self::Rxe => lacks(op, "rxe has no extended reliable connections"),
             Self::Siw(_) => lacks(op, "iWARP has no extended reliable connections"),
             Self::Efa => lacks(op, "efa has no extended reliable connections"),
-            Self::Mlx5(_) | Self::Other => lacks(op, NO_EXTENDED),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 
     /// A shared receive queue of such a domain, that completes in this queue.
-    pub(crate) fn plan_xrc_srq(&self, op: &'static str, _queue: &CqSide) -> Result<SrqPlan> {
+    pub(crate) fn plan_xrc_srq(
+        &self,
+        op: &'static str,
+        wanted: [u32; 2],
+        queue: &CqSide,
+        kernel: &dyn Kernel,
+    ) -> Result<SrqPlan> {
         self.plan_xrcd(op)?;
-        self.plan_srq(op)
+        match self {
+            Self::Mlx5(state) => {
+                let plan = state.plan_srq(op, wanted, Some(queue.mlx5(op)?), kernel);
+                plan.map(|plan| SrqPlan::Mlx5(Box::new(plan)))
+            }
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => {
+                self.plan_srq(op, wanted, kernel)
+            }
+        }
     }
 
     /// Arming a shared receive queue, or giving it another size.
     pub(crate) fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
         match self {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
+            Self::Mlx5(_) => Ok(SrqChange::Nothing),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
             Self::Efa => lacks(op, "efa has no shared receive queues"),
-            Self::Mlx5(_) | Self::Other => lacks(op, RINGS_ONLY),
+            Self::Other => lacks(op, NO_QUEUES),
         }
     }
 

@@ -8,9 +8,10 @@ use zerocopy::IntoBytes;
 
 use super::queues::{Completions, Receives, Sends};
 use super::request::Address;
+use super::side::SrqSide;
 use super::{Kernel, mlx5, rxe};
 use crate::kernel::command::Command;
-use crate::kernel::error::Result;
+use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
 /// A driver's request, and the place of its answer; either may be empty.
@@ -73,20 +74,20 @@ impl Completions {
 
 /// What a queue pair shall be.
 #[derive(Debug)]
-pub(crate) struct QpShape {
+pub(crate) struct QpShape<'a> {
     /// One of [`uverbs_abi::types::qp_type`].
     pub(crate) type_: u8,
     pub(crate) cap: QpCap,
     /// Most bytes of the headers of a large send; zero without them.
     pub(crate) large_header: u32,
-    /// Its receives come from a shared queue.
-    pub(crate) has_srq: bool,
+    /// The shared queue that its receives come from.
+    pub(crate) srq: Option<&'a SrqSide>,
 }
 
-impl QpShape {
+impl QpShape<'_> {
     /// Whether it has a receive queue of its own.
     pub(crate) fn has_receives(&self) -> bool {
-        !self.has_srq && self.type_ != qp_type::XRC_INI
+        self.srq.is_none() && self.type_ != qp_type::XRC_INI
     }
 }
 
@@ -103,7 +104,12 @@ pub(crate) struct QpQueues {
     pub(crate) sends: Sends,
     pub(crate) receives: Option<Receives>,
     pub(crate) cap: QpCap,
+    pub(crate) known: Option<Known>,
 }
+
+/// What keeps a queue pair known to its completion queues, if the driver wants it to be known as long as the kernel's object exists.
+#[derive(Debug)]
+pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] mlx5::Known);
 
 impl QpPlan {
     pub(crate) fn payload(&mut self) -> Payload<'_> {
@@ -132,12 +138,13 @@ impl QpPlan {
         Ok(match self {
             Self::Rings(plan) => {
                 let (sends, receives) = plan.open(op, number, kernel)?;
-                QpQueues { sends: Sends::Rings(sends), receives, cap: told }
+                QpQueues { sends: Sends::Rings(sends), receives, cap: told, known: None }
             }
             Self::Mlx5(plan) => {
                 let cap = plan.cap();
-                let (sends, receives) = plan.open(number);
-                QpQueues { sends: Sends::Mlx5(sends), receives: Some(Receives::Mlx5(receives)), cap }
+                let (sends, receives, known) = plan.open(number);
+                let (receives, known) = (receives.map(Receives::Mlx5), known.map(Known));
+                QpQueues { sends: Sends::Mlx5(sends), receives, cap, known }
             }
         })
     }
@@ -160,20 +167,39 @@ impl HashPlan {
 /// A shared receive queue about to be made.
 #[derive(Debug)]
 pub(crate) enum SrqPlan {
-    Rings(rxe::SrqPlan),
+    Rings(rxe::SrqPlan, [u32; 2]),
+    Mlx5(Box<mlx5::SrqPlan>),
 }
 
 impl SrqPlan {
     pub(crate) fn payload(&mut self) -> Payload<'_> {
         match self {
-            Self::Rings(plan) => (NOTHING, plan.answer()),
+            Self::Rings(plan, _) => (NOTHING, plan.answer()),
+            Self::Mlx5(plan) => plan.payload(),
+        }
+    }
+
+    /// How many requests the kernel is asked for, and segments each of them.
+    pub(crate) fn wanted(&self) -> [u32; 2] {
+        match self {
+            Self::Rings(_, wanted) => *wanted,
+            Self::Mlx5(plan) => plan.capacity(),
+        }
+    }
+
+    /// The memory that the device may write to as long as the queue exists.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Rings(..) => None,
+            Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
 
     /// The queue, now that the kernel has made it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
-            Self::Rings(plan) => plan.open(op, kernel),
+            Self::Rings(plan, _) => plan.open(op, kernel),
+            Self::Mlx5(plan) => plan.open(op).map(Receives::Mlx5Shared),
         }
     }
 }
@@ -183,6 +209,8 @@ impl SrqPlan {
 pub(crate) enum SrqChange {
     /// Where the driver tells of a new ring; it wants to be told where even if there will be none.
     Rings(Mminfo),
+    /// It wants to be told nothing.
+    Nothing,
 }
 
 impl SrqChange {
@@ -190,21 +218,28 @@ impl SrqChange {
     pub(crate) fn arm(&self, command: &mut Command<'_>) {
         const NOWHERE: &ModifySrqCmd = &ModifySrqCmd { mmap_info_addr: 0 };
         match self {
-            Self::Rings(_) => command.driver_input(NOWHERE),
-        };
+            Self::Rings(_) => {
+                command.driver_input(NOWHERE);
+            }
+            Self::Nothing => {}
+        }
     }
 
     /// Adds the driver's request to a command that resizes.
     pub(crate) fn resize<'a>(&'a mut self, command: &mut Command<'a>) {
         match self {
-            Self::Rings(ring) => command.tells_at(zerocopy::transmute_mut!(ring)),
-        };
+            Self::Rings(ring) => {
+                command.tells_at(zerocopy::transmute_mut!(ring));
+            }
+            Self::Nothing => {}
+        }
     }
 
     /// The queue, now that the kernel has resized it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
+            Self::Nothing => Err(Error::malformed(op, "another size of a queue whose driver gives it none")),
         }
     }
 }

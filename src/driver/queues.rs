@@ -9,7 +9,7 @@ use super::completion::Place;
 pub use super::mlx5::Unread;
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
 use super::ring::{Producer, RingDevice};
-use super::side::CqSide;
+use super::side::{CqSide, SrqSide};
 use super::{mlx5, rxe};
 use crate::kernel::error::Result;
 
@@ -183,6 +183,11 @@ pub trait LowerReceive {
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
 
+    /// The slot that is filled behind this one, if that is not the next of a ring.
+    fn link(&self, _slot: u32) -> Option<u32> {
+        None
+    }
+
     /// Fills the next slot.
     ///
     /// # Errors
@@ -218,6 +223,18 @@ fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDev
     let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
     end(receives.ring(), W::is_kept(&answer));
     device.look();
+    answer
+}
+
+/// Posts to a shared queue that the device reads by itself.
+#[inline(always)]
+fn told_all<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
+    let answer = what.with(receives.writing());
+    if W::is_kept(&answer) {
+        receives.publish();
+    } else {
+        receives.rewind();
+    }
     answer
 }
 
@@ -396,6 +413,7 @@ pub(crate) enum Receives {
     /// The soft device's: it is told what was posted, and has it before the call returns.
     Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
+    Mlx5Shared(mlx5::SharedReceives),
 }
 
 impl Receives {
@@ -404,6 +422,7 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
+            Self::Mlx5Shared(receives) => receives.slots(),
         }
     }
 
@@ -412,6 +431,8 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().capacity(),
             Self::Mlx5(receives) => receives.slots() as u32,
+            // One of them is never posted.
+            Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
         }
     }
 
@@ -420,6 +441,15 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().next_slot(),
             Self::Mlx5(receives) => receives.next_slot(),
+            Self::Mlx5Shared(receives) => receives.next_slot(),
+        }
+    }
+
+    /// What queue pairs that take from it must know of it, if it is shared.
+    pub(crate) fn side(&self) -> SrqSide {
+        match self {
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) => SrqSide::Rings,
+            Self::Mlx5Shared(receives) => SrqSide::Mlx5(receives.places().clone()),
         }
     }
 
@@ -434,6 +464,7 @@ impl Receives {
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
+            Self::Mlx5Shared(receives) => told_all(receives, what),
         }
     }
 
@@ -448,6 +479,7 @@ impl Receives {
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
+            Self::Mlx5Shared(receives) => told_all(receives, what),
         }
     }
 
@@ -457,6 +489,7 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
+            Self::Mlx5Shared(receives) => receives.rewind(),
         }
     }
 
@@ -465,6 +498,8 @@ impl Receives {
         match self {
             // The kernel knows the state.
             Self::Rings(_) | Self::Announced(..) => {}
+            // A shared queue has no state.
+            Self::Mlx5Shared(_) => {}
             Self::Mlx5(receives) => {
                 if state == qp_state::RESET {
                     receives.reset();

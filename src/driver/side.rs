@@ -5,6 +5,23 @@ use std::sync::Arc;
 use super::mlx5;
 use crate::kernel::error::{Error, Result};
 
+/// What queue pairs that take from a shared receive queue know of it.
+#[derive(Clone, Debug)]
+pub(crate) enum SrqSide {
+    Rings,
+    Mlx5(Arc<mlx5::Places>),
+}
+
+impl SrqSide {
+    /// What the queue pairs of mlx5 must know of it.
+    pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::Places>> {
+        match self {
+            Self::Mlx5(places) => Ok(places),
+            Self::Rings => Err(Error::malformed(op, "a shared receive queue of another driver")),
+        }
+    }
+}
+
 /// What queue pairs, and who asks for events, know of a completion queue: nothing that only the poller may touch.
 #[derive(Debug)]
 pub(crate) enum CqSide {

@@ -11,6 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::Context;
 use crate::device::object::{self, Kind, Object};
+use crate::driver::side::SrqSide;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 #[cfg(feature = "raw")]
@@ -71,6 +72,7 @@ pub(crate) struct SharedReceiveQueueCore {
     object: Object,
     /// Behind the object: the memory of its requests is let go after it.
     kept: Kept,
+    side: SrqSide,
     _extended: Option<(Arc<cq::CompletionQueueCore>, XrcDomain)>,
     _pd: ProtectionDomain,
 }
@@ -82,6 +84,11 @@ impl SharedReceiveQueueCore {
 
     pub(crate) fn context(&self) -> &Context {
         self.object.context()
+    }
+
+    /// What queue pairs that take from it must know of it.
+    pub(crate) fn side(&self) -> &SrqSide {
+        &self.side
     }
 }
 
@@ -199,10 +206,12 @@ impl SharedReceiveQueueBuilder<'_> {
             let hint = "the domain or the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
+        let wanted = [self.depth, self.segments];
         let mut plan = match self.extended {
-            Some(of) => context.driver().plan_xrc_srq(op, of.cq.side())?,
-            None => context.driver().plan_srq(op)?,
+            Some(of) => context.driver().plan_xrc_srq(op, wanted, of.cq.side(), context)?,
+            None => context.driver().plan_srq(op, wanted, context)?,
         };
+        let [depth, most_segments] = plan.wanted();
         let (mut requests, mut segments, mut number) = (0_u32, 0_u32, 0_u32);
         let type_ = if self.extended.is_some() { srq_type::XRC } else { srq_type::BASIC };
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
@@ -211,8 +220,8 @@ impl SharedReceiveQueueBuilder<'_> {
             .handle(create::PD_HANDLE, self.pd.id())
             .value(create::TYPE, type_.into())
             .input(create::USER_HANDLE, &self.cookie)
-            .input(create::MAX_WR, &self.depth)
-            .input(create::MAX_SGE, &self.segments)
+            .input(create::MAX_WR, &depth)
+            .input(create::MAX_SGE, &most_segments)
             .input(create::LIMIT, &self.limit)
             .output(create::RESP_MAX_WR, requests.as_mut_bytes())
             .output(create::RESP_MAX_SGE, segments.as_mut_bytes())
@@ -225,15 +234,18 @@ impl SharedReceiveQueueBuilder<'_> {
             let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
-        let object = Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?);
-        let queue = ReceiveQueue::new(context.origin(), plan.open(op, context)?, segments);
+        let object =
+            Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let receives = plan.open(op, context)?;
+        let side = receives.side();
+        let queue = ReceiveQueue::new(context.origin(), receives, segments);
         let receives = Receiving::new(op, queue)?;
         // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.queue.capacity();
         let _extended = self.extended.map(|of| (of.cq.clone(), of.domain.clone()));
         let number = self.extended.map(|_| number);
         let shared =
-            SharedReceiveQueueCore { object, kept: Kept::default(), _extended, _pd: self.pd.clone() };
+            SharedReceiveQueueCore { object, kept: Kept::default(), side, _extended, _pd: self.pd.clone() };
         Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, number, lost: false })
     }
 }

@@ -7,7 +7,7 @@
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
-# tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
+# tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::transitions any::lives
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -60,7 +60,7 @@ for transport in rc ud; do
     step "ping-$transport-loopback" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100
 done
 step library library_is_ours ibv_rc_pingpong
-for kind in rc uc ud; do
+for kind in rc uc ud srq xsrq; do
     case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
     for sides in "ours theirs" "theirs ours" "ours ours"; do
         # shellcheck disable=SC2086  # words
@@ -75,6 +75,12 @@ done
 step dropin-ib_atomic_lat both ours theirs ib_atomic_lat -p 18515 -n 200 -F -A FETCH_AND_ADD
 step dropin-ib_send_lat-ud both theirs ours ib_send_lat -p 18515 -n 200 -F -c UD
 step dropin-ib_write_bw-uc both theirs ours ib_write_bw -p 18515 -n 200 -F -c UC
+for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw; do
+    step "dropin-$program-xrc" both ours theirs "$program" -p 18515 -n 200 -F -c XRC
+done
+step dropin-ib_atomic_lat-xrc both theirs ours ib_atomic_lat -p 18515 -n 200 -F -c XRC
+step dropin-ib_send_bw-srq both ours theirs ib_send_bw -p 18515 -n 200 -F --use-srq -q 4
+step dropin-ib_send_lat-srq both theirs ours ib_send_lat -p 18515 -n 200 -F --use-srq
 step only-ours-was-loaded only_ours_was_loaded
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 resources >"$OUT/resources.before"

@@ -25,7 +25,7 @@ use super::completion_ring::Ring;
 use super::entry::Found;
 #[cfg(feature = "raw")]
 use super::entry::Unread;
-use super::track::{Lane, Track};
+use super::track::{Track, is_send};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
@@ -146,6 +146,9 @@ pub(crate) struct CompletionSide {
 impl CompletionSide {
     fn change<T>(&self, how: impl FnOnce(&mut Vec<Arc<Track>>) -> T) -> T {
         let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of those that are gone all was taken.
+        let next = self.next.load(Ordering::Acquire);
+        tracks.retain(|known| known.is_behind(next));
         let answer = how(&mut tracks);
         self.changes.fetch_add(1, Ordering::Release);
         answer
@@ -162,10 +165,15 @@ impl CompletionSide {
         })
     }
 
-    /// Forgets a queue pair; what it left in the queue is nobody's.
+    /// Forgets a queue pair; what it left in the queue is nobody's. If it takes from a shared queue, it is known until all
+    /// that was taken out, since entries of the shared queue go back by that.
     pub(super) fn remove(&self, track: &Arc<Track>) {
         if !self.origin.is_here() {
             return;
+        }
+        if track.is_sharing() && track.number() != 0 {
+            self.at_end(|end| track.set_end(end));
+            return self.change(|_| ());
         }
         self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
     }
@@ -389,7 +397,14 @@ impl Completions {
         let is_nobodys = |cqe: &Cqe64, position| {
             let at = find(&self.tracks, cqe.srqn_uidx.get() & COUNTER);
             let track = at.and_then(|at| self.tracks.get(at));
-            track.is_none_or(|track| lane(track, cqe.op_own >> 4).is_of_an_earlier_life(position))
+            track.is_none_or(|track| {
+                let (kind, entry) = (cqe.op_own >> 4, cqe.wqe_counter.get());
+                let is_of_earlier = track.lane(kind).is_of_an_earlier_life(position);
+                if is_of_earlier && !is_send(kind) {
+                    track.complete_shared(entry, position, 0);
+                }
+                is_of_earlier
+            })
         };
         let taken_over = new.take_over(op, &ring, first, is_nobodys);
         self.position = *taken_over.as_ref().unwrap_or(&(first + 1));
@@ -430,12 +445,20 @@ impl Completions {
         let track = tracks.get(*last)?;
         let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
-        let wr_id = match kind {
-            CQE_REQ => track.sends.complete(counter, position)?,
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
-            _ => failed(track, kind, counter, position)?,
+        let own = match kind {
+            CQE_REQ => track.sends.complete(counter, position),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position),
+            _ => track.failed(kind, counter, position),
         };
-        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames })
+        let (wr_id, qp_num) = match own {
+            Some(wr_id) => (wr_id, track.number()),
+            None if is_send(kind) => return None,
+            None => {
+                let number = cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & COUNTER;
+                track.complete_shared(counter, position, number)?
+            }
+        };
+        Some(Found { cqe, kind, wr_id, qp_num, is_frame: track.has_frames })
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.
@@ -462,15 +485,4 @@ fn index_of(cqe: &Item<'_, Cqe64>) -> u32 {
 #[inline(never)]
 fn find(tracks: &[Arc<Track>], index: u32) -> Option<usize> {
     tracks.binary_search_by_key(&index, |track| track.index()).ok()
-}
-
-/// The direction of a queue pair that a completion of this opcode is of.
-fn lane(track: &Track, kind: u8) -> &Lane {
-    if matches!(kind, CQE_REQ | CQE_REQ_ERR) { &track.sends } else { &track.receives }
-}
-
-/// The number of a request that failed.
-#[cold]
-fn failed(track: &Track, kind: u8, counter: u16, position: u64) -> Option<u64> {
-    lane(track, kind).complete(counter, position)
 }

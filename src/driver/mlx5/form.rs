@@ -11,17 +11,20 @@ pub(crate) enum Form {
     Frames { header: u32 },
     /// Messages to a queue pair that is known: RC and UC.
     Messages,
+    /// The same, each with the number of a shared receive queue there: extended connections.
+    Extended,
     /// Datagrams, each with an address.
     Datagrams,
 }
 
 impl Form {
     /// That of a queue pair; none of one that is not here.
-    pub(in crate::driver) fn of(shape: &QpShape) -> Option<Self> {
+    pub(in crate::driver) fn of(shape: &QpShape<'_>) -> Option<Self> {
         match shape.type_ {
             qp_type::RAW_PACKET => Some(Self::Frames { header: shape.large_header }),
-            qp_type::UD => (!shape.has_srq).then_some(Self::Datagrams),
-            qp_type::RC | qp_type::UC => (!shape.has_srq).then_some(Self::Messages),
+            qp_type::UD => Some(Self::Datagrams),
+            qp_type::RC | qp_type::UC => Some(Self::Messages),
+            qp_type::XRC_INI => Some(Self::Extended),
             _ => None,
         }
     }

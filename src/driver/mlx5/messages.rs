@@ -4,7 +4,7 @@
 
 use uverbs_abi::mlx5::wqe::{
     OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ, OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM,
-    OPCODE_SEND, OPCODE_SEND_IMM, OPCODE_SEND_INVAL, WqeAtomicSeg, WqeRaddrSeg,
+    OPCODE_SEND, OPCODE_SEND_IMM, OPCODE_SEND_INVAL, WqeAtomicSeg, WqeRaddrSeg, WqeXrcSeg,
 };
 use zerocopy::FromZeros;
 
@@ -14,35 +14,38 @@ use crate::driver::request::{Address, Opcode, Refused, Remote};
 
 /// Units of a datagram's address.
 const ADDRESS_UNITS: u8 = 3;
+/// Units that name a shared receive queue.
+const QUEUE_UNITS: u8 = 1;
 
 impl Sends {
-    /// Writes what is before the data. What goes with the message, as it goes over the wire, is the second answer.
+    /// Writes what is before the data, behind the first units. What goes with the message, as it goes over the wire, is the second answer.
     #[inline(always)]
-    pub(super) fn start_message(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
-        let start = |opcode, units, immediate| (Start { opcode, units, left_out: 0 }, immediate);
+    pub(super) fn start_message(&mut self, opcode: &Opcode<'_>, first: u8) -> Result<(Start, u32), Refused> {
+        let start =
+            |opcode, units, immediate| (Start { opcode, units: first + units, left_out: 0 }, immediate);
         Ok(match *opcode {
-            Opcode::Send => start(OPCODE_SEND, 1, 0),
-            Opcode::SendImmediate(immediate) => start(OPCODE_SEND_IMM, 1, immediate),
-            Opcode::SendInvalidate(key) => start(OPCODE_SEND_INVAL, 1, key.to_be()),
+            Opcode::Send => start(OPCODE_SEND, 0, 0),
+            Opcode::SendImmediate(immediate) => start(OPCODE_SEND_IMM, 0, immediate),
+            Opcode::SendInvalidate(key) => start(OPCODE_SEND_INVAL, 0, key.to_be()),
             Opcode::Write(remote) => {
-                self.put_remote(remote);
-                start(OPCODE_RDMA_WRITE, 2, 0)
+                self.put_remote(first, remote);
+                start(OPCODE_RDMA_WRITE, 1, 0)
             }
             Opcode::WriteImmediate(remote, immediate) => {
-                self.put_remote(remote);
-                start(OPCODE_RDMA_WRITE_IMM, 2, immediate)
+                self.put_remote(first, remote);
+                start(OPCODE_RDMA_WRITE_IMM, 1, immediate)
             }
             Opcode::Read(remote) => {
-                self.put_remote(remote);
-                start(OPCODE_RDMA_READ, 2, 0)
+                self.put_remote(first, remote);
+                start(OPCODE_RDMA_READ, 1, 0)
             }
             Opcode::CompareSwap { remote, compare, swap } => {
-                self.put_atomic(remote, swap, compare);
-                start(OPCODE_ATOMIC_CS, 3, 0)
+                self.put_atomic(first, remote, swap, compare);
+                start(OPCODE_ATOMIC_CS, 2, 0)
             }
             Opcode::FetchAdd { remote, add } => {
-                self.put_atomic(remote, add, 0);
-                start(OPCODE_ATOMIC_FA, 3, 0)
+                self.put_atomic(first, remote, add, 0);
+                start(OPCODE_ATOMIC_FA, 2, 0)
             }
             Opcode::Datagram { .. }
             | Opcode::AtomicWrite(_)
@@ -51,6 +54,20 @@ impl Sends {
             | Opcode::LocalInvalidate(_)
             | Opcode::Large { .. } => return Err(Refused::Lacks),
         })
+    }
+
+    /// The same over an extended connection: for the shared receive queue there with this number.
+    #[inline(always)]
+    pub(super) fn start_extended(&mut self, opcode: &Opcode<'_>, srq: u32) -> Result<(Start, u32), Refused> {
+        self.put_srq(self.head, srq);
+        self.start_message(opcode, 1 + QUEUE_UNITS)
+    }
+
+    /// Writes which shared receive queue the request at `begin` is for.
+    #[inline(always)]
+    pub(super) fn put_srq(&mut self, begin: u32, srq: u32) {
+        let segment = WqeXrcSeg { xrc_srqn: srq.into(), ..WqeXrcSeg::new_zeroed() };
+        self.units.put(unit(begin) + 1, segment);
     }
 
     /// The same of a datagram.
@@ -77,15 +94,15 @@ impl Sends {
     }
 
     #[inline(always)]
-    fn put_remote(&mut self, Remote { address, rkey }: Remote) {
+    fn put_remote(&mut self, first: u8, Remote { address, rkey }: Remote) {
         let segment = WqeRaddrSeg { raddr: address.into(), rkey: rkey.into(), ..WqeRaddrSeg::new_zeroed() };
-        self.units.put(unit(self.head) + 1, segment);
+        self.units.put(unit(self.head) + usize::from(first), segment);
     }
 
     #[inline(always)]
-    fn put_atomic(&mut self, remote: Remote, operand: u64, compare: u64) {
-        self.put_remote(remote);
+    fn put_atomic(&mut self, first: u8, remote: Remote, operand: u64, compare: u64) {
+        self.put_remote(first, remote);
         let segment = WqeAtomicSeg { swap_add: operand.into(), compare: compare.into() };
-        self.units.put(unit(self.head) + 2, segment);
+        self.units.put(unit(self.head) + usize::from(first) + 1, segment);
     }
 }

@@ -18,6 +18,7 @@ mod receives;
 mod segments;
 mod sends;
 mod shape;
+mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -43,13 +44,15 @@ pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
-pub(crate) use self::shape::QpPlan;
+pub(crate) use self::shape::{Known, QpPlan};
+pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::ContextPlan;
 
 /// The hint of queue pairs that are not here.
-pub(super) const NO_QUEUES: &str = "this version of the crate has queue pairs for raw packets, RC, UC and UD, without shared receive queues, on mlx5";
+pub(super) const NO_QUEUES: &str =
+    "this version of the crate has queue pairs for raw packets, RC, UC, UD and extended connections on mlx5";
 
 /// What goes with a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {
@@ -94,6 +97,8 @@ pub(crate) struct Limits {
     /// Most blocks of a send ring, and requests of a receive ring.
     max_send_blocks: u32,
     max_receives: u32,
+    /// Most requests of a shared receive queue.
+    max_shared: u32,
     /// Bytes of an entry of a completion queue.
     cqe_size: u32,
     /// Bytes of each frame that must be copied into the request.
@@ -109,6 +114,7 @@ impl Limits {
             max_receive: answer.max_rq_desc_sz.into(),
             max_send_blocks: answer.max_send_wqebb,
             max_receives: answer.max_recv_wr,
+            max_shared: answer.max_srq_recv_wr,
             cqe_size: if answer.cache_line_size == 128 { 128 } else { 64 },
             inline_header: match answer.eth_min_inline {
                 USER_INLINE_MODE_NONE => 0,

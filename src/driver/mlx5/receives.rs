@@ -64,6 +64,34 @@ fn segment(piece: &Sge) -> Option<[u64; 2]> {
 const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
 
 /// Fills a place whose first segment is `first`, of so many `segments`.
+#[inline(always)]
+pub(super) fn put_pieces<P>(
+    mut units: units::Writing<'_>,
+    first: usize,
+    segments: u32,
+    mut pieces: P,
+) -> Result<(), Refused>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>>,
+{
+    // Most often there is one.
+    let one = if pieces.len() == 1 { pieces.next() } else { None };
+    match one {
+        Some(piece) => match segment(piece.borrow()) {
+            Some(segment) => {
+                units.put(first, segment);
+                if segments > 1 {
+                    units.put(first.wrapping_add(1), END);
+                }
+                Ok(())
+            }
+            None => put_others(units, first, segments, std::iter::once(piece)),
+        },
+        None => put_others(units, first, segments, pieces),
+    }
+}
+
+/// The same of a place whose pieces are not one of usual length.
 #[cold]
 #[inline(never)]
 fn put_others(
@@ -108,31 +136,18 @@ impl LowerReceive for Writing<'_> {
     }
 
     #[inline(always)]
-    fn put<P>(&mut self, wr_id: u64, mut pieces: P) -> Result<(), Refused>
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
-        let (head, segments) = (self.head, self.segments);
+        let head = self.head;
         if self.run.is_empty() {
             self.run = self.track.receives.free_run(head);
         }
         let [entry, rest @ ..] = self.run else { return Err(Refused::Full) };
-        let first = head.wrapping_mul(segments) as usize;
+        let first = head.wrapping_mul(self.segments) as usize;
         let end = head.wrapping_add(1);
-        // Most often there is one.
-        let one = if pieces.len() == 1 { pieces.next() } else { None };
-        match one {
-            Some(piece) => match segment(piece.borrow()) {
-                Some(segment) => {
-                    self.units.put(first, segment);
-                    if segments > 1 {
-                        self.units.put(first.wrapping_add(1), END);
-                    }
-                }
-                None => put_others(self.units.lend(), first, segments, std::iter::once(piece))?,
-            },
-            None => put_others(self.units.lend(), first, segments, pieces)?,
-        }
+        put_pieces(self.units.lend(), first, self.segments, pieces)?;
         entry.set(end, wr_id);
         (self.head, self.run) = (end, rest);
         Ok(())

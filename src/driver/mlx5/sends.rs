@@ -154,24 +154,25 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         if self.has_frames {
-            self.put_as::<true, false, P, B>(request)
+            self.put_as::<true, false, P, B>(request, 0)
         } else {
-            self.put_as::<true, true, P, B>(request)
+            self.put_as::<true, true, P, B>(request, 0)
         }
     }
 
-    /// Writes a request: a frame, or one that `IS_MESSAGE`.
+    /// Writes a request: a frame, or one that `IS_MESSAGE`; over an extended connection for the shared receive queue `srq`.
     #[inline(always)]
     pub(super) fn put_as<'b, const LOOKS: bool, const IS_MESSAGE: bool, P, B>(
         &mut self,
         request: &Request<'_, P, B>,
+        srq: u32,
     ) -> Result<(), Refused>
     where
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (start, with) =
-            self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref())?;
+            self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
         if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
@@ -194,12 +195,12 @@ impl Sends {
         opcode: &Opcode<'_>,
     ) -> Result<(), Refused> {
         if IS_MESSAGE {
-            let (start, with) = self.start::<true, true>(flags, opcode, None)?;
+            let (start, with) = self.start::<true, true>(flags, opcode, None, 0)?;
             self.end::<true>(wr_id, flags, start, with, start.units.into());
             return Ok(());
         }
         let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let (start, with) = self.start::<true, false>(flags, opcode, head)?;
+        let (start, with) = self.start::<true, false>(flags, opcode, head, 0)?;
         self.end::<false>(wr_id, flags, start, with, start.units.into());
         Ok(())
     }
@@ -255,6 +256,7 @@ impl Sends {
         flags: SendFlags,
         opcode: &Opcode<'_>,
         head: Option<&FrameHead>,
+        srq: u32,
     ) -> Result<(Start, u32), Refused> {
         if self.limit.wrapping_sub(self.head) < self.most_blocks {
             if !LOOKS {
@@ -265,7 +267,8 @@ impl Sends {
         match self.form {
             _ if !IS_MESSAGE => Ok((self.start_frame(flags, opcode, head)?, 0)),
             Form::Datagrams => self.start_datagram(opcode),
-            Form::Frames { .. } | Form::Messages => self.start_message(opcode),
+            Form::Extended => self.start_extended(opcode, srq),
+            Form::Frames { .. } | Form::Messages => self.start_message(opcode, 1),
         }
     }
 
@@ -445,6 +448,12 @@ impl Sends {
         (self.head, self.limit, self.published, self.begun) = (0, 0, 0, None);
         self.queues.reset_sends();
         self.counter.tell(0);
+    }
+}
+
+impl Drop for Sends {
+    fn drop(&mut self) {
+        self.queues.fall_silent();
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{
     ETH_L2_INLINE_HEADER_SIZE, RCV_DBR, SEND_WQE_BB, SND_DBR, WqeAv, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
+    WqeXrcSeg,
 };
 use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
@@ -14,8 +15,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
 use super::sends::MOST_UNITS;
+pub(super) use super::track::Source;
 use super::track::Track;
-use super::{Form, Limits, Receives, Registers, Sends};
+use super::{Form, Limits, Places, Receives, Registers, Sends};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -27,6 +29,8 @@ const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
 /// What a message may begin with: as much as an operation on a memory key, which is the largest. It has a control segment, two segments
 /// that say what is changed, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
 const MESSAGE_HEAD: u32 = size_of::<WqeCtrlSeg>() as u32 + 48 + 64 + 64;
+/// The same over an extended connection.
+const EXTENDED_HEAD: u32 = MESSAGE_HEAD + size_of::<WqeXrcSeg>() as u32;
 /// A datagram begins with a control segment and an address.
 const DATAGRAM_HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeAv>()) as u32;
 /// The same without any of the headers.
@@ -53,6 +57,13 @@ pub(crate) struct QpPlan {
     queues: Queues,
 }
 
+/// Where sends and receives complete, and the shared queue that receives come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends<'a> {
+    pub(super) queues: [&'a Arc<CompletionSide>; 2],
+    pub(super) shared: Option<&'a Arc<Places>>,
+}
+
 /// The completion queues, where a queue pair is known as long as this lives.
 #[derive(Debug)]
 pub(super) struct Queues {
@@ -66,6 +77,11 @@ impl Drop for Queues {
     }
 }
 
+/// Of a queue pair that takes from a shared queue: it is known as long as the kernel's object exists, since what it has taken goes back by
+/// its completions.
+#[derive(Debug)]
+pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] Arc<Queues>);
+
 pub(super) fn too_large(op: &'static str) -> Error {
     Error::refused(op, Errno::EINVAL, "check depths and segments against the device's limits")
 }
@@ -73,31 +89,36 @@ pub(super) fn too_large(op: &'static str) -> Error {
 impl QpPlan {
     /// `index` gives candidates for the number by which completions
     /// name the queue pair.
-    pub(crate) fn new(
+    pub(super) fn new(
         op: &'static str,
         form: Form,
         wanted: &QpCap,
         limits: &Limits,
         registers: Registers,
-        queues: [&Arc<CompletionSide>; 2],
+        ends: Ends<'_>,
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
+        let Ends { queues, shared } = ends;
         let is_of_frames = matches!(form, Form::Frames { .. });
         let sends = Ring::of_sends(form, wanted, limits).ok_or_else(|| too_large(op))?;
-        let receives = Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?;
+        let receives = match shared {
+            Some(_) => Ring::default(),
+            None => Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?,
+        };
+        let source = shared.map_or(Source::Own(receives.places), |places| Source::Shared(places.clone()));
         // A part has memory also if the queue pair has no such ring: nothing is ever put into it.
         let page = |bytes: usize| bytes.max(1).next_multiple_of(4096);
         let part = |memory, at, ring: &Ring| part(op, memory, at, ring.bytes().max(BLOCK as usize));
         // Of frames the two rings are told of by themselves; of messages one follows the other.
         let sends_at = match form {
             Form::Frames { .. } => page(receives.bytes()),
-            Form::Messages | Form::Datagrams => receives.bytes(),
+            Form::Messages | Form::Extended | Form::Datagrams => receives.bytes(),
         };
         let record = page(sends_at + page(sends.bytes()));
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let counters = [word(op, &memory, record + 4 * SND_DBR)?, word(op, &memory, record + 4 * RCV_DBR)?];
         let (send_units, receive_units) = (part(&memory, sends_at, &sends)?, part(&memory, 0, &receives)?);
-        let queues = Queues::join(op, queues, form, sends.places, receives.places, index)?;
+        let queues = Queues::join(op, queues, form, sends.places, source, index)?;
         let address = memory.address();
         let request = CreateQp {
             buf_addr: address,
@@ -152,10 +173,11 @@ impl QpPlan {
         self.cap
     }
 
-    /// The rings, now that the kernel has made the queue pair with this number.
-    pub(crate) fn open(self, number: u32) -> (Sends, Receives) {
+    /// The rings, now that the kernel has made the queue pair with this number, and what is kept as long as it exists.
+    pub(crate) fn open(self, number: u32) -> (Sends, Option<Receives>, Option<Known>) {
         self.queues.track.set_number(number);
         let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
+        let known = queues.track.is_sharing().then(|| Known(queues.clone()));
         let sends = Sends::new(
             self.sends,
             sent,
@@ -166,8 +188,10 @@ impl QpPlan {
             queues.clone(),
         );
         let segments = self.cap.max_recv_sge;
-        let receives = Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues);
-        (sends, receives)
+        let has_receives = !queues.track.is_sharing() && self.form != Form::Extended;
+        let receives = has_receives
+            .then(|| Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues));
+        (sends, receives, known)
     }
 }
 
@@ -188,14 +212,14 @@ impl Queues {
         queues: [&Arc<CompletionSide>; 2],
         form: Form,
         sends: u32,
-        receives: u32,
+        source: Source,
         mut index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let [send_queue, receive_queue] = queues.map(Arc::clone);
         // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
         loop {
             let track =
-                Arc::new(Track::new(op, index(), matches!(form, Form::Frames { .. }), sends, receives)?);
+                Arc::new(Track::new(op, index(), matches!(form, Form::Frames { .. }), sends, &source)?);
             if send_queue.add(&track) && receive_queue.add(&track) {
                 return Ok(Self { track, queues: [send_queue, receive_queue] });
             }
@@ -210,6 +234,16 @@ impl Queues {
     /// Forgets all completions of sends that there are now.
     pub(super) fn reset_sends(&self) {
         self.queues[0].at_end(|position| self.track.sends.reset(position));
+        if self.track.is_sharing() {
+            self.reset_receives();
+        }
+    }
+
+    /// Nobody asks for completions any more.
+    pub(super) fn fall_silent(&self) {
+        if self.track.is_sharing() {
+            self.track.fall_silent();
+        }
     }
 
     /// Forgets all completions of receives that there are now.
@@ -244,6 +278,7 @@ impl Ring {
                 BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD)
             }
             Form::Messages => MESSAGE_HEAD,
+            Form::Extended => EXTENDED_HEAD,
             Form::Datagrams => DATAGRAM_HEAD,
         };
         let bytes = head.checked_add(pieces.max(inline))?;
@@ -258,6 +293,7 @@ impl Ring {
         let head = match form {
             Form::Frames { .. } => HEAD,
             Form::Messages => MESSAGE_HEAD,
+            Form::Extended => EXTENDED_HEAD,
             Form::Datagrams => DATAGRAM_HEAD,
         };
         self.unit.checked_mul(BLOCK)?.checked_sub(head + INLINE_HEAD as u32)

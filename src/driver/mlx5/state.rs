@@ -10,7 +10,8 @@ use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, WqPlan};
+use super::shape::Ends;
+use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -55,12 +56,26 @@ impl State {
         &self,
         op: &'static str,
         form: Form,
-        shape: &QpShape,
+        shape: &QpShape<'_>,
         queues: [&Arc<CompletionSide>; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
+        let ends = Ends { queues, shared: shape.srq.map(|srq| srq.mlx5(op)).transpose()? };
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
-        QpPlan::new(op, form, &shape.cap, &self.limits, registers, queues, index)
+        QpPlan::new(op, form, &shape.cap, &self.limits, registers, ends, index)
+    }
+
+    /// A shared receive queue; one of extended connections completes in `queue`.
+    pub(in crate::driver) fn plan_srq(
+        &self,
+        op: &'static str,
+        [depth, segments]: [u32; 2],
+        queue: Option<&Arc<CompletionSide>>,
+        kernel: &dyn Kernel,
+    ) -> Result<SrqPlan> {
+        // The completion queue has a lock too.
+        kernel.take(op)?;
+        SrqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
 
     pub(in crate::driver) fn plan_wq(
@@ -201,13 +216,14 @@ mod tests {
         // As a thread of the parent's may hold it at the fork: who takes it would wait for ever.
         let held = state.registers.lock().unwrap();
         let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
-        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, has_srq: false };
+        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, srq: None };
         let refused = [
             state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
             state
                 .plan_qp("test", Form::Frames { header: 0 }, &shape, [queue.shared(); 2], &Elsewhere)
                 .unwrap_err(),
             state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
+            state.plan_srq("test", [4, 1], Some(queue.shared()), &Elsewhere).unwrap_err(),
         ];
         assert!(refused.iter().all(|error| error.kind() == ErrorKind::Disassociated), "{refused:?}");
         drop(held);

@@ -12,8 +12,12 @@
 //! When a queue pair is reset, completions of its earlier life may still wait in the queue. `life` tells lives apart:
 //! completions before position `since` are not reported, and a `done` of an earlier life is not believed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR};
+
+use super::shared::Places;
 use crate::kernel::error::{Error, Result};
 
 /// One queue pair, as its completion queues know it.
@@ -25,7 +29,19 @@ pub(crate) struct Track {
     /// What completes are frames, of which completions tell other things.
     pub(super) has_frames: bool,
     pub(super) sends: Lane,
+    /// Without places if it takes what it receives from a shared queue, or is one.
     pub(super) receives: Lane,
+    shared: Option<Arc<Places>>,
+    /// The position of a completion queue behind which there is nothing of it, once it is gone.
+    end: AtomicU64,
+}
+
+/// Where receives come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A ring of its own, of so many places.
+    Own(u32),
+    Shared(Arc<Places>),
 }
 
 impl Track {
@@ -38,10 +54,15 @@ impl Track {
         index: u32,
         has_frames: bool,
         sends: u32,
-        receives: u32,
+        source: &Source,
     ) -> Result<Self> {
+        let (receives, shared) = match source {
+            Source::Own(places) => (*places, None),
+            Source::Shared(places) => (0, Some(places.clone())),
+        };
         let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
-        Ok(Self { index, number: AtomicU32::new(0), has_frames, sends, receives })
+        let (number, end) = (AtomicU32::new(0), AtomicU64::new(u64::MAX));
+        Ok(Self { index, number, has_frames, sends, receives, shared, end })
     }
 
     #[inline(always)]
@@ -58,6 +79,54 @@ impl Track {
     pub(super) fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
+
+    /// The direction that a completion of this opcode is of.
+    pub(super) fn lane(&self, kind: u8) -> &Lane {
+        if is_send(kind) { &self.sends } else { &self.receives }
+    }
+
+    /// The poller: the number of a request that failed.
+    #[cold]
+    pub(super) fn failed(&self, kind: u8, counter: u16, position: u64) -> Option<u64> {
+        self.lane(kind).complete(counter, position)
+    }
+
+    /// Whether it takes what it receives from a shared queue.
+    pub(super) fn is_sharing(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// The poller: the number of the request in this entry of the shared queue, which is done, and that of the queue pair, which the
+    /// completion has if it is the queue that is known. None if that is of an earlier life: nothing is said of it then, but the entry
+    /// is the queue's again.
+    #[inline(never)]
+    pub(super) fn complete_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
+        let wr_id = self.shared.as_ref()?.complete(entry)?;
+        let number = if self.number() == 0 { number } else { self.number() };
+        (!self.receives.is_of_an_earlier_life(position)).then_some((wr_id, number))
+    }
+
+    /// What completes from now on is nobody's.
+    pub(super) fn fall_silent(&self) {
+        self.sends.reset(u64::MAX);
+        self.receives.reset(u64::MAX);
+    }
+
+    /// It is gone, and has left nothing behind this position.
+    pub(super) fn set_end(&self, end: u64) {
+        self.end.store(end, Ordering::Relaxed);
+    }
+
+    /// Whether there may be something of it behind this position.
+    pub(super) fn is_behind(&self, position: u64) -> bool {
+        self.end.load(Ordering::Relaxed) > position
+    }
+}
+
+/// Whether a completion of this opcode is of something that was sent.
+#[inline(always)]
+pub(super) fn is_send(kind: u8) -> bool {
+    matches!(kind, CQE_REQ | CQE_REQ_ERR)
 }
 
 /// One direction of a queue pair.

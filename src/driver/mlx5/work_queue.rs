@@ -10,7 +10,7 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
-use super::shape::{Queues, Ring, SEGMENT, part, too_large, word};
+use super::shape::{Queues, Ring, SEGMENT, Source, part, too_large, word};
 use super::{Form, Limits, Receives};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
@@ -47,7 +47,8 @@ impl WqPlan {
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) =
             (part(op, &memory, 0, ring.bytes())?, word(op, &memory, record + 4 * RCV_DBR)?);
-        let queues = Queues::join(op, [queue; 2], Form::Frames { header: 0 }, 0, ring.places, index)?;
+        let queues =
+            Queues::join(op, [queue; 2], Form::Frames { header: 0 }, 0, Source::Own(ring.places), index)?;
         let request = CreateWq {
             buf_addr: memory.address(),
             db_addr: memory.address() + record as u64,

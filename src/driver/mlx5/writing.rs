@@ -49,8 +49,8 @@ impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_
             return Err(Refused::NotReady);
         }
         let head = if self.0.wants_head { head } else { None };
-        let (opcode, data) = (opcode.opcode(), by_value(data));
-        self.0.put_as::<LOOKS, IS_MESSAGE, _, _>(&Request { wr_id, flags, opcode, data, head })
+        let (srq, opcode, data) = (opcode.srq(), opcode.opcode(), by_value(data));
+        self.0.put_as::<LOOKS, IS_MESSAGE, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)
     }
 
     #[inline(always)]
@@ -84,6 +84,16 @@ impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_
         }
         self.0.begun.ok_or(Refused::NotBegun)?;
         self.0.put_address(self.0.begun_at, &ah, qp_num, qkey);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_srq(&mut self, srq: u32) -> Result<(), Refused> {
+        if self.0.form != Form::Extended {
+            return Err(Refused::Lacks);
+        }
+        self.0.begun.ok_or(Refused::NotBegun)?;
+        self.0.put_srq(self.0.begun_at, srq);
         Ok(())
     }
 }

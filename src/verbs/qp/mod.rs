@@ -35,6 +35,7 @@ pub use self::state::QpState;
 pub use self::xrc::{XrcReceiveBuilder, XrcReceiveQueuePair};
 use crate::completion_counter::{Watch, Watching};
 use crate::device::object::{self, Object};
+use crate::driver::Known;
 pub use crate::driver::request::Remote;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq;
@@ -72,7 +73,8 @@ pub struct QueuePair<T: QpType> {
 #[derive(Debug)]
 pub(crate) struct QueuePairCore {
     object: Object,
-    /// Behind the object: the memory of its requests is let go after it.
+    /// Behind the object: it is known to its completion queues until that is gone, and the memory of its requests is let go after it.
+    _known: Option<Known>,
     kept: Kept,
     number: u32,
     /// Whether it has a queue, of its own or another, that frames can come in by.

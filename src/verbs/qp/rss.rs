@@ -172,6 +172,7 @@ impl RssBuilder<'_> {
         })?;
         let shared = QueuePairCore {
             object: Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?),
+            _known: None,
             kept: Kept::default(),
             number,
             receives: true,

@@ -106,6 +106,7 @@ impl XrcReceiveQueuePair {
     fn new(domain: &XrcDomain, handle: u32, number: u32) -> Self {
         Self(Arc::new(QueuePairCore {
             object: Object::new(domain.context(), Kind::Qp, handle),
+            _known: None,
             kept: Kept::default(),
             number,
             receives: false,

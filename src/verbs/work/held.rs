@@ -134,8 +134,19 @@ impl Slots<'_> {
 
     /// Lets go of what the `count` requests from slot `first` on need.
     pub(crate) fn let_go_of(&mut self, first: u32, count: usize) {
-        let end = (first as usize + count) % self.0.len();
-        self.let_go(first, end as u32, count == 0);
+        self.let_go_linked(first, count, |_| None);
+    }
+
+    /// The same, where `link` gives the slot behind another if
+    /// it is not the next of a ring.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_go_linked(&mut self, first: u32, count: usize, link: impl Fn(u32) -> Option<u32>) {
+        let mut slot = first;
+        for _ in 0..count {
+            self.0[slot as usize] = Slot::default();
+            slot = link(slot).unwrap_or((slot + 1) % self.0.len() as u32);
+        }
     }
 
     /// Lets go of what the requests in the slots from `first` on and before `end` need, round the end of the ring: they were not

@@ -253,10 +253,10 @@ impl FillReceives for All<'_> {
     #[inline(always)]
     fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
         let first = batch.next_slot();
-        for request in self.requests {
+        for (filled, request) in self.requests.iter().enumerate() {
             let slot = batch.next_slot();
             if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
-                self.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
+                self.held.let_go_linked(first, filled, |slot| batch.lower.link(slot));
                 return Err(why);
             }
             // Not before: of a full ring the next slot is that of a request which is not completed.

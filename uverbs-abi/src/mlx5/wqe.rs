@@ -129,6 +129,12 @@ layout! {
         12 reserved: U32, "Zero.";
     }
 
+    /// Segment of a request over an extended connection.
+    struct WqeXrcSeg = "mlx5_wqe_xrc_seg", 16 {
+        0 xrc_srqn: U32, "Number of the shared receive queue there.";
+        4 rsvd: [u8; 12], "Zero.";
+    }
+
     /// Segment of an atomic operation.
     struct WqeAtomicSeg = "mlx5_wqe_atomic_seg", 16 {
         0 swap_add: U64, "What is put there, or added.";

@@ -16,7 +16,8 @@ use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::mlx5::Form;
-use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge};
+use crate::driver::queues::Lower;
+use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
 
 const REMOTE: Remote = Remote { address: 0x0102_0304_0506_0708, rkey: 0x1122_3344 };
 
@@ -83,6 +84,37 @@ fn each_operation_has_its_segments() {
             "{opcode:?}"
         );
     }
+}
+
+/// The segments behind the one that names the queue there are those of a message.
+#[test]
+fn over_an_extended_connection_each_request_names_a_queue() {
+    let mut bench = Bench::of(Form::Extended, 0, &cap(4, 0, 2, 0));
+    bench.sends.set_ready(true);
+    let mut send = |opcode, srq| {
+        let opcode = ToSrq(opcode, srq);
+        bench.sends.writing::<true, true>().put(7, SendFlags::empty(), &opcode, None, &pieces(&[PIECE]))
+    };
+    assert_eq!((send(Opcode::Send, 0x0001_0203), send(Opcode::Read(REMOTE), 5)), (Ok(()), Ok(())));
+    let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
+    let queue = |number| [number, 0, 0, 0];
+    assert_eq!(words(&bench, 0, 3), [[0x0a, 0x1234 << 8 | 3, 0, 0], queue(0x0001_0203), piece].concat());
+    let remote = [0x0102_0304, 0x0506_0708, 0x1122_3344, 0];
+    assert_eq!(
+        words(&bench, 1, 4),
+        [[1 << 8 | 0x10, 0x1234 << 8 | 4, 0, 0], queue(5), remote, piece].concat()
+    );
+    // In parts, as bindings write it.
+    let mut batch = bench.sends.writing::<true, true>();
+    assert_eq!(batch.set_srq(1), Ok(()));
+    batch.begin(8, SendFlags::empty(), &Opcode::Send).unwrap();
+    assert_eq!(
+        (batch.set_srq(0x99), batch.set_data(SendFlags::empty(), None, &pieces(&[PIECE]))),
+        (Ok(()), Ok(()))
+    );
+    assert_eq!(words(&bench, 2, 3), [[2 << 8 | 0x0a, 0x1234 << 8 | 3, 0, 0], queue(0x99), piece].concat());
+    let mut bench = Bench::of(Form::Messages, 0, &cap(4, 0, 2, 0));
+    assert_eq!(bench.sends.writing::<true, true>().set_srq(1), Err(Refused::Lacks));
 }
 
 #[test]

@@ -218,8 +218,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             max_recv_sge: if is_initiator { 0 } else { self.wanted.receive_segments },
             max_inline_data: self.wanted.inline,
         };
-        let shape =
-            QpShape { type_, cap: wanted, large_header: self.wanted.large_header, has_srq: srq.is_some() };
+        let side = srq.as_ref().map(|srq| srq.side());
+        let shape = QpShape { type_, cap: wanted, large_header: self.wanted.large_header, srq: side };
         let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
@@ -258,7 +258,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         })?;
         let object =
             Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
-        let QpQueues { sends, receives, cap: real } = plan.open(op, number, real, context)?;
+        let QpQueues { sends, receives, cap: real, known } = plan.open(op, number, real, context)?;
         let receives =
             receives.map(|receives| ReceiveQueue::new(context.origin(), receives, real.max_recv_sge));
         let sends = SendQueue::new(context, object.id(), sends, real.max_send_sge, real.max_inline_data);
@@ -272,6 +272,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         };
         let shared = QueuePairCore {
             object,
+            _known: known,
             kept: Kept::default(),
             number,
             receives: real.max_recv_wr > 0 || srq.is_some(),

@@ -1,0 +1,301 @@
+//! Shared receive queues.
+//!
+//! The entries are a list: each names the next one in its first segment. The device begins with entry zero, takes as many as the
+//! counter in the doorbell record says, and goes on to the one that the last one names. Whichever is completed, in any order, is put
+//! behind the last of the list again. That last one is never posted, since it names none yet; so there is an entry more than can be
+//! posted.
+//!
+//! One thread posts, others may poll, also several: completions of the queue come to the completion queue of each queue
+//! pair that takes from it. Who polls notes that an entry is done. Who posts looks for those at the end of the list, and puts them
+//! behind it.
+//!
+//! A queue of extended reliable connections has a completion queue of its own, which knows it by an index, as it does a queue pair.
+//!
+//! Source: `mlx5_ib_create_srq`, srq.c; `struct mlx5_wqe_srq_next_seg`, qp.h; Linux 6.1.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use uverbs_abi::mlx5::wqe::{RCV_DBR, WqeSrqNextSeg};
+use uverbs_abi::mlx5::{CreateSrq, CreateSrqResp};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::completions::CompletionSide;
+use super::receives::put_pieces;
+use super::shape::{Queues, SEGMENT, Source, part, too_large, word};
+use super::{Form, Limits};
+use crate::driver::queues::LowerReceive;
+use crate::driver::request::{Refused, Sge};
+use crate::driver::ring::units::{Units, Word};
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
+
+/// What an entry has before its segments, in units of a segment.
+const HEAD: u32 = 1;
+const LEAST_STRIDE: u32 = 32;
+
+/// A shared receive queue about to be made: what the driver is told, and its memory.
+#[derive(Debug)]
+pub(crate) struct SrqPlan {
+    /// The ring, and the doorbell record on a page of its own.
+    memory: Mapping,
+    units: Units,
+    counter: Word,
+    segments: u32,
+    places: Arc<Places>,
+    queues: Option<Queues>,
+    request: CreateSrq,
+    response: CreateSrqResp,
+}
+
+impl SrqPlan {
+    /// For `depth` requests of `segments` segments. One of extended connections completes in a queue, and `index` gives numbers by
+    /// which its completions name it.
+    pub(crate) fn new(
+        op: &'static str,
+        depth: u32,
+        segments: u32,
+        limits: &Limits,
+        queue: Option<&Arc<CompletionSide>>,
+        index: impl FnMut() -> u32,
+    ) -> Result<Self> {
+        let fits = (1..=limits.max_shared).contains(&depth) && segments <= limits.max_receive / SEGMENT;
+        // Entries are named in 16 bits.
+        let entries = Some(depth).filter(|depth| fits && *depth < 1 << u16::BITS).map(|depth| depth + 1);
+        let entries = entries.ok_or_else(|| too_large(op))?.next_power_of_two();
+        let stride = ((HEAD + segments) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
+        let bytes = entries as usize * stride as usize;
+        let record = bytes.next_multiple_of(4096);
+        let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let (units, counter) = (part(op, &memory, 0, bytes)?, word(op, &memory, record + 4 * RCV_DBR)?);
+        let places = Places::new(op, entries)?;
+        let source = Source::Shared(places.clone());
+        let queues =
+            queue.map(|queue| Queues::join(op, [queue; 2], Form::Messages, 0, source, index)).transpose()?;
+        let request = CreateSrq {
+            buf_addr: memory.address(),
+            db_addr: memory.address() + record as u64,
+            uidx: queues.as_ref().map_or(0, |queues| queues.track().index()),
+            ..CreateSrq::new_zeroed()
+        };
+        let (segments, response) = (stride / SEGMENT - HEAD, CreateSrqResp::new_zeroed());
+        Ok(Self { memory, units, counter, segments, places, queues, request, response })
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    /// The memory that the device may write to as long as the queue exists.
+    pub(crate) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// How many requests it holds, and segments each of them.
+    pub(crate) fn capacity(&self) -> [u32; 2] {
+        [self.places.entries.len() as u32 - 1, self.segments]
+    }
+
+    /// The queue, now that the kernel has made it.
+    pub(crate) fn open(mut self, op: &'static str) -> Result<SharedReceives> {
+        let count = self.places.entries.len();
+        let mut links = Error::room(op, count)?;
+        links.extend((0..count).map(|entry| ((entry + 1) % count) as u16));
+        for (entry, link) in links.iter().enumerate() {
+            put_link(&mut self.units, self.segments, entry as u16, *link);
+        }
+        let tail = (count - 1) as u16;
+        let Self { units, counter, segments, places, queues, .. } = self;
+        let (head, links) = (Head::default(), links.into_boxed_slice());
+        Ok(SharedReceives {
+            units,
+            counter,
+            segments,
+            places,
+            links,
+            head,
+            published: head,
+            tail,
+            _queues: queues,
+        })
+    }
+}
+
+/// What who polls and who posts both know of the entries.
+#[derive(Debug)]
+pub(crate) struct Places {
+    entries: Box<[Place]>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    wr_id: AtomicU64,
+    state: AtomicU8,
+}
+
+/// States of an entry: in the list and free, posted, and completed, but not in the list yet.
+const FREE: u8 = 0;
+const POSTED: u8 = 1;
+const DONE: u8 = 2;
+
+impl Places {
+    fn new(op: &'static str, count: u32) -> Result<Arc<Self>> {
+        let mut entries = Error::room(op, count as usize)?;
+        entries.extend((0..count).map(|_| Place::default()));
+        Ok(Arc::new(Self { entries: entries.into_boxed_slice() }))
+    }
+
+    /// The poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says
+    /// so all the same, stays in the list.
+    pub(super) fn complete(&self, entry: u16) -> Option<u64> {
+        let place = self.entries.get(usize::from(entry))?;
+        let wr_id = place.wr_id.load(Ordering::Relaxed);
+        if place.state.load(Ordering::Relaxed) == POSTED {
+            place.state.store(DONE, Ordering::Release);
+        }
+        Some(wr_id)
+    }
+
+    /// The poster: whether this entry is done; then it is the poster's again.
+    fn take_back(&self, entry: u16) -> bool {
+        let Some(place) = self.entries.get(usize::from(entry)) else { return false };
+        let is_done = place.state.load(Ordering::Acquire) == DONE;
+        if is_done {
+            place.state.store(FREE, Ordering::Relaxed);
+        }
+        is_done
+    }
+}
+
+/// The entry that is filled next, and how many were filled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    entry: u16,
+    filled: u32,
+}
+
+/// The side of a shared receive queue that posts; see the module's page.
+#[derive(Debug)]
+pub(crate) struct SharedReceives {
+    units: Units,
+    counter: Word,
+    segments: u32,
+    places: Arc<Places>,
+    /// The entry behind each: what stands in the entries, too.
+    links: Box<[u16]>,
+    head: Head,
+    published: Head,
+    /// The last of the list.
+    tail: u16,
+    /// Of a queue of extended connections, where it completes.
+    _queues: Option<Queues>,
+}
+
+/// Writes which entry is behind this one.
+fn put_link(units: &mut Units, segments: u32, entry: u16, link: u16) {
+    let head = WqeSrqNextSeg { next_wqe_index: link.into(), ..WqeSrqNextSeg::new_zeroed() };
+    units.put(usize::from(entry) * (HEAD + segments) as usize, head);
+}
+
+impl SharedReceives {
+    /// Number of entries.
+    pub(crate) fn slots(&self) -> usize {
+        self.links.len()
+    }
+
+    /// What queue pairs that take from the queue must know of it.
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+
+    /// The entry that is filled next.
+    #[inline(always)]
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.head.entry.into()
+    }
+
+    /// Begins a batch.
+    #[inline(always)]
+    pub(crate) fn writing(&mut self) -> Writing<'_> {
+        Writing(self)
+    }
+
+    /// Puts entries that are done behind the last of the list, as many as there are one behind the other; false if none is.
+    #[inline(never)]
+    fn extend(&mut self) -> bool {
+        let last = (self.links.len() - 1) as u16;
+        let (end, mut entry) = (self.tail, self.tail);
+        loop {
+            entry = entry.wrapping_add(1) & last;
+            if entry == end {
+                break;
+            }
+            if self.places.take_back(entry) {
+                put_link(&mut self.units, self.segments, self.tail, entry);
+                self.links[usize::from(self.tail)] = entry;
+                self.tail = entry;
+            } else if self.tail != end {
+                break;
+            }
+        }
+        self.tail != end
+    }
+
+    /// Goes back to what was published: requests filled since are forgotten.
+    pub(crate) fn rewind(&mut self) {
+        let mut entry = self.published.entry;
+        while entry != self.head.entry {
+            if let Some(place) = self.places.entries.get(usize::from(entry)) {
+                place.state.store(FREE, Ordering::Relaxed);
+            }
+            entry = self.links[usize::from(entry)];
+        }
+        self.head = self.published;
+    }
+
+    /// Shows the device every entry filled so far.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        self.published = self.head;
+        self.counter.tell(self.head.filled & 0xffff);
+    }
+}
+
+/// A shared receive queue while it is written.
+#[derive(Debug)]
+pub(crate) struct Writing<'a>(&'a mut SharedReceives);
+
+impl LowerReceive for Writing<'_> {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    fn link(&self, slot: u32) -> Option<u32> {
+        self.0.links.get(slot as usize).copied().map(u32::from)
+    }
+
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        let queue = &mut *self.0;
+        let Head { entry, filled } = queue.head;
+        if entry == queue.tail && !queue.extend() {
+            return Err(Refused::Full);
+        }
+        let index = usize::from(entry);
+        let (Some(place), Some(link)) = (queue.places.entries.get(index), queue.links.get(index)) else {
+            return Err(Refused::Full);
+        };
+        let first = index * (HEAD + queue.segments) as usize + HEAD as usize;
+        put_pieces(queue.units.writing(), first, queue.segments, pieces)?;
+        place.wr_id.store(wr_id, Ordering::Relaxed);
+        place.state.store(POSTED, Ordering::Relaxed);
+        queue.head = Head { entry: *link, filled: filled.wrapping_add(1) };
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Shared receive queues: their list, and completions of whichever queue pair has taken from them.
+
+use uverbs_abi::mlx5::CreateSrq;
+use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_ERR};
+
+use super::super::{Known, Places, SharedReceives, SrqPlan};
+use super::*;
+use crate::driver::queues::LowerReceive;
+
+/// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
+struct Shared {
+    memory: Mapping,
+    request: CreateSrq,
+    receives: SharedReceives,
+    queue: Completions,
+    cq_memory: Mapping,
+    completed: u32,
+    pairs: [Option<(Sends, Known)>; 2],
+}
+
+const NUMBERS: [u32; 2] = [0x100, 0x200];
+
+fn pair(queue: &Completions, places: &Arc<Places>, index: u32) -> (Sends, Known) {
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let ends = Ends { queues: [queue.shared(); 2], shared: Some(places) };
+    let wanted = cap(1, 4, 1, 0);
+    let mut plan = QpPlan::new("test", Form::Messages, &wanted, &limits(0), page, ends, || index).unwrap();
+    let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
+    assert_eq!((request.rq_wqe_count, request.rq_wqe_shift, plan.cap().max_recv_wr), (0, 0, 0));
+    let (mut sends, receives, known) = plan.open(NUMBERS[index as usize]);
+    assert!(receives.is_none());
+    sends.set_ready(true);
+    (sends, known.unwrap())
+}
+
+impl Shared {
+    fn new() -> Self {
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let cq = CqPlan::new("test", 63, &limits(0), page).unwrap();
+        let (cq_memory, queue) = (cq.memory().clone(), cq.open());
+        let mut plan = SrqPlan::new("test", 3, 2, &limits(0), None, || unreachable!()).unwrap();
+        assert_eq!(plan.capacity(), [3, 3]);
+        let request = CreateSrq::read_from_bytes(plan.payload().0).unwrap();
+        let (memory, receives) = (plan.memory().clone(), plan.open("test").unwrap());
+        let pairs = [0, 1].map(|index| Some(pair(&queue, receives.places(), index)));
+        Self { memory, request, receives, queue, cq_memory, completed: 0, pairs }
+    }
+
+    fn post(&mut self, wr_id: u64) -> Result<(), Refused> {
+        let put = self.receives.writing().put(wr_id, [PIECE].into_iter());
+        self.receives.publish();
+        put
+    }
+
+    /// What the device reads: how many entries it may take.
+    fn counter(&self) -> u32 {
+        let at = (self.request.db_addr - self.request.buf_addr) as usize;
+        u32::from_be(self.memory.load(at, Ordering::Relaxed))
+    }
+
+    /// The entry that this one names.
+    fn link(&self, entry: u16) -> u16 {
+        let mut link = [0; 2];
+        assert!(self.memory.read(usize::from(entry) * 64 + 2, &mut link));
+        u16::from_be_bytes(link)
+    }
+
+    /// The first `count` entries from zero on, as the device goes through them.
+    fn list(&self, count: usize) -> Vec<u16> {
+        std::iter::successors(Some(0), |entry| Some(self.link(*entry))).take(count).collect()
+    }
+
+    /// The device has used an entry, for a message to this queue pair.
+    fn complete(&mut self, pair: u32, entry: u16) {
+        self.write(CQE_RESP_SEND, pair, entry, 0);
+    }
+
+    fn write(&mut self, kind: u8, pair: u32, entry: u16, number: u32) {
+        let op_own = kind << 4 | (self.completed / 64 % 2) as u8;
+        let cqe = Cqe64 {
+            srqn_uidx: pair.into(),
+            wqe_counter: entry.into(),
+            sop_drop_qpn: number.into(),
+            timestamp: u64::from(SYNDROME_LOCAL_LENGTH_ERR).into(),
+            op_own,
+            ..Cqe64::new_zeroed()
+        };
+        assert!(self.cq_memory.write(self.completed as usize % 64 * 64, cqe.as_bytes()));
+        self.completed += 1;
+    }
+
+    fn poll(&mut self) -> Vec<(u64, u32)> {
+        let mut batch = Completion::batch::<8>();
+        let count = poll(&mut self.queue, &mut batch);
+        batch[..count].iter().map(|completion| (completion.wr_id, completion.qp_num)).collect()
+    }
+}
+
+#[test]
+fn entries_are_a_list_of_which_the_last_is_not_posted() {
+    let mut shared = Shared::new();
+    assert_eq!((shared.list(4), shared.counter(), shared.request.uidx), (vec![0, 1, 2, 3], 0, 0));
+    assert_eq!([1, 2, 3].map(|wr_id| shared.post(wr_id)), [Ok(()); 3]);
+    assert_eq!((shared.post(4), shared.counter()), (Err(Refused::Full), 3));
+    // Its pieces stand behind the head.
+    let mut entry = [0; 32];
+    assert!(shared.memory.read(64 + 16, &mut entry));
+    let piece = [PIECE.length.to_be_bytes(), PIECE.lkey.to_be_bytes()].concat();
+    assert_eq!((&entry[..8], &entry[20..24]), (&piece[..], &[0, 0, 1, 0][..]));
+}
+
+#[test]
+fn entries_come_back_in_any_order_from_any_queue_pair() {
+    let mut shared = Shared::new();
+    assert!((1..4).all(|wr_id| shared.post(wr_id).is_ok()));
+    shared.complete(1, 2);
+    assert_eq!((shared.post(4), shared.poll()), (Err(Refused::Full), vec![(3, 0x200)]));
+    // Behind the last comes the one that is done; only then is the last posted.
+    assert_eq!((shared.post(4), shared.list(5), shared.counter()), (Ok(()), vec![0, 1, 2, 3, 2], 4));
+    assert_eq!(shared.post(5), Err(Refused::Full));
+    shared.complete(0, 1);
+    shared.complete(1, 0);
+    shared.complete(0, 3);
+    assert_eq!(shared.poll(), [(2, 0x100), (1, 0x200), (4, 0x100)]);
+    assert_eq!([5, 6, 7, 8].map(|wr_id| shared.post(wr_id).is_ok()), [true, true, true, false]);
+    assert_eq!(shared.counter(), 7);
+    // A thousand rounds of the list.
+    for round in 0..1000 {
+        let posted: Vec<_> = (0..4).filter(|entry| *entry != shared.receives.next_slot() as u16).collect();
+        for entry in posted.into_iter().rev() {
+            shared.complete(u32::from(entry) % 2, entry);
+        }
+        assert_eq!(shared.poll().len(), 3);
+        assert!((0..3).all(|wr_id| shared.post(wr_id).is_ok()), "{round}");
+        assert_eq!(shared.post(3), Err(Refused::Full));
+    }
+}
+
+#[test]
+fn what_is_forgotten_leaves_its_entries_to_the_next() {
+    let mut shared = Shared::new();
+    shared.post(1).unwrap();
+    let mut batch = shared.receives.writing();
+    assert!((2..4).all(|wr_id| batch.put(wr_id, [PIECE].into_iter()).is_ok()));
+    assert_eq!((batch.put(4, [PIECE].into_iter()), batch.link(1)), (Err(Refused::Full), Some(2)));
+    shared.receives.rewind();
+    assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
+    assert!((12..14).all(|wr_id| shared.post(wr_id).is_ok()));
+    shared.complete(0, 0);
+    shared.complete(0, 1);
+    assert_eq!(shared.poll(), [(1, 0x100), (12, 0x100)]);
+    let mut batch = shared.receives.writing();
+    assert_eq!(batch.put(9, [PIECE; 4].into_iter()), Err(Refused::TooLarge));
+    assert_eq!(batch.next_slot(), 3);
+}
+
+#[test]
+fn failures_give_their_entries_back() {
+    let mut shared = Shared::new();
+    assert!((1..4).all(|wr_id| shared.post(wr_id).is_ok()));
+    shared.write(CQE_RESP_ERR, 0, 0, 0);
+    let mut batch = Completion::batch::<2>();
+    assert_eq!(poll(&mut shared.queue, &mut batch), 1);
+    assert_eq!((batch[0].wr_id, batch[0].status, batch[0].qp_num), (1, Status::LocalLength, 0x100));
+    assert_eq!((shared.post(4), shared.post(5)), (Ok(()), Err(Refused::Full)));
+}
+
+/// A queue pair that is reset, or gone, has completions in the queue still: nothing is said of them, but what it has taken goes back.
+#[test]
+fn what_a_queue_pair_had_taken_goes_back_when_it_begins_again_or_goes() {
+    let mut shared = Shared::new();
+    assert!((1..4).all(|wr_id| shared.post(wr_id).is_ok()));
+    shared.complete(0, 0);
+    shared.complete(1, 1);
+    if let Some((sends, _)) = &mut shared.pairs[0] {
+        sends.reset();
+    }
+    assert_eq!(shared.poll(), [(2, 0x200)]);
+    assert!(shared.post(4).is_ok() && shared.post(5).is_ok() && shared.post(6).is_err());
+    // The handle is gone, and a message comes in before the kernel's object is.
+    let (sends, known) = shared.pairs[1].take().unwrap();
+    shared.complete(1, 2);
+    drop(sends);
+    shared.complete(1, 3);
+    drop(known);
+    shared.complete(0, 0);
+    assert_eq!(shared.poll(), [(5, 0x100)]);
+    assert!((7..10).all(|wr_id| shared.post(wr_id).is_ok()));
+    assert_eq!(shared.post(10), Err(Refused::Full));
+    // Its index is free again, once all of it was taken out.
+    shared.pairs[1] = Some(pair(&shared.queue, shared.receives.places(), 1));
+    let entry = (0..4).find(|entry| u32::from(*entry) != shared.receives.next_slot()).unwrap();
+    shared.complete(1, entry);
+    assert_eq!(shared.poll().len(), 1);
+}
+
+/// A device that says that entries are done which were not posted, or twice: each is in the list once all the same.
+#[test]
+fn completions_that_were_made_up_put_no_entry_into_the_list_twice() {
+    let mut shared = Shared::new();
+    for turn in 0..300_u16 {
+        let _ = shared.post(turn.into());
+        for entry in [turn.wrapping_mul(7) % 4, turn.wrapping_mul(7) % 4, turn] {
+            shared.complete(0, entry);
+        }
+        assert!(shared.poll().len() <= 3);
+        let next = shared.receives.next_slot();
+        let known: Vec<_> = (0..4).filter(|entry| shared.link(*entry) < 4).collect();
+        assert_eq!((known.len(), next < 4), (4, true));
+    }
+}
+
+/// One of extended connections has its own index, and a completion names the queue pair that received.
+#[test]
+fn a_queue_of_extended_connections_completes_by_itself() {
+    let mut shared = Shared::new();
+    let queue = shared.queue.shared().clone();
+    let mut plan = SrqPlan::new("test", 4, 1, &limits(0), Some(&queue), || 9).unwrap();
+    assert_eq!(plan.capacity(), [7, 1]);
+    assert_eq!(CreateSrq::read_from_bytes(plan.payload().0).unwrap().uidx, 9);
+    let mut receives = plan.open("test").unwrap();
+    receives.writing().put(70, [PIECE].into_iter()).unwrap();
+    receives.publish();
+    shared.write(CQE_RESP_SEND, 9, 0, 0x0a00_0345);
+    assert_eq!(shared.poll(), [(70, 0x345)]);
+    drop(receives);
+    shared.write(CQE_RESP_SEND, 9, 0, 0x345);
+    assert_eq!(shared.poll(), []);
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    for (depth, segments) in [(0, 1), (16385, 1), (65536, 1), (u32::MAX, 1), (1, 33), (1, u32::MAX)] {
+        assert!(SrqPlan::new("test", depth, segments, &limits(0), None, || 0).is_err(), "{depth} {segments}");
+    }
+    assert_eq!(SrqPlan::new("test", 1, 0, &limits(0), None, || 0).unwrap().capacity(), [1, 1]);
+    assert_eq!(SrqPlan::new("test", 16384, 31, &limits(0), None, || 0).unwrap().capacity(), [32767, 31]);
+}
