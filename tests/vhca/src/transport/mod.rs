@@ -32,9 +32,10 @@ use self::packet::{Packet, Route, Service};
 pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::device::Device;
-use crate::ifc::context::qpc;
+use crate::ifc::context::{mkc, qpc};
 use crate::memory::Memory;
 use crate::mkey::Mkeys;
+use crate::object::{self, Handle, Objects};
 use crate::port::{LinkLayer, Port};
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
 use crate::server::{Shared, lock};
@@ -54,6 +55,7 @@ pub(crate) struct Transport {
 pub(crate) struct Around<'a> {
     memory: &'a Memory,
     mkeys: &'a mut Mkeys,
+    objects: &'a mut Objects,
     pools: &'a mut BTreeMap<u32, ReceiveRing>,
     cqs: &'a BTreeMap<u32, Cq>,
     port: &'a Port,
@@ -72,6 +74,16 @@ enum Said {
 impl Around<'_> {
     fn send(&mut self, route: Route, packet: Packet) {
         self.said.push(Said::Packet(Box::new((route, packet))));
+    }
+
+    /// A work request has changed a key, which may be of another domain since.
+    fn key_changed(&mut self, key: u32) {
+        let index = key >> 8;
+        let Some(context) = self.mkeys.context(index) else { return };
+        let domain = Handle(object::Kind::Pd, context.wide(mkc::pd));
+        let uses = if context.is(mkc::free) { Vec::new() } else { vec![domain] };
+        // The driver's own keys are of no domain.
+        let _ = self.objects.rebind(Handle(object::Kind::Mkey, index.into()), uses);
     }
 
     fn complete(&mut self, cqn: u32, entry: CompletionEntry) {
@@ -97,6 +109,7 @@ impl Device {
         let mut around = Around {
             memory: &self.memory,
             mkeys: &mut self.mkeys,
+            objects: &mut self.objects,
             pools: &mut self.pools,
             cqs: &self.cqs,
             port: &self.port,
