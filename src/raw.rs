@@ -53,7 +53,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
 pub use crate::driver::completion::{Extended, Place, Raised};
-pub use crate::driver::queues::{Lower, LowerReceive, Unread};
+pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
 pub use crate::driver::request::{Address, Binding, Data, FrameHead, Opcode, Refused, Sge, ToSrq};
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, PacketCaps};

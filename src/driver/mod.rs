@@ -23,7 +23,7 @@ mod siw;
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ModifyWq;
 use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::types::driver_id;
+use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
@@ -98,6 +98,17 @@ impl ContextPlan {
     }
 }
 
+/// Of which devices an invalidate for a key must not be sent twice, and none for a window that is not bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GuardedKeys {
+    /// The device looks itself.
+    None,
+    /// Of the open device.
+    OfDevice,
+    /// Of all devices of the driver.
+    OfDriver,
+}
+
 /// The hints of drivers that have no queues here, or none of a kind.
 /// Of a driver that nobody knows.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
@@ -170,10 +181,11 @@ impl Driver {
 
     /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, through whichever device
     /// of the driver: see [`Keys`](crate::device::context).
-    pub(crate) fn shares_window_keys(&self) -> bool {
+    pub(crate) fn guarded_keys(&self) -> GuardedKeys {
         match self {
-            Self::Rxe => true,
-            Self::Mlx5(_) | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+            Self::Rxe => GuardedKeys::OfDriver,
+            Self::Soft => GuardedKeys::OfDevice,
+            Self::Mlx5(_) | Self::Siw(_) | Self::Efa | Self::Other => GuardedKeys::None,
         }
     }
 
@@ -220,6 +232,9 @@ impl Driver {
         match self {
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Mlx5(state) => {
+                if shape.type_ == qp_type::RAW_PACKET && shape.srq.is_some() {
+                    return lacks(op, "raw packet queue pairs do not share their receives");
+                }
                 let Some(form) = mlx5::Form::of(shape) else { return lacks(op, mlx5::NO_QUEUES) };
                 let queues = [queues[0].mlx5(op)?, queues[1].mlx5(op)?];
                 state.plan_qp(op, form, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))

@@ -1,5 +1,6 @@
 //! Plans: objects about to be made.
 
+use nix::errno::Errno;
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
 use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::types::qp_type;
@@ -195,11 +196,19 @@ impl SrqPlan {
         }
     }
 
+    /// Whether the driver leaves out of account which limit the kernel is told with the queue (`mlx5_ib_create_srq`, srq.c, Linux 6.1).
+    pub(crate) fn forgets_limit(&self) -> bool {
+        match self {
+            Self::Rings(..) => false,
+            Self::Mlx5(_) => true,
+        }
+    }
+
     /// The queue, now that the kernel has made it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(plan, _) => plan.open(op, kernel),
-            Self::Mlx5(plan) => plan.open(op).map(Receives::Mlx5Shared),
+            Self::Mlx5(plan) => Ok(Receives::Mlx5Shared(plan.open())),
         }
     }
 }
@@ -225,13 +234,15 @@ impl SrqChange {
         }
     }
 
-    /// Adds the driver's request to a command that resizes.
-    pub(crate) fn resize<'a>(&'a mut self, command: &mut Command<'a>) {
+    /// Adds the driver's request to a command that resizes; the errno is the kernel's of a driver that has no such command.
+    pub(crate) fn resize<'a>(&'a mut self, op: &'static str, command: &mut Command<'a>) -> Result<()> {
         match self {
             Self::Rings(ring) => {
                 command.tells_at(zerocopy::transmute_mut!(ring));
+                Ok(())
             }
-            Self::Nothing => {}
+            Self::Nothing => Err(Error::kernel(op, Errno::EINVAL)
+                .unsupported("mlx5 gives shared receive queues no other size")),
         }
     }
 

@@ -267,6 +267,18 @@ pub(crate) enum Published {
     Told,
 }
 
+/// What a send queue is of.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendLayout {
+    /// Slots in a ring.
+    Slots,
+    /// Blocks that the device reads itself, with frames.
+    Frames,
+    /// The same with messages.
+    Messages,
+}
+
 /// The send queue of a queue pair.
 // A tag of its own, which is quicker to look at than one among the fields.
 #[repr(u8)]
@@ -304,12 +316,13 @@ impl Sends {
         }
     }
 
-    /// Whether it is of blocks that the device reads itself, and not of slots in a ring.
+    /// Of what it is, by which the shortest way to it is chosen.
     #[cfg(feature = "raw")]
-    pub(crate) fn is_in_blocks(&self) -> bool {
+    pub(crate) fn layout(&self) -> SendLayout {
         match self {
-            Self::Rings(_) => false,
-            Self::Mlx5(_) => true,
+            Self::Rings(_) => SendLayout::Slots,
+            Self::Mlx5(sends) if sends.has_frames() => SendLayout::Frames,
+            Self::Mlx5(_) => SendLayout::Messages,
         }
     }
 
@@ -323,15 +336,23 @@ impl Sends {
         }
     }
 
-    /// The same in blocks.
+    /// The same of frames in blocks.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn blocks_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
+    pub(crate) fn frames_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
         match self {
-            Self::Rings(_) => None,
             Self::Mlx5(sends) if sends.has_frames() => Some(sends.writing::<LOOKS, false>()),
-            // Of messages there is the other way only.
-            Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) => None,
+        }
+    }
+
+    /// The same of messages in blocks.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn messages_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
+        match self {
+            Self::Mlx5(sends) if !sends.has_frames() => Some(sends.writing::<LOOKS, true>()),
+            Self::Rings(_) | Self::Mlx5(_) => None,
         }
     }
 

@@ -55,6 +55,8 @@ pub struct Binding {
     pub new_rkey: u32,
     /// Bits of [`AccessFlags`](crate::AccessFlags).
     pub access: u32,
+    /// The window is of type 1.
+    pub is_type_1: bool,
 }
 
 /// What a request does. Immediate data stands as it goes over the wire.

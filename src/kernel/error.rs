@@ -138,6 +138,11 @@ impl Error {
         Self { kind: ErrorKind::NotFound, ..self }.hinted(hint)
     }
 
+    /// The same error as one of something that the device does not do, with a hint.
+    pub(crate) fn unsupported(self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
+    }
+
     /// The same error with a hint if it is of `kind`.
     pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
         if self.kind == kind { self.hinted(hint) } else { self }

@@ -102,7 +102,9 @@ pub struct SharedReceiveQueueBuilder<'a> {
     extended: Option<Extended<'a>>,
     depth: u32,
     segments: u32,
+    /// What the kernel is told, and what the queue is to be armed with.
     limit: u32,
+    armed: u32,
     cookie: u64,
 }
 
@@ -127,7 +129,15 @@ impl ProtectionDomain {
     /// [`ProtectionDomain::create_srq`].
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
-        SharedReceiveQueueBuilder { pd: self, extended: None, depth, segments: 1, limit: 0, cookie: 0 }
+        SharedReceiveQueueBuilder {
+            pd: self,
+            extended: None,
+            depth,
+            segments: 1,
+            limit: 0,
+            armed: 0,
+            cookie: 0,
+        }
     }
 }
 
@@ -177,7 +187,14 @@ impl SharedReceiveQueueBuilder<'_> {
 
     /// Arms the queue at once, as [`SharedReceiveQueue::arm`] does; not armed if not given.
     pub fn limit(mut self, limit: u32) -> Self {
-        self.limit = limit;
+        (self.limit, self.armed) = (limit, limit);
+        self
+    }
+
+    /// The same if the driver arms queues that it makes; mlx5 does not.
+    #[cfg(feature = "raw")]
+    pub fn limit_told(mut self, limit: u32) -> Self {
+        (self.limit, self.armed) = (limit, 0);
         self
     }
 
@@ -234,8 +251,9 @@ impl SharedReceiveQueueBuilder<'_> {
             let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
-        let object =
-            Object::new(context, Kind::Srq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let handle = command.new_handle_of(create::HANDLE)?;
+        let armed_later = Some(self.armed).filter(|limit| *limit > 0 && plan.forgets_limit());
+        let object = Object::new(context, Kind::Srq, handle).holding(plan.memory());
         let receives = plan.open(op, context)?;
         let side = receives.side();
         let queue = ReceiveQueue::new(context.origin(), receives, segments);
@@ -246,7 +264,10 @@ impl SharedReceiveQueueBuilder<'_> {
         let number = self.extended.map(|_| number);
         let shared =
             SharedReceiveQueueCore { object, kept: Kept::default(), side, _extended, _pd: self.pd.clone() };
-        Ok(SharedReceiveQueue { receives, shared: Arc::new(shared), capacity, segments, number, lost: false })
+        let shared = Arc::new(shared);
+        let queue = SharedReceiveQueue { receives, shared, capacity, segments, number, lost: false };
+        armed_later.map_or(Ok(()), |limit| queue.arm(limit))?;
+        Ok(queue)
     }
 }
 
@@ -313,7 +334,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for zero, for fewer than are posted or than the limit, or for more
-    /// than the device has: the queue is as it was. [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)`
+    /// than the device has, [`Unsupported`](ErrorKind::Unsupported) on mlx5: the queue is as it was. [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)`
     /// when the device has changed the ring but the new one cannot be mapped: nothing can be posted until another
     /// resize succeeds.
     ///
@@ -324,12 +345,13 @@ impl SharedReceiveQueue {
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         let op = "srq.resize";
         let context = self.shared.context().clone();
+        context.check_origin(op)?;
         let request =
             ModifySrq { srq_handle: self.shared.id(), attr_mask: MAX_WR, max_wr: depth, srq_limit: 0 };
         let mut plan = context.driver().plan_srq_change(op)?;
         let mut command = Command::write(op, cmd::MODIFY_SRQ);
         command.input(CORE_IN, &request);
-        plan.resize(&mut command);
+        plan.resize(op, &mut command)?;
         context.invoke(&mut command).map_err(|error| {
             let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
             error.hinted_if(ErrorKind::InvalidInput, hint)

@@ -210,7 +210,10 @@ fn rights_of_a_region_can_be_changed() {
         drop(clone);
         let bad = AccessFlags::REMOTE_WRITE;
         refuses(region.change_access(bad), ErrorKind::InvalidInput, EINVAL, "");
-        refuses(region.change_access(ALL | AccessFlags::HUGETLB), ErrorKind::Unsupported, EOPNOTSUPP, "");
+        // The driver of mlx5 leaves out what it does not know of.
+        if target.device.driver() != "mlx5" {
+            refuses(region.change_access(ALL | AccessFlags::HUGETLB), ErrorKind::Unsupported, EOPNOTSUPP, "");
+        }
         assert_eq!(region.access(), ALL);
         let write = |region: &MemoryRegion| {
             Operation::Write(Remote { address: region.address(), rkey: region.rkey() })
@@ -260,7 +263,7 @@ fn a_region_stays_where_it_is_on_devices_that_cannot_move_it() {
         region.write(0, b"here").unwrap();
         let hint = "make a new one";
         match region.change_memory(&memory, 0..4096, None) {
-            Ok(()) => skip(target, "it can move regions"),
+            Ok(()) => return skip(target, "it can move regions"),
             error => refuses(error, ErrorKind::Unsupported, EOPNOTSUPP, hint),
         }
         refuses(region.change_memory(&memory, 0..4097, None), ErrorKind::InvalidInput, EINVAL, "outside");
@@ -298,6 +301,10 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
         let pd = target.open().alloc_pd().unwrap();
         let file = File::open("/dev/null").unwrap();
         let dmabuf = |range, iova| pd.register_dmabuf(file.as_fd(), range, iova, LOCAL);
+        if target.device.driver() == "mlx5" {
+            // It could, but that file is no memory.
+            return refuses(dmabuf(0..4096, 0), ErrorKind::InvalidInput, EINVAL, "");
+        }
         refuses(dmabuf(0..4096, 0), ErrorKind::Unsupported, EOPNOTSUPP, "another device");
         refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "same offset");
         refuses(dmabuf(5..5, 5), ErrorKind::InvalidInput, EINVAL, "");

@@ -170,11 +170,23 @@ fn wrong_sizes_and_limits_are_refused() {
     });
 }
 
+/// `mlx5_ib_modify_srq`, srq.c, Linux 6.1.
+#[track_caller]
+fn has_no_other_size(target: &Target, srq: &mut SharedReceiveQueue) {
+    let before = srq.capacity();
+    refuses(srq.resize(60), ErrorKind::Unsupported, EINVAL, "no other size");
+    assert_eq!(srq.capacity(), before);
+    skip(target, "mlx5 gives shared receive queues no other size");
+}
+
 #[test]
 fn a_resized_queue_keeps_what_is_posted_and_its_memory() {
     on_every_connecting_device(|target| {
         let context = target.open();
         let (mut one, mut two, mut srq) = pair(&context, 4, 0);
+        if target.device.driver() == "mlx5" {
+            return has_no_other_size(target, &mut srq);
+        }
         // Taken before, so that requests do not stand at the start of the ring.
         post(&mut srq, &two, 1..=3);
         assert_eq!(message(&mut one, &mut two, b"before"), 1);
@@ -210,6 +222,9 @@ fn a_refused_resize_changes_nothing() {
         let context = target.open();
         let (mut one, mut two, mut srq) = pair(&context, 20, 0);
         let (before, most) = (srq.capacity(), context.query_device().unwrap().base.max_srq_wr);
+        if target.device.driver() == "mlx5" {
+            return has_no_other_size(target, &mut srq);
+        }
         post(&mut srq, &two, 1..=16);
         let refused = |srq: &mut SharedReceiveQueue, depth| {
             refuses(srq.resize(depth), ErrorKind::InvalidInput, EINVAL, "fewer than are posted");
@@ -288,7 +303,8 @@ fn an_overrun_completion_queue_is_told_with_its_cookie() {
         let mut side = Side::<Ud>::new(&context, make);
         let options = options(&context);
         side.qp.activate(&options, 1, 0).unwrap();
-        for wr_id in 0..=room {
+        // Where a place is kept free, the ring has one more than that.
+        for wr_id in 0..=room + 1 {
             side.receive(wr_id as u64, 0..8);
         }
         side.qp.to_error().unwrap();

@@ -227,7 +227,12 @@ fn keys_that_cannot_be_invalidated_break_the_receiver() {
             scene.two.receive(3, 0..16);
             scene.one.send(1, Operation::SendInvalidate(key), 0..4);
             let done = scene.two.completion();
-            assert_eq!((done.wr_id, done.status), (3, Status::RemoteInvalidRequest), "{which}");
+            // To mlx5 the key is one that the peer may not use: nothing but the connection breaks.
+            let status = match target.device.driver() == "mlx5" {
+                true => Status::Flushed,
+                false => Status::RemoteInvalidRequest,
+            };
+            assert_eq!((done.wr_id, done.status), (3, status), "{which}");
         }
     });
 }
@@ -315,6 +320,12 @@ fn a_region_cannot_go_before_its_window() {
                 two.qp.unbind(&mut window, 9).unwrap();
                 assert_eq!(two.completion().status, Status::Flushed);
                 drop((one, two));
+                if target.device.driver() == "mlx5" {
+                    // Its kernel driver knows nothing of what is bound (`mlx5_ib_dereg_mr`, mr.c, Linux 6.1).
+                    region.destroy().map_err(|(_, error)| error).unwrap();
+                    window.destroy().map_err(|(_, error)| error).unwrap();
+                    continue;
+                }
                 let (region, error) = region.destroy().unwrap_err();
                 assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, Some(EINVAL)));
                 assert!(error.hint().unwrap().contains("window"));

@@ -128,7 +128,12 @@ fn a_queue_of_a_domain_is_resized_armed_and_asked_like_any_other() {
         let number = scene.queues[0].number();
         let queue = &mut scene.queues[0];
         queue.post(1);
-        queue.srq.resize(20).unwrap();
+        match queue.srq.resize(20) {
+            Err(error) if target.device.driver() == "mlx5" => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported)
+            }
+            resized => resized.unwrap(),
+        }
         queue.post(2);
         queue.srq.arm(2).unwrap();
         assert_eq!(queue.srq.query().unwrap().srq_limit, 2);

@@ -9,7 +9,7 @@ use uverbs::{
     Status, Subject, WindowType,
 };
 
-use super::{Target, on_every_device, skip_at};
+use super::{Target, is_infiniband, on_every_device, skip_at};
 
 /// Everything that the other side may do.
 pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
@@ -53,6 +53,11 @@ pub fn on_every_extended_device(behaviour: impl Fn(&Target)) {
             behaviour(target);
         }
     });
+}
+
+/// The local identifier of a multicast group: only InfiniBand has one.
+pub fn group_lid(context: &Context) -> u16 {
+    if is_infiniband(context) { 0xc001 } else { 0 }
 }
 
 /// One side: a queue pair with memory and a completion queue of its own.

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use uverbs::SoftDevice;
 
-use super::{Control, Raw, Target, on_every_device, skip_at};
+use super::{Control, Raw, Target, has_infiniband, on_every_device, skip_at};
 
 /// Whether the machine is switched off after this, without a shutdown, so that its kernel may be left with what it cannot
 /// get rid of.
@@ -50,6 +50,9 @@ impl Target {
 pub fn on_every_wire(behaviour: impl Fn(&Target, &Wire<'_>, Raw)) {
     let at = Location::caller();
     on_every_device(|target| match target.wire() {
+        Some(_) if has_infiniband(target) => {
+            skip_at(at, target, "a port of InfiniBand has no flows of frames")
+        }
         Some(wire) => behaviour(target, &wire, Raw::new(&target.open())),
         None => skip_at(at, target, "no frames can be made to arrive"),
     });

@@ -32,7 +32,8 @@ pub(crate) fn connected() {
         let windowed = one.pd.register(64, ALL | AccessFlags::MW_BIND).unwrap();
         let mut ud = one.pd.ud(&one.cq).create().unwrap();
         ud.activate(&options(&context), 0x11, 0).unwrap();
-        let membership = ud.join_multicast(&GROUP, 0).unwrap();
+        let lid = group_lid(&context);
+        let membership = ud.join_multicast(&GROUP, lid).unwrap();
         let gid = context.gid(1, options(&context).gid_index.into()).unwrap();
         let ah = one.pd.create_ah(&Route::new(1, gid.index as u8, gid.raw)).unwrap();
 
@@ -71,7 +72,7 @@ pub(crate) fn connected() {
                 gone(one.qp.state());
                 gone(one.qp.reset());
                 gone(one.qp.endpoint(&ConnectionOptions::new(1, 0), 1));
-                gone(ud.join_multicast(&GROUP, 0));
+                gone(ud.join_multicast(&GROUP, lid));
                 gone(srq.arm(1));
                 gone(srq.query());
                 gone(srq.resize(16));

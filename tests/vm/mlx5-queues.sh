@@ -7,7 +7,9 @@
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
-# tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::transitions any::lives
+# tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
+# tests: any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::lives any::queues
+# tests: any::memory any::windows any::window_states any::errno_objects any::multicast asynchronous fork allocations any::threads any::sweep
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")

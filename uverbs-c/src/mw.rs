@@ -16,10 +16,19 @@ use crate::qp::Qp;
 use uverbs::abi::types::{AccessFlags, wr_opcode};
 use zerocopy::FromZeros;
 
+/// `IBV_MW_TYPE_1`.
+const TYPE_1: u32 = 1;
+
 #[repr(C)]
 pub(crate) struct Mw {
     pub(crate) c: abi::Mw,
     window: Owned<Window>,
+}
+
+impl Mw {
+    pub(crate) fn is_type_1(&self) -> bool {
+        self.c.type_ == TYPE_1
+    }
 }
 
 fn alloc(pd: Option<&Pd>, type_: u32) -> Answer<Box<Mw>> {

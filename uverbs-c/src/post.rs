@@ -70,14 +70,15 @@ pub(crate) fn head_of<'a>(mut frame: impl Iterator<Item = &'a u8>) -> Answer<Fra
 
 /// A bind of a memory window to the key `rkey`.
 pub(crate) fn bind(mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer<Opcode<'static>> {
-    let mr = info.mr.get::<Mr>();
+    let (mr, mw) = (info.mr.get::<Mr>(), mw.ok_or(EINVAL)?);
     Ok(Opcode::Bind(Binding {
         addr: info.addr,
         length: info.length,
         lkey: mr.map_or(0, |mr| mr.c.lkey.get()),
-        rkey: mw.ok_or(EINVAL)?.c.rkey.get(),
+        rkey: mw.c.rkey.get(),
         new_rkey: rkey,
         access: info.mw_access_flags,
+        is_type_1: mw.is_type_1(),
     }))
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use super::Context;
-use crate::driver::Driver;
+use crate::driver::{Driver, GuardedKeys};
 use crate::kernel::process::Local;
 
 /// A GID of the device that the windows are on.
@@ -137,6 +137,8 @@ const BEFORE: &str = "this process has sent an invalidate for that key before, a
 /// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
+    /// Nothing: the device looks itself.
+    Nothing,
     /// Of all devices of the driver.
     Common,
     Own(Arc<Local<Known>>),
@@ -157,25 +159,31 @@ impl Default for Keys {
 
 impl Keys {
     pub(super) fn of(driver: &Driver) -> Self {
-        if driver.shares_window_keys() { Self::Common } else { Self::default() }
+        match driver.guarded_keys() {
+            GuardedKeys::None => Self::Nothing,
+            GuardedKeys::OfDevice => Self::default(),
+            GuardedKeys::OfDriver => Self::Common,
+        }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> Option<MutexGuard<'_, Known>> {
         match self {
-            Self::Common => COMMON.lock(),
-            Self::Own(known) => known.lock(),
+            Self::Nothing => None,
+            Self::Common => Some(COMMON.lock()),
+            Self::Own(known) => Some(known.lock()),
         }
     }
 
     /// A window has this key: when that bind is carried out, or while it is free.
     pub(crate) fn add(&self, key: u32, context: &Context, bind: Option<Arc<Invalidated>>) {
+        let Some(mut known) = self.known() else { return };
         let own = Own { context: context.clone(), bind, is_sent: false };
-        self.known().own.entry(key).or_default().push(own);
+        known.own.entry(key).or_default().push(own);
     }
 
     /// It has not any more.
     pub(crate) fn remove(&self, key: u32, context: &Context) {
-        let mut known = self.known();
+        let Some(mut known) = self.known() else { return };
         let Some(all) = known.own.get_mut(&key) else { return };
         let at = all.iter().position(|own| own.context.is_same(context));
         let own = at.map(|at| all.swap_remove(at));
@@ -195,11 +203,13 @@ impl Keys {
         };
         let mut noted = Noted::new();
         for key in keys {
-            let all = self.known().of_window(*key).map(|(_, own)| own.context.clone()).collect::<Vec<_>>();
+            let Some(known) = self.known() else { return Ok(noted) };
+            let all = known.of_window(*key).map(|(_, own)| own.context.clone()).collect::<Vec<_>>();
+            drop(known);
             // Asks the kernel, which is not done under a lock.
             let here = all.into_iter().filter(is_there).collect::<Vec<_>>();
-            let answer = self.known().note(to, *key, &here);
-            if let Err(hint) = answer {
+            let answer = self.known().map(|mut known| known.note(to, *key, &here));
+            if let Some(Err(hint)) = answer {
                 self.take_back(to, &noted);
                 return Err(hint);
             }
@@ -210,7 +220,7 @@ impl Keys {
 
     /// They were not sent after all.
     pub(crate) fn take_back(&self, to: Gid, noted: &Noted) {
-        let mut known = self.known();
+        let Some(mut known) = self.known() else { return };
         for (key, here) in noted {
             known.with_key(*key, here).for_each(|own| own.is_sent = false);
             known.sent.remove(to, *key);
@@ -305,6 +315,6 @@ mod tests {
         keys.send([9; 16], &[0x1_00]).unwrap();
         keys.remove(0x1_00, &context);
         keys.remove(0x1_01, &context);
-        assert!(keys.known().own.is_empty());
+        assert!(keys.known().unwrap().own.is_empty());
     }
 }

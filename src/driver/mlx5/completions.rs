@@ -458,7 +458,7 @@ impl Completions {
                 track.complete_shared(counter, position, number)?
             }
         };
-        Some(Found { cqe, kind, wr_id, qp_num, is_frame: track.has_frames })
+        Some(Found { cqe, kind, wr_id, qp_num, is_frame: track.has_frames, track })
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.

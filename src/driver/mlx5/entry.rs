@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use uverbs_abi::mlx5::wqe::{
     CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM,
     CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ,
-    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_TSO,
+    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_TSO, OPCODE_UMR,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -15,7 +15,6 @@ use uverbs_abi::write::Wc;
 use zerocopy::FromZeros;
 use zerocopy::big_endian::{U16, U32, U64};
 
-#[cfg(feature = "raw")]
 use super::track::Track;
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::Item;
@@ -29,6 +28,10 @@ const IPV4: u8 = 2 << 2;
 /// Bits of [`Cqe64::op_own`]: data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
 const HAS_DATA: u8 = 3 << 2;
 
+/// In the place of the opcode of changes of keys, in a copy of an entry: which of them it was. The device has no such opcodes.
+const BOUND: u8 = 0xfe;
+const INVALIDATED: u8 = 0xfd;
+
 /// An entry, and whose it is.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
@@ -38,23 +41,26 @@ pub(super) struct Found<'a> {
     pub(super) qp_num: u32,
     /// What completed was a frame.
     pub(super) is_frame: bool,
+    pub(super) track: &'a Track,
 }
 
 #[cfg(feature = "raw")]
 impl<'a> Found<'a> {
     /// The entry at `position` of this queue pair, if its request succeeded and is of this life.
     #[inline(always)]
-    pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &Track, position: u64) -> Option<Self> {
+    pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
         let op_own = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>();
         let kind = op_own >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
+        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
         let wr_id = match kind {
+            CQE_REQ if !track.has_frames && number() >> 24 == OPCODE_UMR.into() => return None,
             CQE_REQ => track.sends.complete(counter, position)?,
             _ if op_own & HAS_DATA != 0 => return None,
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
             _ => return None,
         };
-        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames })
+        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames, track })
     }
 }
 
@@ -95,7 +101,7 @@ impl Found<'_> {
         let wc = self.known();
         let said = match kind {
             CQE_REQ => {
-                let opcode = sent(cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get());
+                let opcode = sent(self.number());
                 let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
                 Extended { wc: Wc { opcode, byte_len, ..wc }, timestamp: self.timestamp(), vlan: 0 }
             }
@@ -109,6 +115,17 @@ impl Found<'_> {
             }
         };
         to(&said)
+    }
+
+    /// The number of the queue pair, behind the opcode of its request. Where that is one for several, it says which.
+    fn number(&self) -> u32 {
+        let number = self.cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
+        if number >> 24 != OPCODE_UMR.into() {
+            return number;
+        }
+        let counter = self.cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
+        let opcode = if self.track.sends.noted(counter) == wc_opcode::BIND_MW { BOUND } else { INVALIDATED };
+        u32::from(opcode) << 24 | number & 0xff_ffff
     }
 
     /// What is known without the entry.
@@ -131,6 +148,8 @@ impl Found<'_> {
             place.status = reason(&self.cqe).0;
         } else if !self.is_frame && self.kind != CQE_REQ {
             place.status = message(&place.cqe, Wc::default()).status;
+        } else if self.kind == CQE_REQ {
+            place.cqe.sop_drop_qpn = self.number().into();
         }
     }
 
@@ -272,6 +291,8 @@ fn sent(number: u32) -> u32 {
         OPCODE_RDMA_READ => wc_opcode::RDMA_READ,
         OPCODE_ATOMIC_CS => wc_opcode::COMP_SWAP,
         OPCODE_ATOMIC_FA => wc_opcode::FETCH_ADD,
+        BOUND => wc_opcode::BIND_MW,
+        INVALIDATED => wc_opcode::LOCAL_INV,
         _ => wc_opcode::SEND,
     }
 }

@@ -47,11 +47,11 @@ impl Sends {
                 self.put_atomic(first, remote, add, 0);
                 start(OPCODE_ATOMIC_FA, 2, 0)
             }
+            Opcode::Bind(ref binding) => self.start_bind(binding)?,
+            Opcode::LocalInvalidate(key) => self.start_invalidate(key),
             Opcode::Datagram { .. }
             | Opcode::AtomicWrite(_)
             | Opcode::Flush { .. }
-            | Opcode::Bind(_)
-            | Opcode::LocalInvalidate(_)
             | Opcode::Large { .. } => return Err(Refused::Lacks),
         })
     }
@@ -59,6 +59,10 @@ impl Sends {
     /// The same over an extended connection: for the shared receive queue there with this number.
     #[inline(always)]
     pub(super) fn start_extended(&mut self, opcode: &Opcode<'_>, srq: u32) -> Result<(Start, u32), Refused> {
+        // What is done on this side is for no queue.
+        if matches!(opcode, Opcode::Bind(_) | Opcode::LocalInvalidate(_)) {
+            return self.start_message(opcode, 1);
+        }
         self.put_srq(self.head, srq);
         self.start_message(opcode, 1 + QUEUE_UNITS)
     }

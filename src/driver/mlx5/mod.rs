@@ -23,6 +23,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod track;
+mod windows;
 mod work_queue;
 mod writing;
 

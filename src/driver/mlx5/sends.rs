@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, SEND_WQE_BB,
-    WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE, WQE_CTRL_SOLICITED, WqeCtrlSeg,
+    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, OPCODE_UMR,
+    SEND_WQE_BB, WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE, WQE_CTRL_INITIATOR_SMALL_FENCE, WQE_CTRL_SOLICITED,
+    WqeCtrlSeg,
 };
 use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
@@ -45,7 +46,9 @@ pub(crate) struct Sends {
     /// Whether it is that of frames.
     pub(super) has_frames: bool,
     /// The queue pair's number, where a control segment has it.
-    number: u32,
+    pub(super) number: u32,
+    /// What the next message waits for, if it does not say so itself: a change of a key before it.
+    next_fence: u8,
     /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
     /// told of.
     pub(super) head: u32,
@@ -95,6 +98,7 @@ impl Sends {
             form,
             has_frames: matches!(form, Form::Frames { .. }),
             number: queues.track().number() << 8,
+            next_fence: 0,
             head: 0,
             limit: 0,
             published: 0,
@@ -405,7 +409,7 @@ impl Sends {
         let control = WqeCtrlSeg {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
-                | if IS_MESSAGE { bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE) } else { 0 },
+                | if IS_MESSAGE { self.fence(flags, start.opcode) } else { 0 },
             imm: if IS_MESSAGE { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };
@@ -420,6 +424,19 @@ impl Sends {
         self.track.sends.post(begin, head, wr_id);
     }
 
+    /// What a message of this opcode waits for.
+    #[inline(always)]
+    fn fence(&mut self, flags: SendFlags, opcode: u8) -> u8 {
+        let next = if opcode == OPCODE_UMR { WQE_CTRL_INITIATOR_SMALL_FENCE } else { 0 };
+        let fence = std::mem::replace(&mut self.next_fence, next);
+        if flags.contains(SendFlags::FENCE) { WQE_CTRL_FENCE } else { fence }
+    }
+
+    /// The next request is this one of those that the device has one opcode for.
+    pub(super) fn note(&self, opcode: u32) {
+        self.track.sends.note(self.head, opcode);
+    }
+
     /// Whether the device takes requests now.
     pub(crate) fn set_ready(&mut self, is_ready: bool) {
         self.is_ready = is_ready;
@@ -431,6 +448,8 @@ impl Sends {
     pub(crate) fn rewind(&mut self) {
         // Whether places are free is looked at again.
         (self.head, self.limit, self.begun) = (self.published, self.published, None);
+        // What the last one was that is not forgotten is not known: the next may wait for nothing.
+        self.next_fence = WQE_CTRL_INITIATOR_SMALL_FENCE;
     }
 
     /// Tells the device of every request filled so far, with one doorbell.
@@ -446,6 +465,7 @@ impl Sends {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         (self.head, self.limit, self.published, self.begun) = (0, 0, 0, None);
+        self.next_fence = 0;
         self.queues.reset_sends();
         self.counter.tell(0);
     }

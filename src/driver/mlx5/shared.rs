@@ -15,15 +15,16 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
+use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{RCV_DBR, WqeSrqNextSeg};
 use uverbs_abi::mlx5::{CreateSrq, CreateSrqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
 use super::receives::put_pieces;
-use super::shape::{Queues, SEGMENT, Source, part, too_large, word};
+use super::shape::{Queues, SEGMENT, Source, part, word};
 use super::{Form, Limits};
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
@@ -34,6 +35,8 @@ use crate::kernel::mapping::Mapping;
 /// What an entry has before its segments, in units of a segment.
 const HEAD: u32 = 1;
 const LEAST_STRIDE: u32 = 32;
+
+const WRONG: &str = "check depth and segments against max_srq_wr and max_srq_sge; no queue is empty";
 
 /// A shared receive queue about to be made: what the driver is told, and its memory.
 #[derive(Debug)]
@@ -63,7 +66,8 @@ impl SrqPlan {
         let fits = (1..=limits.max_shared).contains(&depth) && segments <= limits.max_receive / SEGMENT;
         // Entries are named in 16 bits.
         let entries = Some(depth).filter(|depth| fits && *depth < 1 << u16::BITS).map(|depth| depth + 1);
-        let entries = entries.ok_or_else(|| too_large(op))?.next_power_of_two();
+        let wrong = || Error::refused(op, Errno::EINVAL, WRONG);
+        let entries = entries.ok_or_else(wrong)?.next_power_of_two();
         let stride = ((HEAD + segments) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
         let bytes = entries as usize * stride as usize;
         let record = bytes.next_multiple_of(4096);
@@ -99,27 +103,14 @@ impl SrqPlan {
     }
 
     /// The queue, now that the kernel has made it.
-    pub(crate) fn open(mut self, op: &'static str) -> Result<SharedReceives> {
-        let count = self.places.entries.len();
-        let mut links = Error::room(op, count)?;
-        links.extend((0..count).map(|entry| ((entry + 1) % count) as u16));
-        for (entry, link) in links.iter().enumerate() {
-            put_link(&mut self.units, self.segments, entry as u16, *link);
-        }
-        let tail = (count - 1) as u16;
+    pub(crate) fn open(self) -> SharedReceives {
         let Self { units, counter, segments, places, queues, .. } = self;
-        let (head, links) = (Head::default(), links.into_boxed_slice());
-        Ok(SharedReceives {
-            units,
-            counter,
-            segments,
-            places,
-            links,
-            head,
-            published: head,
-            tail,
-            _queues: queues,
-        })
+        let (head, last) = (Head::default(), places.last());
+        let published = head;
+        let mut queue =
+            SharedReceives { units, counter, segments, places, head, published, tail: last, _queues: queues };
+        (0..=last).for_each(|entry| queue.put_link(entry, entry.wrapping_add(1) & last));
+        queue
     }
 }
 
@@ -133,6 +124,8 @@ pub(crate) struct Places {
 struct Place {
     wr_id: AtomicU64,
     state: AtomicU8,
+    /// The poster's: the entry behind it, as the entry says too.
+    link: AtomicU16,
 }
 
 /// States of an entry: in the list and free, posted, and completed, but not in the list yet.
@@ -145,6 +138,11 @@ impl Places {
         let mut entries = Error::room(op, count as usize)?;
         entries.extend((0..count).map(|_| Place::default()));
         Ok(Arc::new(Self { entries: entries.into_boxed_slice() }))
+    }
+
+    /// The last entry of the ring: there is one at least, and their number is a power of two.
+    fn last(&self) -> u16 {
+        (self.entries.len() - 1) as u16
     }
 
     /// The poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says
@@ -183,8 +181,6 @@ pub(crate) struct SharedReceives {
     counter: Word,
     segments: u32,
     places: Arc<Places>,
-    /// The entry behind each: what stands in the entries, too.
-    links: Box<[u16]>,
     head: Head,
     published: Head,
     /// The last of the list.
@@ -193,16 +189,10 @@ pub(crate) struct SharedReceives {
     _queues: Option<Queues>,
 }
 
-/// Writes which entry is behind this one.
-fn put_link(units: &mut Units, segments: u32, entry: u16, link: u16) {
-    let head = WqeSrqNextSeg { next_wqe_index: link.into(), ..WqeSrqNextSeg::new_zeroed() };
-    units.put(usize::from(entry) * (HEAD + segments) as usize, head);
-}
-
 impl SharedReceives {
     /// Number of entries.
     pub(crate) fn slots(&self) -> usize {
-        self.links.len()
+        self.places.entries.len()
     }
 
     /// What queue pairs that take from the queue must know of it.
@@ -219,22 +209,30 @@ impl SharedReceives {
     /// Begins a batch.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
-        Writing(self)
+        let head = self.head;
+        Writing { queue: self, head }
+    }
+
+    /// Writes which entry is behind this one.
+    fn put_link(&mut self, entry: u16, link: u16) {
+        let Some(place) = self.places.entries.get(usize::from(entry)) else { return };
+        place.link.store(link, Ordering::Relaxed);
+        let head = WqeSrqNextSeg { next_wqe_index: link.into(), ..WqeSrqNextSeg::new_zeroed() };
+        self.units.put(usize::from(entry) * (HEAD + self.segments) as usize, head);
     }
 
     /// Puts entries that are done behind the last of the list, as many as there are one behind the other; false if none is.
     #[inline(never)]
     fn extend(&mut self) -> bool {
-        let last = (self.links.len() - 1) as u16;
-        let (end, mut entry) = (self.tail, self.tail);
+        let (last, end) = (self.places.last(), self.tail);
+        let mut entry = end;
         loop {
             entry = entry.wrapping_add(1) & last;
             if entry == end {
                 break;
             }
             if self.places.take_back(entry) {
-                put_link(&mut self.units, self.segments, self.tail, entry);
-                self.links[usize::from(self.tail)] = entry;
+                self.put_link(self.tail, entry);
                 self.tail = entry;
             } else if self.tail != end {
                 break;
@@ -246,11 +244,11 @@ impl SharedReceives {
     /// Goes back to what was published: requests filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
         let mut entry = self.published.entry;
-        while entry != self.head.entry {
-            if let Some(place) = self.places.entries.get(usize::from(entry)) {
-                place.state.store(FREE, Ordering::Relaxed);
-            }
-            entry = self.links[usize::from(entry)];
+        while entry != self.head.entry
+            && let Some(place) = self.places.entries.get(usize::from(entry))
+        {
+            place.state.store(FREE, Ordering::Relaxed);
+            entry = place.link.load(Ordering::Relaxed);
         }
         self.head = self.published;
     }
@@ -263,18 +261,29 @@ impl SharedReceives {
     }
 }
 
-/// A shared receive queue while it is written.
+/// A shared receive queue while it is written, with what changes at hand.
 #[derive(Debug)]
-pub(crate) struct Writing<'a>(&'a mut SharedReceives);
+pub(crate) struct Writing<'a> {
+    queue: &'a mut SharedReceives,
+    head: Head,
+}
+
+impl Drop for Writing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.queue.head = self.head;
+    }
+}
 
 impl LowerReceive for Writing<'_> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
-        self.0.next_slot()
+        self.head.entry.into()
     }
 
     fn link(&self, slot: u32) -> Option<u32> {
-        self.0.links.get(slot as usize).copied().map(u32::from)
+        let place = self.queue.places.entries.get(slot as usize);
+        place.map(|place| place.link.load(Ordering::Relaxed).into())
     }
 
     #[inline(always)]
@@ -282,20 +291,18 @@ impl LowerReceive for Writing<'_> {
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
-        let queue = &mut *self.0;
-        let Head { entry, filled } = queue.head;
-        if entry == queue.tail && !queue.extend() {
+        let Head { entry, filled } = self.head;
+        if entry == self.queue.tail && !self.queue.extend() {
             return Err(Refused::Full);
         }
+        let SharedReceives { units, segments, places, .. } = &mut *self.queue;
         let index = usize::from(entry);
-        let (Some(place), Some(link)) = (queue.places.entries.get(index), queue.links.get(index)) else {
-            return Err(Refused::Full);
-        };
-        let first = index * (HEAD + queue.segments) as usize + HEAD as usize;
-        put_pieces(queue.units.writing(), first, queue.segments, pieces)?;
+        let Some(place) = places.entries.get(index) else { return Err(Refused::Full) };
+        let first = index * (HEAD + *segments) as usize + HEAD as usize;
+        put_pieces(units.writing(), first, *segments, pieces)?;
         place.wr_id.store(wr_id, Ordering::Relaxed);
         place.state.store(POSTED, Ordering::Relaxed);
-        queue.head = Head { entry: *link, filled: filled.wrapping_add(1) };
+        self.head = Head { entry: place.link.load(Ordering::Relaxed), filled: filled.wrapping_add(1) };
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ mod messages;
 mod requests;
 mod resize;
 mod shared;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -145,6 +145,8 @@ pub(super) struct Entry {
     wr_id: AtomicU64,
     /// The poster's counter behind the request.
     end: AtomicU32,
+    /// Of a request whose opcode does not say what it is: one of [`wc_opcode`](uverbs_abi::types::wc_opcode).
+    opcode: AtomicU32,
 }
 
 impl Entry {
@@ -203,6 +205,18 @@ impl Lane {
         if let Some(entry) = self.entry(begin) {
             entry.set(end, wr_id);
         }
+    }
+
+    /// The poster: the request at `begin` is this one of those that the device has one opcode for.
+    pub(super) fn note(&self, begin: u32, opcode: u32) {
+        if let Some(entry) = self.entry(begin) {
+            entry.opcode.store(opcode, Ordering::Relaxed);
+        }
+    }
+
+    /// The poller: which of those the request at place `counter` is.
+    pub(super) fn noted(&self, counter: u16) -> u32 {
+        self.entry(counter.into()).map_or(0, |entry| entry.opcode.load(Ordering::Relaxed))
     }
 
     /// The poster: the request at `begin` has grown or shrunk to `end`.

@@ -384,6 +384,7 @@ impl<T: Binds> QueuePair<T> {
             rkey: window.key,
             new_rkey: window.next_key(),
             access: bind.access.bits(),
+            is_type_1: window.kind == WindowType::One,
         };
         let region = Some(bind.region);
         self.post_window(op, bind.wr_id, bind.flags, request, window, region)?;
@@ -422,7 +423,8 @@ impl<T: Binds> QueuePair<T> {
             };
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let request = Binding { rkey: window.key, new_rkey: window.next_key(), ..Binding::default() };
+        let request =
+            Binding { rkey: window.key, new_rkey: window.next_key(), is_type_1: true, ..Binding::default() };
         self.post_window(op, wr_id, SendFlags::SIGNALED, request, window, None)?;
         window.bound = None;
         Ok(())

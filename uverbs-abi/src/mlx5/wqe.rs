@@ -30,10 +30,21 @@ numbers! {
         OPCODE_RDMA_READ = 0x10, "Opcode of [`WqeCtrlSeg`]: read.";
         OPCODE_ATOMIC_CS = 0x11, "Opcode of [`WqeCtrlSeg`]: compare and swap.";
         OPCODE_ATOMIC_FA = 0x12, "Opcode of [`WqeCtrlSeg`]: fetch and add.";
+        OPCODE_UMR = 0x25, "Opcode of [`WqeCtrlSeg`]: change what the device keeps of a memory key.";
         OPCODE_TSO = 0x0e, "Opcode of [`WqeCtrlSeg`]: a large send, which the device cuts.";
         WQE_CTRL_SOLICITED = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
         WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
         WQE_CTRL_FENCE = 0x80, "Bit of [`WqeCtrlSeg::fm_ce_se`]: wait for reads and atomic operations before.";
+        WQE_CTRL_INITIATOR_SMALL_FENCE = 0x20, "Bit of [`WqeCtrlSeg::fm_ce_se`]: wait for changes of keys before.";
+        WQE_UMR_CTRL_FLAG_CHECK_QPN = 0x08, "Bit of [`WqeUmrCtrlSeg::flags`]: the key must be of this queue pair.";
+        WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET = 0x10, "Bit of [`WqeUmrCtrlSeg::flags`]: there is an offset into the list.";
+        WQE_UMR_CTRL_FLAG_CHECK_FREE = 0x20, "Bit of [`WqeUmrCtrlSeg::flags`]: the key must be free.";
+        WQE_UMR_CTRL_FLAG_INLINE = 0x80, "Bit of [`WqeUmrCtrlSeg::flags`]: the list stands in the request.";
+        WQE_MKEY_CONTEXT_FREE = 0x40, "Bit of [`WqeMkeyContextSeg::free`]: nobody has the key.";
+        WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE = 0x08, "Bit of [`WqeMkeyContextSeg::access_flags`]: local writes.";
+        WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ = 0x10, "Bit of [`WqeMkeyContextSeg::access_flags`]: reads from the other side.";
+        WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE = 0x20, "Bit of [`WqeMkeyContextSeg::access_flags`]: writes from the other side.";
+        WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC = 0x40, "Bit of [`WqeMkeyContextSeg::access_flags`]: atomic operations from the other side.";
         ETH_WQE_L3_CSUM = 0x40, "Bit of [`WqeEthSeg::cs_flags`]: fill in the IP checksum.";
         ETH_WQE_L4_CSUM = 0x80, "Bit of [`WqeEthSeg::cs_flags`]: fill in the TCP or UDP checksum.";
     }
@@ -51,6 +62,17 @@ numbers! {
         SYNDROME_TRANSPORT_RETRY_EXC_ERR = 0x15, "Value of [`ErrCqe::syndrome`]: out of retries.";
         SYNDROME_RNR_RETRY_EXC_ERR = 0x16, "Value of [`ErrCqe::syndrome`]: out of retries, receiver not ready.";
         SYNDROME_REMOTE_ABORTED_ERR = 0x22, "Value of [`ErrCqe::syndrome`]: remote side aborted.";
+    }
+    u64 "MLX5_" {
+        WQE_UMR_CTRL_MKEY_MASK_LEN = 1 << 0, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: the length.";
+        WQE_UMR_CTRL_MKEY_MASK_START_ADDR = 1 << 6, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: where it begins.";
+        WQE_UMR_CTRL_MKEY_MASK_MKEY = 1 << 13, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: the lowest byte of the key.";
+        WQE_UMR_CTRL_MKEY_MASK_QPN = 1 << 14, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: whose it is.";
+        WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE = 1 << 18, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: local writes.";
+        WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ = 1 << 19, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: reads from the other side.";
+        WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE = 1 << 20, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: writes from the other side.";
+        WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC = 1 << 21, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: atomic operations from the other side.";
+        WQE_UMR_CTRL_MKEY_MASK_FREE = 1 << 29, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: whether it is free.";
     }
     u32 "MLX5_" {
         INVALID_LKEY = 0x100, "Local key that ends a list of data segments.";
@@ -133,6 +155,42 @@ layout! {
     struct WqeXrcSeg = "mlx5_wqe_xrc_seg", 16 {
         0 xrc_srqn: U32, "Number of the shared receive queue there.";
         4 rsvd: [u8; 12], "Zero.";
+    }
+
+    /// Segment of a request that changes a memory key: what of it.
+    struct WqeUmrCtrlSeg = "mlx5_wqe_umr_ctrl_seg", 48 {
+        0  flags: u8, "[`WQE_UMR_CTRL_FLAG_INLINE`] and others.";
+        1  rsvd0: [u8; 3], "Zero.";
+        4  klm_octowords: U16, "Entries of the list of memory behind it, of 16 bytes.";
+        6  translation_offset: U16, "Where in the key's list they go.";
+        8  mkey_mask: U64, "What of the context counts: [`WQE_UMR_CTRL_MKEY_MASK_LEN`] and others.";
+        16 rsvd1: [u8; 32], "Zero.";
+    }
+
+    /// What the device keeps of a memory key.
+    struct WqeMkeyContextSeg = "mlx5_wqe_mkey_context_seg", 64 {
+        0  free: u8, "[`WQE_MKEY_CONTEXT_FREE`].";
+        1  reserved1: u8, "Zero.";
+        2  access_flags: u8, "[`WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE`] and others.";
+        3  sf: u8, "Zero.";
+        4  qpn_mkey: U32, "Who may use it, all ones for any, and the lowest byte of the key.";
+        8  reserved2: U32, "Zero.";
+        12 flags_pd: U32, "Protection domain.";
+        16 start_addr: U64, "Where it begins.";
+        24 len: U64, "Bytes.";
+        32 bsf_octword_size: U32, "Zero.";
+        36 reserved3: [U32; 4], "Zero.";
+        52 translations_octword_size: U32, "Length of the list of memory.";
+        56 reserved4: [u8; 3], "Zero.";
+        59 log_page_size: u8, "Size of its pages as a power of two.";
+        60 reserved: U32, "Zero.";
+    }
+
+    /// An entry of a list of memory: a part of another region.
+    struct WqeUmrKlmSeg = "mlx5_wqe_umr_klm_seg", 16 {
+        0 byte_count: U32, "Bytes.";
+        4 mkey: U32, "Key of the region.";
+        8 address: U64, "Where it begins there.";
     }
 
     /// Segment of an atomic operation.

@@ -96,7 +96,8 @@ pub(super) trait Way {
 }
 
 pub(super) struct Slots;
-pub(super) struct Blocks;
+pub(super) struct Frames;
+pub(super) struct Messages;
 
 impl Way for Slots {
     #[inline(always)]
@@ -105,10 +106,17 @@ impl Way for Slots {
     }
 }
 
-impl Way for Blocks {
+impl Way for Frames {
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.step_in_blocks::<LOOKS>(here)
+        queue.step_in_frames::<LOOKS>(here)
+    }
+}
+
+impl Way for Messages {
+    #[inline(always)]
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_messages::<LOOKS>(here)
     }
 }
 

@@ -41,7 +41,7 @@ impl Shared {
         let mut plan = SrqPlan::new("test", 3, 2, &limits(0), None, || unreachable!()).unwrap();
         assert_eq!(plan.capacity(), [3, 3]);
         let request = CreateSrq::read_from_bytes(plan.payload().0).unwrap();
-        let (memory, receives) = (plan.memory().clone(), plan.open("test").unwrap());
+        let (memory, receives) = (plan.memory().clone(), plan.open());
         let pairs = [0, 1].map(|index| Some(pair(&queue, receives.places(), index)));
         Self { memory, request, receives, queue, cq_memory, completed: 0, pairs }
     }
@@ -143,6 +143,7 @@ fn what_is_forgotten_leaves_its_entries_to_the_next() {
     let mut batch = shared.receives.writing();
     assert!((2..4).all(|wr_id| batch.put(wr_id, [PIECE].into_iter()).is_ok()));
     assert_eq!((batch.put(4, [PIECE].into_iter()), batch.link(1)), (Err(Refused::Full), Some(2)));
+    drop(batch);
     shared.receives.rewind();
     assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
     assert!((12..14).all(|wr_id| shared.post(wr_id).is_ok()));
@@ -218,7 +219,7 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     let mut plan = SrqPlan::new("test", 4, 1, &limits(0), Some(&queue), || 9).unwrap();
     assert_eq!(plan.capacity(), [7, 1]);
     assert_eq!(CreateSrq::read_from_bytes(plan.payload().0).unwrap().uidx, 9);
-    let mut receives = plan.open("test").unwrap();
+    let mut receives = plan.open();
     receives.writing().put(70, [PIECE].into_iter()).unwrap();
     receives.publish();
     shared.write(CQE_RESP_SEND, 9, 0, 0x0a00_0345);

@@ -10,6 +10,8 @@ use crate::completion_counter::{Bound, Posted};
 use crate::device::context::Context;
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use crate::device::context::Unseen;
+#[cfg(feature = "raw")]
+use crate::driver::queues::SendLayout;
 use crate::driver::queues::{Lower, Published, Sends, WithSends};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
@@ -116,11 +118,11 @@ impl SendQueue {
         Ok(answer)
     }
 
-    /// Whether the device reads requests in blocks, so that the shortest way is [`SendQueue::step_in_blocks`] and not
-    /// [`SendQueue::step_in_slots`].
+    /// Of what the queue is: the shortest way is [`SendQueue::step_in_slots`], [`SendQueue::step_in_frames`] or
+    /// [`SendQueue::step_in_messages`].
     #[cfg(feature = "raw")]
-    pub fn is_in_blocks(&self) -> bool {
-        self.sends.is_in_blocks()
+    pub fn layout(&self) -> SendLayout {
+        self.sends.layout()
     }
 
     /// A step of one request by the shortest way, for whoever has asked which process this is. None when something else was asked, in a
@@ -135,12 +137,22 @@ impl SendQueue {
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same in a queue of blocks.
+    /// The same in a queue of blocks with messages.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub fn step_in_blocks<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+    pub fn step_in_messages<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.blocks_way::<LOOKS>()?;
+        let lower = sends.messages_way::<LOOKS>()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same in a queue of blocks with frames.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn step_in_frames<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.frames_way::<LOOKS>()?;
         let is_short = origin.is(here) && bound.is_none();
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
