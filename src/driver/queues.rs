@@ -7,9 +7,10 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use super::completion::Place;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
+pub use super::receives::LowerReceive;
+pub(crate) use super::receives::{Receives, WithReceives};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
-use super::ring::{Producer, RingDevice};
-use super::side::{CqSide, SrqSide};
+use super::side::CqSide;
 use super::{mlx5, rxe};
 use crate::kernel::error::Result;
 
@@ -178,82 +179,10 @@ pub trait Lower {
     }
 }
 
-/// A driver's receive queue while a batch of requests is written into it.
-pub trait LowerReceive {
-    /// The slot that is filled next.
-    fn next_slot(&self) -> u32;
-
-    /// The slot that is filled behind this one, if that is not the next of a ring.
-    fn link(&self, _slot: u32) -> Option<u32> {
-        None
-    }
-
-    /// Fills the next slot.
-    ///
-    /// # Errors
-    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
-    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>>;
-}
-
 /// What is done with a send queue of whichever driver: once for each of them, so that a driver is asked for once in a batch.
 pub(crate) trait WithSends {
     type Answer;
     fn with<L: Lower>(self, lower: L) -> Self::Answer;
-}
-
-/// The same with a receive queue.
-pub(crate) trait WithReceives {
-    type Answer;
-    fn with<L: LowerReceive>(self, lower: L) -> Self::Answer;
-    /// Whether the device is to see what was filled; else that is forgotten.
-    fn is_kept(answer: &Self::Answer) -> bool;
-}
-
-#[inline(always)]
-fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
-    if is_kept { ring.publish() } else { ring.rewind() }
-}
-
-/// Posts to a ring, and tells who watches it.
-#[cold]
-#[inline(never)]
-fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDevice, what: W) -> W::Answer {
-    let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
-    end(receives.ring(), W::is_kept(&answer));
-    device.look();
-    answer
-}
-
-/// Posts to a shared queue that the device reads by itself.
-#[inline(always)]
-fn told_all<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
-    let answer = what.with(receives.writing());
-    if W::is_kept(&answer) {
-        receives.publish();
-    } else {
-        receives.rewind();
-    }
-    answer
-}
-
-/// Posts to a ring that the device reads by itself.
-#[inline(always)]
-fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
-    let answer = what.with(receives.writing());
-    if W::is_kept(&answer) {
-        receives.publish();
-    } else {
-        receives.rewind();
-    }
-    answer
-}
-
-/// Posts messages where the device reads them itself: in a place of its own, so that frames pay nothing for what these have.
-#[inline(never)]
-fn messages<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
-    what.with(sends.writing::<true, true>())
 }
 
 /// What became of the slots that were filled.
@@ -362,7 +291,7 @@ impl Sends {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
             Self::Mlx5(sends) if sends.has_frames() => what.with(sends.writing::<true, false>()),
-            Self::Mlx5(sends) => messages(sends, what),
+            Self::Mlx5(sends) => what.with(sends.writing::<true, true>()),
         }
     }
 
@@ -420,113 +349,6 @@ impl Sends {
                     sends.reset();
                 }
                 sends.set_ready(state >= qp_state::RTS);
-            }
-        }
-    }
-}
-
-/// The receive queue of a queue pair, or a shared one.
-// A tag of its own, which is quicker to look at than one among the fields.
-#[repr(u8)]
-#[derive(Debug)]
-pub(crate) enum Receives {
-    Rings(rxe::Receives),
-    /// The soft device's: it is told what was posted, and has it before the call returns.
-    Announced(rxe::Receives, Box<dyn RingDevice>),
-    Mlx5(mlx5::Receives),
-    Mlx5Shared(mlx5::SharedReceives),
-}
-
-impl Receives {
-    /// Number of slots.
-    pub(crate) fn slots(&self) -> usize {
-        match self {
-            Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().slots(),
-            Self::Mlx5(receives) => receives.slots(),
-            Self::Mlx5Shared(receives) => receives.slots(),
-        }
-    }
-
-    /// How many requests it can hold.
-    pub(crate) fn capacity(&self) -> u32 {
-        match self {
-            Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().capacity(),
-            Self::Mlx5(receives) => receives.slots() as u32,
-            // One of them is never posted.
-            Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
-        }
-    }
-
-    /// The slot that is filled next.
-    pub(crate) fn next_slot(&mut self) -> u32 {
-        match self {
-            Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().next_slot(),
-            Self::Mlx5(receives) => receives.next_slot(),
-            Self::Mlx5Shared(receives) => receives.next_slot(),
-        }
-    }
-
-    /// What queue pairs that take from it must know of it, if it is shared.
-    pub(crate) fn side(&self) -> SrqSide {
-        match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) => SrqSide::Rings,
-            Self::Mlx5Shared(receives) => SrqSide::Mlx5(receives.places().clone()),
-        }
-    }
-
-    /// Posts a batch.
-    #[inline(always)]
-    pub(crate) fn post<W: WithReceives>(&mut self, what: W) -> W::Answer {
-        match self {
-            Self::Rings(receives) => {
-                let answer = what.with(rxe::Writing(receives.ring().batch()));
-                end(receives.ring(), W::is_kept(&answer));
-                answer
-            }
-            Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told(receives, what),
-            Self::Mlx5Shared(receives) => told_all(receives, what),
-        }
-    }
-
-    /// The same of one request.
-    #[inline(always)]
-    pub(crate) fn step<W: WithReceives>(&mut self, what: W) -> W::Answer {
-        match self {
-            Self::Rings(receives) => {
-                let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
-                end(receives.ring(), W::is_kept(&answer));
-                answer
-            }
-            Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told(receives, what),
-            Self::Mlx5Shared(receives) => told_all(receives, what),
-        }
-    }
-
-    /// Forgets what was filled and not published, since filling was not ended.
-    #[cold]
-    pub(crate) fn rewind(&mut self) {
-        match self {
-            Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
-            Self::Mlx5(receives) => receives.rewind(),
-            Self::Mlx5Shared(receives) => receives.rewind(),
-        }
-    }
-
-    /// The queue pair has come to a state.
-    pub(crate) fn enter(&mut self, state: u8) {
-        match self {
-            // The kernel knows the state.
-            Self::Rings(_) | Self::Announced(..) => {}
-            // A shared queue has no state.
-            Self::Mlx5Shared(_) => {}
-            Self::Mlx5(receives) => {
-                if state == qp_state::RESET {
-                    receives.reset();
-                } else if state >= qp_state::RTR {
-                    receives.start();
-                }
             }
         }
     }

@@ -273,6 +273,9 @@ fn a_key_is_invalidated_once() {
 #[test]
 fn a_key_is_invalidated_once_however_many_others_were_sent() {
     on_every_connecting_device(|target| {
+        if target.device.driver() == "mlx5" {
+            return skip(target, "the device itself looks whether a key is bound");
+        }
         let mut scene = Scene::new(target, WindowType::Two);
         let key = scene.bind_and_wait(1).rkey;
         // Its completion is polled, and nobody tells the window.

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154,SC2317
-# What posting and polling cost, and reads of counters, through each side and in a table: for the lanes beside and mlx5-path, which
-# source this after dropin-common.sh.
+# What posting and polling cost, and reads of counters, through each side and in a table: for the lanes beside, mlx5-path and mlx5-messages,
+# which source this after dropin-common.sh.
 
 in_sid() { chroot "$ROOT_sid" "$@"; }
 
@@ -16,11 +16,11 @@ release_of() { # release_of ROOT: of rdma-core
     readlink -f "$1/usr/lib/x86_64-linux-gnu/libibverbs.so.1" | sed 's/.*so\.1\.[0-9]*\.//'
 }
 
-compare_path() { # compare_path KIND
+compare_path() { # compare_path TABLE
     "$UVERBS_BESIDE" figures "$1" "$OUT" && echo "compared: libibverbs of Debian 12 $(release_of /), of sid $(release_of "$ROOT_sid")"
 }
 
-path_steps() { # path_steps messages|frames
+path_steps() { # path_steps messages|frames [TABLE]: of another name than that
     # Where the other release finds it too.
     cp "$UVERBS_PATH" /tmp/path
     step library library_is_ours "$UVERBS_PATH"
@@ -29,7 +29,7 @@ path_steps() { # path_steps messages|frames
     step path-debian-12 measure_side theirs path "$1"
     step path-sid measure_side in_sid path "$1"
     step path-rust in_rust "$1"
-    step path-table compare_path "$1"
+    step path-table compare_path "${2:-$1}"
 }
 
 of() { sed -n "s/^$1: //p" "$OUT/$2.out"; } # of WHAT STEP

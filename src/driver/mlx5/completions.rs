@@ -445,18 +445,13 @@ impl Completions {
         let track = tracks.get(*last)?;
         let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
-        let own = match kind {
-            CQE_REQ => track.sends.complete(counter, position),
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position),
-            _ => track.failed(kind, counter, position),
-        };
-        let (wr_id, qp_num) = match own {
-            Some(wr_id) => (wr_id, track.number()),
-            None if is_send(kind) => return None,
-            None => {
-                let number = cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & COUNTER;
-                track.complete_shared(counter, position, number)?
-            }
+        let (wr_id, qp_num) = match kind {
+            CQE_REQ => (track.sends.complete(counter, position)?, track.number()),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => match track.receives.complete(counter, position) {
+                Some(wr_id) => (wr_id, track.number()),
+                None => track.complete_shared(counter, position, number_of(&cqe))?,
+            },
+            _ => track.failed(kind, counter, position, number_of(&cqe))?,
         };
         Some(Found { cqe, kind, wr_id, qp_num, is_frame: track.has_frames, track })
     }
@@ -473,6 +468,12 @@ impl Completions {
             shared.sequence.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// The number of the queue pair that an entry is of, where it has that.
+#[inline(always)]
+fn number_of(cqe: &Item<'_, Cqe64>) -> u32 {
+    cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & COUNTER
 }
 
 /// The index of the queue pair that an entry is of.

@@ -49,15 +49,22 @@ impl<'a> Found<'a> {
     /// The entry at `position` of this queue pair, if its request succeeded and is of this life.
     #[inline(always)]
     pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
+        const REQ: u8 = CQE_REQ << 2;
+        const RESP_WR_IMM: u8 = CQE_RESP_WR_IMM << 2;
+        const RESP_SEND: u8 = CQE_RESP_SEND << 2;
+        const RESP_SEND_IMM: u8 = CQE_RESP_SEND_IMM << 2;
+        const RESP_SEND_INV: u8 = CQE_RESP_SEND_INV << 2;
         let op_own = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>();
         let kind = op_own >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
-        let wr_id = match kind {
-            CQE_REQ if !track.has_frames && number() >> 24 == OPCODE_UMR.into() => return None,
-            CQE_REQ => track.sends.complete(counter, position)?,
-            _ if op_own & HAS_DATA != 0 => return None,
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => track.receives.complete(counter, position)?,
+        // By the opcode, and that there is no data: in one look.
+        let wr_id = match op_own >> 2 {
+            REQ if !track.has_frames && number() >> 24 == OPCODE_UMR.into() => return None,
+            REQ => track.sends.complete(counter, position)?,
+            RESP_WR_IMM | RESP_SEND | RESP_SEND_IMM | RESP_SEND_INV => {
+                track.receives.complete(counter, position)?
+            }
             _ => return None,
         };
         Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames, track })

@@ -11,9 +11,8 @@
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, OPCODE_UMR,
-    SEND_WQE_BB, WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE, WQE_CTRL_INITIATOR_SMALL_FENCE, WQE_CTRL_SOLICITED,
-    WqeCtrlSeg,
+    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, SEND_WQE_BB,
+    WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg,
 };
 use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
@@ -23,6 +22,7 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
+use super::windows::WAS_CHANGE;
 use super::writing::Writing;
 use super::{Form, Registers, SEND_DOORBELL};
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
@@ -47,8 +47,9 @@ pub(crate) struct Sends {
     pub(super) has_frames: bool,
     /// The queue pair's number, where a control segment has it.
     pub(super) number: u32,
-    /// What the next message waits for, if it does not say so itself: a change of a key before it.
-    next_fence: u8,
+    /// Whether a change of a key is the request that is written, or the one before it, for which the next waits. As long as it is
+    /// not zero, no place is known to be free.
+    pub(super) change: u8,
     /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
     /// told of.
     pub(super) head: u32,
@@ -98,7 +99,7 @@ impl Sends {
             form,
             has_frames: matches!(form, Form::Frames { .. }),
             number: queues.track().number() << 8,
-            next_fence: 0,
+            change: 0,
             head: 0,
             limit: 0,
             published: 0,
@@ -181,12 +182,12 @@ impl Sends {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
-            self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
+            self.end::<LOOKS, IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
         let units = self.put_data::<IS_MESSAGE, _, _>(self.head, start, &request.data)?;
-        self.end::<IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
+        self.end::<LOOKS, IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
         Ok(())
     }
 
@@ -200,12 +201,12 @@ impl Sends {
     ) -> Result<(), Refused> {
         if IS_MESSAGE {
             let (start, with) = self.start::<true, true>(flags, opcode, None, 0)?;
-            self.end::<true>(wr_id, flags, start, with, start.units.into());
+            self.end::<true, true>(wr_id, flags, start, with, start.units.into());
             return Ok(());
         }
         let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
         let (start, with) = self.start::<true, false>(flags, opcode, head, 0)?;
-        self.end::<false>(wr_id, flags, start, with, start.units.into());
+        self.end::<true, false>(wr_id, flags, start, with, start.units.into());
         Ok(())
     }
 
@@ -270,9 +271,10 @@ impl Sends {
         }
         match self.form {
             _ if !IS_MESSAGE => Ok((self.start_frame(flags, opcode, head)?, 0)),
+            Form::Messages => self.start_message(opcode, 1),
             Form::Datagrams => self.start_datagram(opcode),
             Form::Extended => self.start_extended(opcode, srq),
-            Form::Frames { .. } | Form::Messages => self.start_message(opcode, 1),
+            Form::Frames { .. } => Err(Refused::Lacks),
         }
     }
 
@@ -395,7 +397,7 @@ impl Sends {
 
     /// Writes the control segment of the next request, which has so many units, and goes on behind it.
     #[inline(always)]
-    fn end<const IS_MESSAGE: bool>(
+    fn end<const LOOKS: bool, const IS_MESSAGE: bool>(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
@@ -406,10 +408,11 @@ impl Sends {
         let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
+        let fence = if IS_MESSAGE { self.fence::<LOOKS>(flags) } else { 0 };
         let control = WqeCtrlSeg {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
-                | if IS_MESSAGE { self.fence(flags, start.opcode) } else { 0 },
+                | fence,
             imm: if IS_MESSAGE { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };
@@ -421,15 +424,10 @@ impl Sends {
         // It has two units at least.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
         self.head = head;
+        if LOOKS && IS_MESSAGE && self.change != 0 {
+            self.limit = head;
+        }
         self.track.sends.post(begin, head, wr_id);
-    }
-
-    /// What a message of this opcode waits for.
-    #[inline(always)]
-    fn fence(&mut self, flags: SendFlags, opcode: u8) -> u8 {
-        let next = if opcode == OPCODE_UMR { WQE_CTRL_INITIATOR_SMALL_FENCE } else { 0 };
-        let fence = std::mem::replace(&mut self.next_fence, next);
-        if flags.contains(SendFlags::FENCE) { WQE_CTRL_FENCE } else { fence }
     }
 
     /// The next request is this one of those that the device has one opcode for.
@@ -449,7 +447,7 @@ impl Sends {
         // Whether places are free is looked at again.
         (self.head, self.limit, self.begun) = (self.published, self.published, None);
         // What the last one was that is not forgotten is not known: the next may wait for nothing.
-        self.next_fence = WQE_CTRL_INITIATOR_SMALL_FENCE;
+        self.change = WAS_CHANGE;
     }
 
     /// Tells the device of every request filled so far, with one doorbell.
@@ -465,7 +463,7 @@ impl Sends {
     /// The queue pair was reset: everything posted is forgotten, and so are its completions.
     pub(crate) fn reset(&mut self) {
         (self.head, self.limit, self.published, self.begun) = (0, 0, 0, None);
-        self.next_fence = 0;
+        self.change = 0;
         self.queues.reset_sends();
         self.counter.tell(0);
     }

@@ -85,10 +85,15 @@ impl Track {
         if is_send(kind) { &self.sends } else { &self.receives }
     }
 
-    /// The poller: the number of a request that failed.
+    /// The poller: the number of a request that failed, and that of its queue pair, as [`Track::complete_shared`] gives it.
     #[cold]
-    pub(super) fn failed(&self, kind: u8, counter: u16, position: u64) -> Option<u64> {
-        self.lane(kind).complete(counter, position)
+    #[inline(never)]
+    pub(super) fn failed(&self, kind: u8, counter: u16, position: u64, number: u32) -> Option<(u64, u32)> {
+        match self.lane(kind).complete(counter, position) {
+            Some(wr_id) => Some((wr_id, self.number())),
+            None if is_send(kind) => None,
+            None => self.complete_shared(counter, position, number),
+        }
     }
 
     /// Whether it takes what it receives from a shared queue.

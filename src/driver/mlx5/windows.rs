@@ -4,8 +4,8 @@
 //! providers/mlx5/qp.c, rdma-core 65.
 
 use uverbs_abi::mlx5::wqe::{
-    OPCODE_UMR, WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC as ATOMIC,
-    WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE as LOCAL_WRITE,
+    OPCODE_UMR, WQE_CTRL_FENCE, WQE_CTRL_INITIATOR_SMALL_FENCE,
+    WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC as ATOMIC, WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE as LOCAL_WRITE,
     WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ as REMOTE_READ,
     WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE as REMOTE_WRITE, WQE_MKEY_CONTEXT_FREE as IS_FREE,
     WQE_UMR_CTRL_FLAG_CHECK_FREE as CHECK_FREE, WQE_UMR_CTRL_FLAG_CHECK_QPN as CHECK_QPN,
@@ -16,10 +16,10 @@ use uverbs_abi::mlx5::wqe::{
     WQE_UMR_CTRL_MKEY_MASK_QPN, WQE_UMR_CTRL_MKEY_MASK_START_ADDR, WqeMkeyContextSeg, WqeUmrCtrlSeg,
     WqeUmrKlmSeg,
 };
-use uverbs_abi::types::{AccessFlags, wc_opcode};
+use uverbs_abi::types::{AccessFlags, SendFlags, wc_opcode};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::segments::UNIT;
+use super::segments::{UNIT, bit};
 use super::sends::{Sends, Start, unit};
 use crate::driver::request::{Binding, Refused};
 
@@ -40,7 +40,28 @@ const MOST: u64 = 1 << 31;
 /// In the place of a queue pair's number: any.
 const ANY: u32 = 0xff_ffff;
 
+/// Bits of [`Sends::change`].
+const IS_CHANGE: u8 = 1;
+pub(super) const WAS_CHANGE: u8 = 2;
+
 impl Sends {
+    /// What a message waits for.
+    #[inline(always)]
+    pub(super) fn fence<const LOOKS: bool>(&mut self, flags: SendFlags) -> u8 {
+        let asked = bit(flags, SendFlags::FENCE, WQE_CTRL_FENCE);
+        // Whoever does not look found no room behind a change.
+        if !LOOKS || self.change == 0 { asked } else { self.fence_of_change(asked) }
+    }
+
+    /// The same of a change of a key, or of what is behind one.
+    #[cold]
+    #[inline(never)]
+    fn fence_of_change(&mut self, asked: u8) -> u8 {
+        let waits = self.change & WAS_CHANGE != 0 && asked == 0;
+        self.change = if self.change & IS_CHANGE != 0 { WAS_CHANGE } else { 0 };
+        if waits { WQE_CTRL_INITIATOR_SMALL_FENCE } else { asked }
+    }
+
     /// Writes a bind, which is of the whole request but its control segment; one to no bytes takes the key away.
     #[inline(never)]
     pub(super) fn start_bind(&mut self, binding: &Binding) -> Result<(Start, u32), Refused> {
@@ -124,6 +145,7 @@ impl Sends {
             (at, units) = (at.wrapping_add(part.len()), units + part.len() / UNIT);
         }
         self.note(opcode);
+        self.change |= IS_CHANGE;
         (Start { opcode: OPCODE_UMR, units: units as u8, left_out: 0 }, key.to_be())
     }
 }

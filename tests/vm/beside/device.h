@@ -10,6 +10,9 @@
 
 enum { PORT = 1, GID_INDEX = 1 };
 
+// That of the port, on InfiniBand.
+static uint16_t lid;
+
 static void check(int ok, const char *what)
 {
     if (!ok) {
@@ -35,15 +38,24 @@ static struct ibv_context *open_device(const char *name)
     struct ibv_context *context = ibv_open_device(*device);
     check(context != NULL, "ibv_open_device");
     ibv_free_device_list(list);
+    struct ibv_port_attr attr;
+    check(!ibv_query_port(context, PORT, &attr), "ibv_query_port");
+    lid = attr.link_layer == IBV_LINK_LAYER_INFINIBAND ? attr.lid : 0;
     return context;
+}
+
+static inline int gid_index(void)
+{
+    return lid ? 0 : GID_INDEX;
 }
 
 static inline struct ibv_ah_attr route(const union ibv_gid *gid)
 {
     return (struct ibv_ah_attr){
+        .dlid = lid,
         .is_global = 1,
         .port_num = PORT,
-        .grh = {.dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 64},
+        .grh = {.dgid = *gid, .sgid_index = gid_index(), .hop_limit = 64},
     };
 }
 

@@ -117,7 +117,7 @@ static void make(const char *device, int has_frames)
         return;
     }
     union ibv_gid gid;
-    check(!ibv_query_gid(context, PORT, GID_INDEX, &gid), "ibv_query_gid");
+    check(!ibv_query_gid(context, PORT, gid_index(), &gid), "ibv_query_gid");
     to_ready(qp, &gid);
     struct ibv_srq_init_attr shared_attr = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
     shared = ibv_create_srq(pd, &shared_attr);

@@ -172,7 +172,7 @@ pub(crate) fn print(kind: &str, directory: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const KINDS: [&str; 3] = ["messages", "frames", "reads"];
+    const KINDS: [&str; 4] = ["messages", "frames", "connected", "reads"];
 
     fn parse(line: &str) -> Option<Row> {
         let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();

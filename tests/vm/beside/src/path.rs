@@ -116,7 +116,9 @@ pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
             Some(shared) => qp.srq(shared).create()?,
             None => qp.create()?,
         };
-        let options = ConnectionOptions::new(PORT, GID_INDEX);
+        // A port of InfiniBand may have one address only.
+        let index = if context.gid(PORT, GID_INDEX.into()).is_ok() { GID_INDEX } else { 0 };
+        let options = ConnectionOptions::new(PORT, index);
         let end = qp.endpoint(&options, 1)?;
         qp.connect(&options, &end, &end)?;
         Ok::<_, uverbs::Error>(Loop { qp, operation: Operation::Send, sent, received })
