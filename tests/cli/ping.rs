@@ -65,7 +65,12 @@ fn wrong_arguments_are_told() {
         (&["--port-number", "0"], 2, "--port-number"),
         (&["--port-number", "65536"], 2, "--port-number"),
         (&["--timeout", "0s"], 2, "--timeout"),
-        (&["--transport", "uc"], 2, "--transport"),
+        (&["--transport", "xrc"], 2, "--transport"),
+        (&["--op", "swap"], 2, "--op"),
+        (&["--transport", "ud", "--op", "write"], 2, "--op write: queue pairs of this kind"),
+        (&["--transport", "uc", "--op", "read"], 2, "--op read: queue pairs of this kind"),
+        (&["--op", "read", "--counter"], 2, "--op read: completion counters"),
+        (&["--op", "atomic", "--size", "16"], 2, "--op atomic: an atomic operation is of 8 bytes"),
         (&["--gid-index", "256"], 2, "--gid-index"),
         (&["--loopback", "localhost"], 2, "--loopback"),
         (&["--transport", "ud", "--size", "4097"], 2, "a message is at most 4096 bytes on port 1 of soft0"),
@@ -80,7 +85,7 @@ fn wrong_arguments_are_told() {
 
 #[test]
 fn both_sides_in_one_process() {
-    for (transport, size) in [("rc", 4096), ("ud", 1024)] {
+    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024)] {
         let output = run(&["--transport", transport, "--iters", "700"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let listing = text(&output.stdout);
@@ -102,8 +107,30 @@ fn both_sides_in_one_process() {
 }
 
 #[test]
+fn one_side_operates_on_the_memory_of_the_other() {
+    for (transport, op, size) in
+        [("rc", "write", 4096), ("rc", "read", 4096), ("rc", "atomic", 8), ("uc", "write", 4096)]
+    {
+        let run = |more: &[&str]| run(&[&["--op", op, "--transport", transport], more].concat());
+        let output = run(&["--iters", "300"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let listing = text(&output.stdout);
+        for words in [&format!("300 of 300, {size} bytes each"), "from posting to completion", "p99.9"] {
+            assert!(listing.contains(words), "{words:?} is not in\n{listing}");
+        }
+        let output = run(&["--json", "--iters", "100"]);
+        let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+        assert_eq!(
+            (&report["op"], &report["sent"], &report["received"]),
+            (&op.into(), &100.into(), &0.into())
+        );
+        assert_eq!((report["bytes"].as_u64(), report["round_trips"].as_u64()), (Some(100 * size), Some(100)));
+    }
+}
+
+#[test]
 fn counters_are_waited_for_as_queues_are_polled() {
-    for (transport, size) in [("rc", 4096), ("ud", 1024)] {
+    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024)] {
         let run = |more: &[&str]| run(&[&["--counter", "--transport", transport], more].concat());
         let output = run(&["--iters", "700"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -121,7 +148,7 @@ fn counters_are_waited_for_as_queues_are_polled() {
 
 #[test]
 fn what_is_made_is_released() {
-    for (transport, how) in [("rc", "rc"), ("ud", "ud"), ("rc", "--counter")] {
+    for (transport, how) in [("rc", "rc"), ("uc", "uc"), ("ud", "ud"), ("rc", "--counter")] {
         let more = if how == "--counter" { &["--counter"][..] } else { &[] };
         let run = |arguments: &[&str]| run(&[arguments, more].concat());
         let output = run(&["--trace", "--transport", transport, "--iters", "3"]);

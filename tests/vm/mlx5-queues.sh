@@ -54,13 +54,25 @@ ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
     esac
 }
 
+# 100 operations on the memory of the other process.
+ping_op() { # ping_op TRANSPORT OPERATION
+    timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --op "$2" --iters 100 >"$OUT/$name.server" 2>&1 &
+    server=$!
+    status=0
+    { until_true 10 listens && timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --op "$2" --iters 100 127.0.0.1; } || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    return "$status"
+}
+
 begin make_device
-for transport in rc ud; do
+for transport in rc uc ud; do
     step "ping-$transport-client" ping "$transport" ours theirs
     step "ping-$transport-server" ping "$transport" theirs ours
     step "ping-$transport-both" ping "$transport" ours ours
     step "ping-$transport-loopback" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100
 done
+for op in write read atomic; do step "ping-rc-$op" ping_op rc "$op"; done
+step ping-uc-write ping_op uc write
 step library library_is_ours ibv_rc_pingpong
 for kind in rc uc ud srq xsrq; do
     case $kind in rc | uc) compares=-c ;; *) compares= ;; esac

@@ -1,14 +1,15 @@
 //! How two sides tell each other their endpoints: over TCP, with the messages of libibverbs' pingpong programs.
 //!
 //! The client sends its endpoint as text with a NUL at its end; the server, once it can receive, answers with its
-//! own; the client says "done".
+//! own; the client says "done". For operations on its memory the server then tells where that is, and the client says "done"
+//! once more when it has ended.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uverbs::Endpoint;
+use uverbs::{Endpoint, Remote};
 
 use crate::Outcome;
 use crate::failure::Failure;
@@ -20,6 +21,8 @@ mod tests;
 /// An endpoint's text and its NUL.
 const MESSAGE: usize = "0000:000000:000000:00000000000000000000000000000000\0".len();
 const DONE: &[u8; 5] = b"done\0";
+/// An address and a key, and a NUL.
+const MEMORY: usize = "0000000000000000:00000000\0".len();
 /// Longest time between two looks at signals.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -129,6 +132,35 @@ impl Peer {
             return Err(self.wrong(&format!("sent \"{}\" in place of \"done\"", message.escape_ascii())));
         }
         Ok(heard)
+    }
+
+    /// Tells which memory the other side may operate on.
+    pub(super) fn tell_memory(&mut self, Remote { address, rkey }: Remote) -> Outcome {
+        self.write(format!("{address:016x}:{rkey:08x}\0").as_bytes())
+    }
+
+    /// The other side's memory; none if a signal came first.
+    pub(super) fn hear_memory(&mut self) -> Outcome<Option<Remote>> {
+        let mut message = [0; MEMORY];
+        if !self.read(&mut message, "its memory")? {
+            return Ok(None);
+        }
+        let text = message.strip_suffix(b"\0").and_then(|text| std::str::from_utf8(text).ok());
+        let parts = text.and_then(|text| text.split_once(':'));
+        let memory = parts.and_then(|(address, rkey)| {
+            let address = u64::from_str_radix(address, 16).ok()?;
+            Some(Remote { address, rkey: u32::from_str_radix(rkey, 16).ok()? })
+        });
+        memory.map(Some).ok_or_else(|| {
+            let sent = message.escape_ascii();
+            self.wrong(&format!("sent no memory but \"{sent}\"; is --op the same on both sides?"))
+        })
+    }
+
+    /// Waits for the client's end, however long that takes; false if a signal came first.
+    pub(super) fn hear_end(&mut self) -> Outcome<bool> {
+        self.timeout = Duration::MAX;
+        self.hear_done()
     }
 
     fn write(&mut self, bytes: &[u8]) -> Outcome {

@@ -2,6 +2,7 @@
 
 mod counted;
 mod exchange;
+mod one_sided;
 mod report;
 mod side;
 mod transport;
@@ -9,9 +10,10 @@ mod transport;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use uverbs::{ConnectionOptions, Context, Endpoint, ErrorKind, GidKind, Rc, Ud};
+use uverbs::{ConnectionOptions, Context, Endpoint, ErrorKind, GidKind, Rc, Remote, Uc, Ud};
 
 use self::exchange::Peer;
+use self::one_sided::Op;
 use self::report::{Report, Role};
 use self::side::{Plan, Side};
 use self::transport::Transport;
@@ -40,10 +42,13 @@ pub(crate) struct Args {
     /// The kind of queue pair.
     #[arg(long, default_value = "rc")]
     transport: Kind,
-    /// Messages each way, the same on both sides.
+    /// Messages to and fro, or operations of one side on the other's memory. The same on both sides; uc has no reads, ud only messages.
+    #[arg(long, default_value = "send")]
+    op: Op,
+    /// Messages each way, or operations; the same on both sides.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
-    /// Bytes of a message, the same on both sides; 4096 if not given, with ud 1024.
+    /// Bytes of a message or an operation, the same on both sides; 4096 if not given, with ud 1024, of an atomic one 8.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Option<u32>,
     /// Index of the own GID; if not given, that of the first RoCE v2 address that is an IPv4 address, else 0.
@@ -73,6 +78,8 @@ pub(crate) struct Args {
 enum Kind {
     /// Reliably connected.
     Rc,
+    /// Unreliably connected. What is lost ends the ping.
+    Uc,
     /// Datagrams, up to what the port sends in one packet. One that is lost ends the ping.
     Ud,
 }
@@ -82,20 +89,24 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let stop = Stop::on_signals()?;
     match args.transport {
         Kind::Rc => ping::<Rc>(args, &target, &stop),
+        Kind::Uc => ping::<Uc>(args, &target, &stop),
         Kind::Ud => ping::<Ud>(args, &target, &stop),
     }
 }
 
 fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
+    args.check::<T>()?;
     let size = args.size_of::<T>(target, &context)?;
     let plan = Plan {
         iters: args.iters,
         size: size as usize,
+        op: args.op,
         counter: args.counter,
         has_gid: args.gid_index.is_some(),
     };
-    let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?);
+    let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?)
+        .access(args.op.remote_access());
     let mut output = Output::new();
     let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];
     // The embedded device is inside this process: nobody else reaches it.
@@ -105,9 +116,14 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let met = args.meet(&mut sides, &options, &mut output, stop);
     let start = Instant::now();
     let played = match met {
-        Ok(Some((role, remote))) => {
-            let begun = if role.begins() { sides[0].send() } else { Ok(()) };
-            let done = begun.and_then(|()| side::play(&mut sides, args.timeout, stop));
+        Ok(Some((role, remote, peer))) => {
+            let done = match args.op {
+                Op::Send => {
+                    let begun = if role.begins() { sides[0].send() } else { Ok(()) };
+                    begun.and_then(|()| side::play(&mut sides, args.timeout, stop))
+                }
+                _ => args.operate(&mut sides, peer, stop),
+            };
             done.map(|()| Some(Report::new(args, target, role, remote, &sides[0], size, start.elapsed())))
         }
         other => other.map(|_| None),
@@ -123,6 +139,40 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
 }
 
 impl Args {
+    /// Refuses what does not go together.
+    fn check<T: Transport>(&self) -> Outcome {
+        let name = self.op.name();
+        let nowhere = Remote { address: 0, rkey: 0 };
+        let wrong = match self.op {
+            Op::Send => return Ok(()),
+            _ if T::one_sided(self.op, nowhere).is_none() => {
+                "queue pairs of this kind have no such operation"
+            }
+            _ if self.counter => "completion counters are waited for with messages only",
+            Op::Atomic if self.size.is_some_and(|size| size != 8) => "an atomic operation is of 8 bytes",
+            _ => return Ok(()),
+        };
+        Err(Failure::Usage(format!("--op {name}: {wrong}")))
+    }
+
+    /// One side operates on the other's memory: the client on the server's, the first on the second in one process.
+    fn operate<T: Transport>(&self, sides: &mut [Side<T>], peer: Option<Peer>, stop: &Stop) -> Outcome {
+        match (sides, peer) {
+            ([one, two], _) => one_sided::operate(one, two.there(), self.timeout, stop),
+            ([side, ..], Some(mut peer)) if self.host.is_some() => {
+                let Some(there) = peer.hear_memory()? else { return Ok(()) };
+                one_sided::operate(side, there, self.timeout, stop)?;
+                peer.say_done()
+            }
+            ([side, ..], Some(mut peer)) => {
+                peer.tell_memory(side.there())?;
+                // Each of its steps has a limit, and not all of them together.
+                peer.hear_end().map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes of a message.
     fn size_of<T: Transport>(&self, target: &Target, context: &Context) -> Outcome<u32> {
         let (port, ports, name) = (self.ib_port, target.device.ports(), target.device.name());
@@ -130,7 +180,7 @@ impl Args {
             return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
         }
         let longest = T::longest(&context.query_port(port)?.legacy_resp);
-        let size = self.size.unwrap_or(T::SIZE);
+        let size = self.size.unwrap_or(if self.op == Op::Atomic { 8 } else { T::SIZE });
         if size > longest {
             let text =
                 format!("--size {size}: a message is at most {longest} bytes on port {port} of {name}");
@@ -164,12 +214,12 @@ impl Args {
         options: &ConnectionOptions,
         output: &mut Output,
         stop: &Stop,
-    ) -> Outcome<Option<(Role, Endpoint)>> {
+    ) -> Outcome<Option<(Role, Endpoint, Option<Peer>)>> {
         let side = match sides {
             [one, two] => {
                 one.connect(options, &two.local)?;
                 two.connect(options, &one.local)?;
-                return Ok(Some((Role::Loopback, two.local)));
+                return Ok(Some((Role::Loopback, two.local, None)));
             }
             [side, ..] => side,
             [] => return Ok(None),
@@ -180,7 +230,7 @@ impl Args {
             let Some(remote) = server.hear()? else { return Ok(None) };
             side.connect(options, &remote)?;
             server.say_done()?;
-            return Ok(Some((Role::Client(server.address()), remote)));
+            return Ok(Some((Role::Client(server.address()), remote, Some(server))));
         }
         let listener = exchange::listen(self.port_number)?;
         if !self.json {
@@ -192,7 +242,7 @@ impl Args {
         // The client sends as soon as it knows where to: this side must be ready before.
         side.connect(options, &remote)?;
         client.tell(&side.local)?;
-        Ok(client.hear_done()?.then(|| (Role::Server(client.address()), remote)))
+        Ok(client.hear_done()?.then(|| (Role::Server(client.address()), remote, Some(client))))
     }
 }
 

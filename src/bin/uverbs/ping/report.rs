@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use uverbs::Endpoint;
 
+use super::one_sided::Op;
 use super::side::Side;
 use super::transport::Transport;
 use super::{Args, Kind};
@@ -51,6 +52,7 @@ pub(super) struct Report {
     driver: &'static str,
     note: Option<&'static str>,
     transport: Kind,
+    op: Op,
     role: &'static str,
     peer: Option<SocketAddr>,
     local: Address,
@@ -104,6 +106,7 @@ impl Report {
             driver: target.device.driver(),
             note: target.soft.as_ref().map(|_| "soft device: no hardware involved"),
             transport: args.transport,
+            op: args.op,
             role: role.name(),
             peer: role.peer(),
             local: Address::of(&side.local),
@@ -158,6 +161,7 @@ impl fmt::Display for Report {
         writeln!(f, "device    {}, driver {}{note}", self.device, self.driver)?;
         let kind = match self.transport {
             Kind::Rc => "rc",
+            Kind::Uc => "uc",
             Kind::Ud => "ud",
         };
         let waits = if self.counter { ", waiting for counters" } else { "" };
@@ -168,13 +172,30 @@ impl fmt::Display for Report {
         writeln!(f, "local     {}", self.local)?;
         writeln!(f, "remote    {}", self.remote)?;
         let Self { size, iters, sent, received, bytes, .. } = self;
-        writeln!(f, "messages  {sent} sent and {received} received of {iters} each way, {size} bytes each")?;
+        match self.op {
+            Op::Send => {
+                writeln!(
+                    f,
+                    "messages  {sent} sent and {received} received of {iters} each way, {size} bytes each"
+                )
+            }
+            op => writeln!(
+                f,
+                "{}s{}{sent} of {iters}, {size} bytes each",
+                op.name(),
+                " ".repeat(9 - op.name().len())
+            ),
+        }?;
         let seconds = self.elapsed_ns as f64 / 1e9;
         writeln!(f, "bytes     {bytes} in {seconds:.6} s: {}", Scaled(self.bits_per_second, "bit/s"))?;
         let Some(RoundTrip { min, p50, p90, p99, p999, max, mean }) = &self.round_trip_us else {
-            return writeln!(f, "no round trip was measured");
+            return writeln!(f, "nothing was measured");
         };
-        writeln!(f, "round trip, there and back, in µs, of {}:", self.round_trips)?;
+        let what = match self.op {
+            Op::Send => "round trip, there and back",
+            _ => "from posting to completion",
+        };
+        writeln!(f, "{what}, in µs, of {}:", self.round_trips)?;
         for (name, value) in [
             ("min", min),
             ("p50", p50),

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Endpoint, MemoryRegion,
-    ProtectionDomain, QueuePair, ReceiveRequest, SendRequest, Status,
+    ProtectionDomain, QueuePair, ReceiveRequest, Remote, SendRequest, Status,
 };
 
 use super::counted::{Counters, Waited};
+use super::one_sided::Op;
 use super::transport::Transport;
 use crate::Outcome;
 use crate::failure::Failure;
@@ -18,10 +19,10 @@ use crate::stop::Stop;
 
 /// Receives that are posted at a time, at most.
 const DEPTH: u32 = 500;
-const SEND: u64 = 1;
+pub(super) const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 /// Looks at a completion queue between two looks at the clock; then others get the processor.
-const SPINS: u64 = 64;
+pub(super) const SPINS: u64 = 64;
 /// What the memory for sending is filled with.
 const FILL: u8 = 0x7b;
 
@@ -30,6 +31,7 @@ const FILL: u8 = 0x7b;
 pub(super) struct Plan {
     pub(super) iters: u64,
     pub(super) size: usize,
+    pub(super) op: Op,
     /// Wait for completion counters, in place of polling.
     pub(super) counter: bool,
     /// The other side is told of the GID also where the port has a local identifier: on InfiniBand, as libibverbs' programs do when
@@ -39,7 +41,7 @@ pub(super) struct Plan {
 
 /// Who takes the completions.
 #[derive(Debug)]
-enum Queue {
+pub(super) enum Queue {
     Polled(CompletionQueue),
     Counted(Counters),
 }
@@ -48,12 +50,12 @@ enum Queue {
 /// one: there is never more than one under way.
 #[derive(Debug)]
 pub(super) struct Side<T: Transport> {
-    plan: Plan,
+    pub(super) plan: Plan,
     pub(super) local: Endpoint,
-    qp: QueuePair<T>,
+    pub(super) qp: QueuePair<T>,
     way: Option<T::Way>,
-    memory: MemoryRegion,
-    queue: Queue,
+    pub(super) memory: MemoryRegion,
+    pub(super) queue: Queue,
     pd: ProtectionDomain,
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -74,7 +76,8 @@ impl<T: Transport> Side<T> {
         let channel = context.create_comp_channel()?;
         let cq = context.cq(depth + 1).channel(&channel).create()?;
         let mut qp = T::builder(&pd, &cq).send_depth(1).receive_depth(depth).create()?;
-        let memory = pd.register(2 * plan.size + T::HEADER, AccessFlags::LOCAL_WRITE)?;
+        let access = AccessFlags::LOCAL_WRITE | plan.op.remote_access();
+        let memory = pd.register(2 * plan.size + T::HEADER, access)?;
         memory.write(0, &vec![FILL; plan.size])?;
         let mut local = qp.endpoint(options, psn)?;
         if local.lid != 0 && !plan.has_gid {
@@ -103,7 +106,12 @@ impl<T: Transport> Side<T> {
     /// Connects, and makes room for messages.
     pub(super) fn connect(&mut self, options: &ConnectionOptions, remote: &Endpoint) -> Outcome {
         self.way = Some(T::connect(&mut self.qp, &self.pd, options, &self.local, remote)?);
-        self.make_room()
+        if self.plan.op == Op::Send { self.make_room() } else { Ok(()) }
+    }
+
+    /// Where the other side's operations go.
+    pub(super) fn there(&self) -> Remote {
+        Remote { address: self.memory.address() + self.plan.size as u64, rkey: self.memory.rkey() }
     }
 
     fn make_room(&mut self) -> Outcome {

@@ -3,8 +3,10 @@
 use uverbs::abi::write::QueryPortResp;
 use uverbs::{
     AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Endpoint, Operation, ProtectionDomain,
-    QpType, QueuePair, QueuePairBuilder, Rc, Ud,
+    QpType, QueuePair, QueuePairBuilder, Rc, Remote, Uc, UcOperation, Ud,
 };
+
+use super::one_sided::Op;
 
 /// The key that libibverbs' datagram pingpong agrees on.
 const QKEY: u32 = 0x1111_1111;
@@ -34,6 +36,9 @@ pub(super) trait Transport: QpType + Sized {
 
     /// Sends a message there.
     fn send(way: &Self::Way) -> Self::Operation<'_>;
+
+    /// Operates on memory there, if queue pairs of this kind do.
+    fn one_sided(op: Op, there: Remote) -> Option<Self::Operation<'static>>;
 }
 
 impl Transport for Rc {
@@ -61,6 +66,47 @@ impl Transport for Rc {
 
     fn send((): &()) -> Operation {
         Operation::Send
+    }
+
+    fn one_sided(op: Op, there: Remote) -> Option<Operation> {
+        match op {
+            Op::Send => None,
+            Op::Write => Some(Operation::Write(there)),
+            Op::Read => Some(Operation::Read(there)),
+            Op::Atomic => Some(Operation::FetchAdd { remote: there, add: 1 }),
+        }
+    }
+}
+
+impl Transport for Uc {
+    const SIZE: u32 = 4096;
+    const HEADER: usize = 0;
+    type Way = ();
+
+    fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
+        pd.uc(cq)
+    }
+
+    fn longest(port: &QueryPortResp) -> u32 {
+        port.max_msg_sz
+    }
+
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        _: &ProtectionDomain,
+        options: &ConnectionOptions,
+        local: &Endpoint,
+        remote: &Endpoint,
+    ) -> uverbs::Result<()> {
+        qp.connect(options, local, remote)
+    }
+
+    fn send((): &()) -> UcOperation {
+        UcOperation::Send
+    }
+
+    fn one_sided(op: Op, there: Remote) -> Option<UcOperation> {
+        (op == Op::Write).then_some(UcOperation::Write(there))
     }
 }
 
@@ -92,5 +138,9 @@ impl Transport for Ud {
 
     fn send((to, qp_num): &Self::Way) -> Datagram<'_> {
         Datagram { to, qp_num: *qp_num, qkey: QKEY, immediate: None }
+    }
+
+    fn one_sided(_: Op, _: Remote) -> Option<Datagram<'static>> {
+        None
     }
 }

@@ -1,0 +1,87 @@
+//! Operations on the memory of the other side, which takes no part in them: one side measures, and the other waits for its end.
+
+use std::time::{Duration, Instant};
+
+use uverbs::{AccessFlags, Completion, Remote, SendRequest};
+
+use super::side::{Queue, SEND, SPINS, Side};
+use super::transport::Transport;
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::samples::record;
+use crate::stop::Stop;
+
+/// What a ping does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Op {
+    /// Messages to and fro.
+    Send,
+    /// Writes to the other side's memory.
+    Write,
+    /// Reads from it.
+    Read,
+    /// Adds to eight bytes of it.
+    Atomic,
+}
+
+impl Op {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Atomic => "atomic",
+        }
+    }
+
+    /// What the other side may do with this one's memory.
+    pub(super) fn remote_access(self) -> AccessFlags {
+        match self {
+            Self::Send => AccessFlags::empty(),
+            Self::Write => AccessFlags::REMOTE_WRITE,
+            Self::Read => AccessFlags::REMOTE_READ,
+            Self::Atomic => AccessFlags::REMOTE_ATOMIC,
+        }
+    }
+}
+
+/// Carries out as many operations as planned on `there`, one after the other, or until a signal comes.
+pub(super) fn operate<T: Transport>(
+    side: &mut Side<T>,
+    there: Remote,
+    timeout: Duration,
+    stop: &Stop,
+) -> Outcome {
+    let segments = [side.memory.segment(0..side.plan.size)?];
+    let Some(operation) = T::one_sided(side.plan.op, there) else { return Ok(()) };
+    let Queue::Polled(cq) = &mut side.queue else { return Ok(()) };
+    while side.sent < side.plan.iters && !stop.is_set() {
+        let begun = Instant::now();
+        side.qp.post_send(&[SendRequest::new(SEND, operation, &segments).signaled()])?;
+        let mut completions = Completion::batch::<1>();
+        let mut idle = 0_u64;
+        while cq.poll(&mut completions) == 0 {
+            idle += 1;
+            if !idle.is_multiple_of(SPINS) {
+                continue;
+            }
+            if stop.is_set() {
+                return Ok(());
+            }
+            if begun.elapsed() >= timeout {
+                let (name, done) = (side.plan.op.name(), side.sent);
+                return Err(Failure::Other(format!("a {name} was not done in {timeout:?}, after {done}")));
+            }
+            std::thread::yield_now();
+        }
+        record(&mut side.trips, begun);
+        let [done] = completions;
+        done.ok().map_err(|status| {
+            let (name, number) = (side.plan.op.name(), side.sent + 1);
+            Failure::Other(format!("{name} {number} of {}: {status}", side.plan.iters))
+        })?;
+        side.sent += 1;
+    }
+    Ok(())
+}
