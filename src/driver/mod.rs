@@ -150,6 +150,15 @@ impl Driver {
         }
     }
 
+    /// Whether requests may be flushes and atomic writes.
+    #[cfg(feature = "raw")]
+    pub(crate) fn has_flushes(&self) -> bool {
+        match self {
+            Self::Rxe | Self::Soft => true,
+            Self::Mlx5(_) | Self::Siw(_) | Self::Efa | Self::Other => false,
+        }
+    }
+
     /// Whether a context may send commands to the firmware.
     pub(crate) fn has_devx(&self) -> bool {
         match self {

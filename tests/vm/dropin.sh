@@ -16,6 +16,8 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
+# shellcheck source=tests/vm/pyverbs.sh
+. "$here/pyverbs.sh"
 
 pingpong() { # pingpong TRANSPORT [-e]
     program=ibv_$1_pingpong
@@ -60,26 +62,6 @@ answers() { # answers PROGRAM: what it says with both libraries is the same, but
 suite() { # suite ours|theirs: the tests of pyverbs, a line for each
     echo 1 >/sys/devices/virtual/workqueue/cpumask || return
     "$1" timeout 600 taskset -c 0 chrt --idle 0 "$here/pyverbs" "$device" dummy0
-}
-
-# Which tests pass and which are skipped, without the reasons, which have numbers in them.
-results() {
-    sed 's/^\([^\t]*\)\t\([^ ]*\).*/\1 \2/' "$OUT/pyverbs-$1.out" >"$OUT/results.$1"
-}
-
-# Every test has the result that it has with libibverbs, or passes. Those that pass with ours alone are marked, and listed.
-same_results() {
-    results theirs
-    results ours
-    awk 'NR == FNR { theirs[$1] = $2; next }
-        { print $0 ($2 == theirs[$1] ? "" : ", with libibverbs " theirs[$1]); delete theirs[$1] }
-        END { for (test in theirs) print test " nothing, with libibverbs " theirs[test] }' \
-        "$OUT/results.theirs" "$OUT/results.ours" >"$OUT/results"
-    if grep ', with libibverbs' "$OUT/results" | grep -v ' ok, with libibverbs \(skipped\|ERROR\|FAIL\)$'; then
-        echo "the tests above have another result with the drop-in" >&2
-        return 1
-    fi
-    echo "compared: $(grep -c ' ok$' "$OUT/results") pass with both, $(grep -c ' ok,' "$OUT/results") with ours alone"
 }
 
 # What the repository says of this kernel: a change of the list is a change of what works. The newest kernel is nobody's choice, so

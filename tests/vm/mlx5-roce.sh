@@ -58,7 +58,7 @@ case $(uname -r) in 7.*) is_short=yes ;; *) is_short= ;; esac
 step library library_is_ours ibv_rc_pingpong
 for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
     as_server=${sides% *} as_client=${sides#* } measures='lat bw'
-    for kind in rc uc ud; do
+    for kind in rc uc ud srq xsrq; do
         case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
         # shellcheck disable=SC2086  # it may be nothing
         step "pingpong-$kind-$as_server-$as_client" pingpong "$kind" -n 200 $compares
@@ -70,7 +70,7 @@ for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
     yes,'theirs ours') measures=bw ;;
     yes,*) continue ;;
     esac
-    perftests "-$as_server-$as_client" RC UC UD
+    perftests "-$as_server-$as_client"
     perftest_options "-$as_server-$as_client"
 done
 as_server='' as_client=''

@@ -82,7 +82,9 @@ const TOEPLITZ: u8 = 1;
 fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let hash = &init.rx_hash_conf;
     let raw_packet = u32::from(qp_type::RAW_PACKET);
-    if init.comp_mask != HAS_PD | HAS_TABLE | HAS_HASH
+    let has_flags = init.comp_mask & HAS_CREATE_FLAGS != 0 && init.create_flags != 0;
+    if init.comp_mask & !HAS_CREATE_FLAGS != HAS_PD | HAS_TABLE | HAS_HASH
+        || has_flags
         || init.qp_type != raw_packet
         || hash.rx_hash_function != TOEPLITZ
     {
@@ -189,6 +191,9 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     let type_ = u8::try_from(init.qp_type).map_err(|_| EOPNOTSUPP)?;
     let is_initiator = type_ == qp_type::XRC_INI;
     let pd = init.pd.get::<Pd>().filter(|_| has(HAS_PD)).ok_or(EINVAL)?;
+    if is_extended && init.send_ops_flags & qp_ex::LATE != 0 && !pd.pd.get()?.context().has_flushes() {
+        return Err(EOPNOTSUPP);
+    }
     let send = init.send_cq.get::<Cq>().ok_or(EINVAL)?;
     // One that only sends has no use for the other, which need not be there.
     let recv = if is_initiator { send } else { init.recv_cq.get::<Cq>().ok_or(EINVAL)? };

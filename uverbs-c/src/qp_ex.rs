@@ -93,6 +93,8 @@ const SEND_INV: u64 = 1 << 9;
 const LARGE: u64 = 1 << 10;
 const FLUSH: u64 = 1 << 11;
 const ATOMIC_WRITE: u64 = 1 << 12;
+/// What not all drivers have where queue pairs of the type could.
+pub(crate) const LATE: u64 = FLUSH | ATOMIC_WRITE;
 
 /// The operations that queue pairs of a type have.
 pub(crate) fn supported(type_: u32) -> u64 {

@@ -237,6 +237,11 @@ impl Context {
         self.driver().firmware(raw).unwrap_or_else(|| self.device().firmware().to_owned())
     }
 
+    /// Whether requests may be flushes and atomic writes; elsewhere they are refused when they are posted.
+    pub fn has_flushes(&self) -> bool {
+        self.driver().has_flushes()
+    }
+
     /// What completions of the device can tell besides what all of them do.
     pub fn completion_fields(&self) -> crate::driver::CompletionFields {
         self.driver().completion_fields()

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Lane mlx5-pyverbs: the test suite of pyverbs on a virtual ConnectX with RoCE v2, with libibverbs and with the drop-in. Runs in the guest; see
+# guest.sh.
+#
+# order: 6
+# packages: ibverbs-utils python3-pyverbs
+# boot: --append=tsc=reliable
+# vhca: --port roce
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/both-sides.sh
+. "$here/both-sides.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+# shellcheck source=tests/vm/pyverbs.sh
+. "$here/pyverbs.sh"
+
+make_card() {
+    make_device && net=$(interface "$device") && ip addr add 10.0.0.1/24 dev "$net" && ip link set "$net" up &&
+        until_true 10 gid_of "$device" 10.0.0.1
+}
+
+# Tests of mlx5's own interface need libmlx5, which the drop-in is in the place of.
+suite() { # suite ours|theirs [PATTERN...]: the tests of pyverbs, a line for each
+    library=$1
+    shift
+    PYVERBS_GID=$(gid_of "$device" 10.0.0.1) "$library" timeout 900 "$here/pyverbs" "$device" "$net" "$@"
+}
+
+begin make_card
+step library library_is_ours /usr/bin/ibv_devinfo
+step pyverbs-mlx5 suite theirs test_mlx5
+step pyverbs-theirs suite theirs -test_mlx5
+step pyverbs-ours suite ours -test_mlx5
+# docs/guide/drop-in.md says what is not there.
+step pyverbs same_results 'test_\(parent_domain\|shared_pd\)\.'
+step kernel-log kernel_log_is_clean
+finish
