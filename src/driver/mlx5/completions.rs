@@ -165,17 +165,26 @@ impl CompletionSide {
         })
     }
 
-    /// Forgets a queue pair; what it left in the queue is nobody's. If it takes from a shared queue, it is known until all
-    /// that was taken out, since entries of the shared queue go back by that.
+    /// Forgets a queue pair; what it left in the queue is nobody's.
     pub(super) fn remove(&self, track: &Arc<Track>) {
-        if !self.origin.is_here() {
-            return;
+        if self.origin.is_here() {
+            self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
         }
-        if track.is_sharing() && track.number() != 0 {
+    }
+
+    /// The same of one that takes what it receives here from a shared queue: it is known until all that it left was taken out, since
+    /// entries of the shared queue go back by that.
+    pub(super) fn retire(&self, track: &Arc<Track>) {
+        if self.origin.is_here() {
             self.at_end(|end| track.set_end(end));
-            return self.change(|_| ());
+            self.change(|_| ());
         }
-        self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
+    }
+
+    /// How many queue pairs are known.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Asks for an event at the next completion, or the next solicited one.

@@ -73,7 +73,16 @@ pub(super) struct Queues {
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        self.queues.iter().for_each(|queue| queue.remove(&self.track));
+        let [sent, received] = &self.queues;
+        // Only what was received may have to go back; positions are of one queue.
+        if self.track.is_sharing() && self.track.number() != 0 {
+            received.retire(&self.track);
+        } else {
+            received.remove(&self.track);
+        }
+        if !Arc::ptr_eq(sent, received) {
+            sent.remove(&self.track);
+        }
     }
 }
 

@@ -229,6 +229,34 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     assert_eq!(shared.poll(), []);
 }
 
+/// Queue pairs come and go, and their sends complete in a queue whose positions are behind those of the other, or before them.
+#[test]
+fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
+    let mut shared = Shared::new();
+    for pair in &mut shared.pairs {
+        pair.take();
+    }
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let sent = CqPlan::new("test", 7, &limits(0), page).unwrap().open();
+    for index in 0..20 {
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let queues = [sent.shared(), shared.queue.shared()];
+        let ends = Ends { queues, shared: Some(shared.receives.places()) };
+        let wanted = cap(1, 4, 1, 0);
+        let plan = QpPlan::new("test", Form::Messages, &wanted, &limits(0), page, ends, || index).unwrap();
+        let (sends, _, known) = plan.open(0x300);
+        shared.post(u64::from(index)).unwrap();
+        let entry = (shared.counter() - 1) as u16 % 4;
+        shared.complete(index, entry);
+        drop(sends);
+        drop(known);
+        assert_eq!((sent.shared().known(), shared.poll().len()), (0, 0), "{index}");
+    }
+    // The next change has the last one forgotten.
+    shared.pairs[0] = Some(pair(&shared.queue, shared.receives.places(), 0));
+    assert_eq!(shared.queue.shared().known(), 1);
+}
+
 #[test]
 fn what_is_too_large_is_refused() {
     for (depth, segments) in [(0, 1), (16385, 1), (65536, 1), (u32::MAX, 1), (1, 33), (1, u32::MAX)] {
