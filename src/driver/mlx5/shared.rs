@@ -14,6 +14,7 @@
 //! Source: `mlx5_ib_create_srq`, srq.c; `struct mlx5_wqe_srq_next_seg`, qp.h; Linux 6.1.
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -115,12 +116,11 @@ impl SrqPlan {
 }
 
 /// What who polls and who posts both know of the entries.
-#[derive(Debug)]
 pub(crate) struct Places {
     entries: Box<[Place]>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Place {
     wr_id: AtomicU64,
     state: AtomicU8,
@@ -132,6 +132,13 @@ struct Place {
 const FREE: u8 = 0;
 const POSTED: u8 = 1;
 const DONE: u8 = 2;
+
+/// Without its entries, of which there may be thousands.
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Places").field("entries", &self.entries.len()).finish()
+    }
+}
 
 impl Places {
     fn new(op: &'static str, count: u32) -> Result<Arc<Self>> {

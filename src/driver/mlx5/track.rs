@@ -12,6 +12,7 @@
 //! When a queue pair is reset, completions of its earlier life may still wait in the queue. `life` tells lives apart:
 //! completions before position `since` are not reported, and a `done` of an earlier life is not believed.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -135,7 +136,6 @@ pub(super) fn is_send(kind: u8) -> bool {
 }
 
 /// One direction of a queue pair.
-#[derive(Debug)]
 pub(super) struct Lane {
     entries: Box<[Entry]>,
     life: AtomicU32,
@@ -160,6 +160,16 @@ impl Entry {
     pub(super) fn set(&self, end: u32, wr_id: u64) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
+    }
+}
+
+/// Without its places, of which there may be thousands.
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("places", &self.places())
+            .field("done", &self.done())
+            .finish_non_exhaustive()
     }
 }
 
