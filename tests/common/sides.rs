@@ -44,7 +44,14 @@ pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
 #[track_caller]
 pub fn on_every_extended_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
-    on_every_device(|target| match target.open().open_xrcd().map(drop) {
+    let probe = |target: &Target| {
+        let context = target.open();
+        context.open_xrcd().map(drop)?;
+        context.gid_table()
+    };
+    on_every_device(|target| match probe(target) {
+        // As above.
+        Ok(gids) if gids.is_empty() => skip_at(at, target, "its port has no address"),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             skip_at(at, target, error.hint().expect("a hint"));
         }

@@ -137,6 +137,12 @@ pub const ON_MLX5: &[Row] = &[
         "ok*",
         "without a send queue mlx5 looks at no inline bytes (`calc_sq_size`, qp.c)",
     ),
+    row(
+        "srq *",
+        "Unsupported EOPNOTSUPP",
+        "*",
+        "the soft device has none beside a card whose port has no address, which leads to no message",
+    ),
     row("qp * raw-strip *", "Unsupported EOPNOTSUPP", "*", "the soft device strips no tags"),
     row("qp * raw-large *", "Unsupported EOPNOTSUPP", "*", "the soft device cuts no frames"),
     row(
