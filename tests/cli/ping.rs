@@ -1,6 +1,7 @@
 //! `uverbs ping`, as a user runs it: on the soft device, which is its own other side, and against peers that talk
 //! nonsense.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
@@ -13,6 +14,8 @@ use serde_json::Value;
 
 /// An endpoint that nobody has.
 const NOBODY: &[u8; 52] = b"0000:000011:37a5f0:00000000000000000000ffffc0000201\0";
+
+const NOBODY_EXTENDED: &[u8; 66] = b"0000:000011:000012:37a5f0:000013:00000000000000000000ffffc0000201\0";
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
@@ -39,11 +42,15 @@ fn complaint(output: &Output, code: i32) -> String {
 
 /// Runs a client whose server is `script`; gives what it complains of.
 fn client_of(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
+    client_with(&[], script)
+}
+
+fn client_with(more: &[&str], script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port().to_string();
     let server = thread::spawn(move || script(&mut listener.accept().expect("a client").0));
     let started = Instant::now();
-    let output = command(&["-p", &port, "--timeout", "300ms", "127.0.0.1"]).output();
+    let output = command(&["-p", &port, "--timeout", "300ms", "127.0.0.1"]).args(more).output();
     let output = output.expect("the program starts");
     server.join().expect("the script is followed");
     assert!(started.elapsed() < Duration::from_secs(20), "it ends in time");
@@ -65,7 +72,12 @@ fn wrong_arguments_are_told() {
         (&["--port-number", "0"], 2, "--port-number"),
         (&["--port-number", "65536"], 2, "--port-number"),
         (&["--timeout", "0s"], 2, "--timeout"),
-        (&["--transport", "xrc"], 2, "--transport"),
+        (&["--transport", "dct"], 2, "--transport"),
+        (&["--qps", "0"], 2, "--qps"),
+        (&["--qps", "256"], 2, "--qps"),
+        (&["--qps", "2", "--transport", "xrc"], 2, "--qps: with --transport xrc receives are shared already"),
+        (&["--qps", "2", "--op", "write"], 2, "--op write: operations on memory take no receives"),
+        (&["--transport", "xrc", "--op", "write", "--counter"], 2, "--op write: completion counters"),
         (&["--op", "swap"], 2, "--op"),
         (&["--transport", "ud", "--op", "write"], 2, "--op write: queue pairs of this kind"),
         (&["--transport", "uc", "--op", "read"], 2, "--op read: queue pairs of this kind"),
@@ -85,7 +97,7 @@ fn wrong_arguments_are_told() {
 
 #[test]
 fn both_sides_in_one_process() {
-    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024)] {
+    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024), ("xrc", 4096)] {
         let output = run(&["--transport", transport, "--iters", "700"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let listing = text(&output.stdout);
@@ -108,9 +120,9 @@ fn both_sides_in_one_process() {
 
 #[test]
 fn one_side_operates_on_the_memory_of_the_other() {
-    for (transport, op, size) in
-        [("rc", "write", 4096), ("rc", "read", 4096), ("rc", "atomic", 8), ("uc", "write", 4096)]
-    {
+    let reliable =
+        ["rc", "xrc"].map(|kind| [(kind, "write", 4096), (kind, "read", 4096), (kind, "atomic", 8)]);
+    for (transport, op, size) in reliable.into_iter().flatten().chain([("uc", "write", 4096)]) {
         let run = |more: &[&str]| run(&[&["--op", op, "--transport", transport], more].concat());
         let output = run(&["--iters", "300"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -129,8 +141,54 @@ fn one_side_operates_on_the_memory_of_the_other() {
 }
 
 #[test]
+fn queue_pairs_that_share_their_receives_have_a_message_each() {
+    for (qps, iters) in [(1, 100_u64), (16, 700), (255, 1000), (20, 5)] {
+        for (transport, counter) in [("rc", false), ("uc", false), ("ud", false), ("rc", true), ("ud", true)]
+        {
+            let (qps_text, iters_text) = (qps.to_string(), iters.to_string());
+            let mut options =
+                vec!["--json", "--qps", &qps_text, "--iters", &iters_text, "--transport", transport];
+            options.extend(counter.then_some("--counter"));
+            let output = run(&options);
+            assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
+            let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+            assert_eq!((&report["qps"], &report["iters"]), (&qps.into(), &iters.into()));
+            let messages = ["sent", "received", "round_trips"].map(|name| report[name].as_u64());
+            assert_eq!(messages, [Some(iters); 3], "{options:?}");
+            let lines = report["lines"].as_array().expect("lines");
+            let numbers =
+                |side: &str| lines.iter().filter_map(|line| line[side]["qp_num"].as_u64()).collect();
+            let (local, remote): (BTreeSet<_>, BTreeSet<_>) = (numbers("local"), numbers("remote"));
+            assert_eq!((lines.len(), local.len(), remote.len()), (qps, qps, qps));
+            assert!(local.is_disjoint(&remote), "{options:?}");
+        }
+    }
+    let listing = run(&["--qps", "3", "--iters", "9"]);
+    let listing = text(&listing.stdout);
+    for words in
+        ["rc, queue pairs that share their receives: 3,", "and 2 more of each", "9 sent and 9 received"]
+    {
+        assert!(listing.contains(words), "{words:?} is not in\n{listing}");
+    }
+}
+
+#[test]
+fn an_end_of_an_extended_connection_is_told() {
+    let output = run(&["--json", "--transport", "xrc", "--iters", "3"]);
+    let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+    let line = &report["lines"][0];
+    let numbers = ["qp_num", "sender_qp_num", "srq_num"].map(|name| line["local"][name].as_u64());
+    let distinct: BTreeSet<_> = numbers.iter().flatten().collect();
+    assert_eq!(distinct.len(), 3, "{report}");
+    assert_eq!(report["qps"], Value::Null);
+    let output = run(&["--json", "--iters", "3"]);
+    let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+    assert_eq!(report["lines"][0]["local"]["srq_num"], Value::Null);
+}
+
+#[test]
 fn counters_are_waited_for_as_queues_are_polled() {
-    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024)] {
+    for (transport, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024), ("xrc", 4096)] {
         let run = |more: &[&str]| run(&[&["--counter", "--transport", transport], more].concat());
         let output = run(&["--iters", "700"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -148,18 +206,33 @@ fn counters_are_waited_for_as_queues_are_polled() {
 
 #[test]
 fn what_is_made_is_released() {
-    for (transport, how) in [("rc", "rc"), ("uc", "uc"), ("ud", "ud"), ("rc", "--counter")] {
-        let more = if how == "--counter" { &["--counter"][..] } else { &[] };
-        let run = |arguments: &[&str]| run(&[arguments, more].concat());
-        let output = run(&["--trace", "--transport", transport, "--iters", "3"]);
+    for (options, objects) in [
+        (&[][..], 8),
+        (&["--transport", "uc"], 8),
+        (&["--transport", "ud"], 10),
+        (&["--counter"], 8),
+        // Two domains, two queues, and two more queue pairs.
+        (&["--transport", "xrc"], 14),
+        (&["--transport", "xrc", "--counter"], 14),
+        (&["--qps", "4"], 16),
+    ] {
+        let output = run(&[&["--trace", "--iters", "3"], options].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let count = |word: &str| {
             text(&output.stderr).lines().filter(|line| line.contains(word) && line.ends_with("-> ok")).count()
         };
-        let made: usize =
-            ["pd.alloc ", "cq.create ", "qp.create ", "mr.register ", "ah.create "].map(count).iter().sum();
+        let commands = [
+            "pd.alloc ",
+            "cq.create ",
+            "qp.create ",
+            "mr.register ",
+            "ah.create ",
+            "srq.create ",
+            "xrcd.open ",
+        ];
+        let made: usize = commands.map(count).iter().sum();
         assert_eq!((made, count(".destroy ")), (made, made), "{}", text(&output.stderr));
-        assert_eq!(made, if transport == "ud" { 10 } else { 8 });
+        assert_eq!(made, objects, "{options:?}");
     }
 }
 
@@ -221,4 +294,34 @@ fn a_peer_that_is_nowhere_does_not_answer() {
         assert!(done.is_empty() || done == b"done\0", "{done:?}");
     });
     assert!(told.contains("message 1 of 1000") && told.contains("the other side does not answer"), "{told}");
+}
+
+#[test]
+fn a_failure_that_is_counted_is_told() {
+    for more in [&["--counter"][..], &["--counter", "--transport", "xrc", "--op", "send"]] {
+        let is_xrc = more.len() > 1;
+        let told = client_with(more, move |client| {
+            let mut message = vec![0; if is_xrc { 66 } else { 52 }];
+            client.read_exact(&mut message).expect("the client's endpoint");
+            client.write_all(if is_xrc { NOBODY_EXTENDED } else { NOBODY }).expect("it is sent");
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        // Over an extended connection the server has the first message.
+        let expected = if is_xrc { "nothing came in 300ms" } else { "message 1 of 1000" };
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_server_with_other_queue_pairs_is_told() {
+    let told = client_with(&["--qps", "3"], |client| {
+        let mut endpoints = vec![0; 256 * 52];
+        client.read_exact(&mut endpoints).expect("the client's endpoints");
+        let used = endpoints.chunks(52).filter(|endpoint| &endpoint[5..11] != b"000000").count();
+        assert_eq!(used, 3);
+        endpoints.copy_within(255 * 52.., 2 * 52);
+        client.write_all(&endpoints).expect("it is sent");
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    assert!(told.contains("has 2 queue pairs; here --qps is 3"), "{told}");
 }

@@ -42,8 +42,8 @@ enum Command {
     Info(info::Args),
     /// Count the packets that a rule takes, and print the values every interval.
     Watch(watch::Args),
-    /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and `ibv_ud_pingpong` do and with
-    /// them as the other side, and tell how long they take.
+    /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and its like do and with them as the
+    /// other side, and tell how long they take.
     Ping(ping::Args),
     /// Measure.
     #[command(subcommand)]

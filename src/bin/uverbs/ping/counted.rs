@@ -1,95 +1,140 @@
-//! A ping that waits for completion counters, where the other one polls: a thread takes the completions.
+//! A ping that waits for completion counters, where the other one polls: threads take the completions.
 
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use uverbs::{
-    CompletionCounter, CompletionQueue, Counted, CounterEvents, ErrorKind, Progress, QpType, QueuePair,
-    Status, WaitObject,
+    Completion, CompletionCounter, CompletionQueue, Counted, CounterEvents, ErrorKind, Progress, QpType,
+    QueuePair, WaitObject,
 };
 
+use super::line::Ended;
+use super::side::RECEIVE;
 use crate::Outcome;
 use crate::failure::Failure;
-use crate::stop::Stop;
 
 /// Longest time between two looks at signals.
 const SLICE: Duration = Duration::from_millis(50);
 /// How long a failure that was counted may take until it is told.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// The counters of a side, and the thread that takes its completions.
+/// What the sides in this process wait for, each for all of its lines.
 #[derive(Debug)]
-pub(super) struct Counters {
-    pub(super) sent: CompletionCounter,
-    pub(super) received: CompletionCounter,
-    /// Bytes that were received.
-    pub(super) bytes: CompletionCounter,
-    /// Numbers of requests that failed, and why.
-    failures: Receiver<(u64, Status)>,
-    progress: Progress,
+pub(super) struct Watch {
+    /// Everything that was sent and received.
+    moved: Arc<CompletionCounter>,
+    /// What failed.
+    tell: Sender<Completion>,
+    failures: Receiver<Completion>,
 }
 
-/// How a wait ended.
-#[derive(Debug)]
-pub(super) enum Waited {
-    Reached,
-    /// A signal came.
-    Stopped,
-    TimedOut,
-    /// The request of this number failed.
-    Failed(u64, Status),
-}
-
-impl Counters {
-    /// Binds counters to a queue pair that is not connected yet, and starts the thread.
-    pub(super) fn start<T: QpType>(qp: &mut QueuePair<T>, cq: CompletionQueue) -> Outcome<Self> {
-        let [sent, received] = [(); 2].map(|()| CompletionCounter::new(WaitObject::Unspecified));
-        let (sent, received) = (sent?, received?);
-        let bytes = CompletionCounter::builder().events(CounterEvents::Bytes).create()?;
-        qp.bind_counter(&sent, Counted::SEND)?;
-        // Bound first, so who is woken by the other one finds the bytes there.
-        qp.bind_counter(&bytes, Counted::RECEIVE)?;
-        qp.bind_counter(&received, Counted::RECEIVE)?;
+impl Watch {
+    pub(super) fn new() -> Outcome<Self> {
         let (tell, failures) = channel();
-        let progress = Progress::start(cq, move |completion| {
-            if let Err(status) = completion.ok() {
-                // Nobody listens any more when the ping is over.
-                let _ = tell.send((completion.wr_id, status));
-            }
-        })?;
-        Ok(Self { sent, received, bytes, failures, progress })
+        Ok(Self { moved: Arc::new(CompletionCounter::new(WaitObject::Unspecified)?), tell, failures })
     }
 
-    /// Waits for one of the counters.
-    pub(super) fn wait(
-        &self,
-        counter: &CompletionCounter,
-        threshold: u64,
-        timeout: Duration,
-        stop: &Stop,
-    ) -> Outcome<Waited> {
-        let start = Instant::now();
-        loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            // No failure is passed over: the first one ends the ping.
-            match counter.wait_since(threshold, 0, Some(left.min(SLICE))) {
-                Ok(()) => return Ok(Waited::Reached),
-                Err(error) if error.kind() == ErrorKind::OperationFailed => {
-                    return match self.failures.recv_timeout(TOLD) {
-                        Ok((wr_id, status)) => Ok(Waited::Failed(wr_id, status)),
-                        Err(_) => Err(Failure::from(error)),
-                    };
-                }
-                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error.into()),
-                Err(_) if stop.is_set() => return Ok(Waited::Stopped),
-                Err(_) if left.is_zero() => return Ok(Waited::TimedOut),
-                Err(_) => {}
+    /// How much there was so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.read()
+    }
+
+    /// Waits until there was more than that, or something has failed, or for a while.
+    pub(super) fn wait(&self, moved: u64, timeout: Duration) -> Outcome<Option<Completion>> {
+        // No failure is passed over: the first one ends the ping.
+        match self.moved.wait_since(moved + 1, 0, Some(timeout.min(SLICE))) {
+            Err(error) if error.kind() == ErrorKind::OperationFailed => {
+                self.failures.recv_timeout(TOLD).map(Some).map_err(|_| Failure::from(error))
             }
+            Err(error) if error.kind() != ErrorKind::TimedOut => Err(error.into()),
+            _ => Ok(None),
         }
     }
 
-    /// Ends the thread, and gives the queue back.
-    pub(super) fn stop(self) -> uverbs::Result<CompletionQueue> {
-        self.progress.stop()
+    /// Starts the thread of a queue. Where receives are of no queue pair to which counters could be bound it counts them itself.
+    pub(super) fn start(&self, cq: CompletionQueue, unbound: Option<Arc<Messages>>) -> Outcome<Progress> {
+        let (moved, tell) = (self.moved.clone(), self.tell.clone());
+        let progress = Progress::start(cq, move |completion| {
+            let is_ok = completion.ok().is_ok();
+            if !is_ok {
+                // Nobody listens any more when the ping is over.
+                let _ = tell.send(completion);
+            }
+            let Some(messages) = unbound.as_ref().filter(|_| completion.wr_id == RECEIVE) else {
+                return;
+            };
+            // Counters in memory take everything.
+            let _ = match is_ok {
+                true => messages.add(completion.len.into()).and_then(|()| moved.add(1)),
+                false => moved.add_err(1),
+            };
+        })?;
+        Ok(progress)
+    }
+}
+
+/// Counters of messages that were received.
+#[derive(Debug)]
+pub(super) struct Messages {
+    count: CompletionCounter,
+    bytes: CompletionCounter,
+}
+
+impl Messages {
+    fn add(&self, bytes: u64) -> uverbs::Result<()> {
+        self.bytes.add(bytes)?;
+        self.count.add(1)
+    }
+}
+
+/// The counters of a line, and how much of them is known.
+#[derive(Debug)]
+pub(super) struct Tally {
+    sent: CompletionCounter,
+    received: Arc<Messages>,
+    known: [u64; 3],
+}
+
+impl Tally {
+    /// Binds counters to a queue pair that is not connected yet, those of what it receives if it does.
+    pub(super) fn new<T: QpType>(
+        qp: &mut QueuePair<T>,
+        watch: &Watch,
+        receives: bool,
+    ) -> uverbs::Result<Self> {
+        let [sent, count] = [(); 2].map(|()| CompletionCounter::new(WaitObject::None));
+        let (sent, count) = (sent?, count?);
+        let bytes = CompletionCounter::builder().events(CounterEvents::Bytes).create()?;
+        qp.bind_counter(&sent, Counted::SEND)?;
+        let mut all = Counted::SEND;
+        if receives {
+            // Bound first, so who finds a message counted finds its bytes.
+            qp.bind_counter(&bytes, Counted::RECEIVE)?;
+            qp.bind_counter(&count, Counted::RECEIVE)?;
+            all |= Counted::RECEIVE;
+        }
+        // Last, so who is woken by it finds the others as they are then.
+        qp.bind_counter(&watch.moved, all)?;
+        Ok(Self { sent, received: Arc::new(Messages { count, bytes }), known: [0; 3] })
+    }
+
+    pub(super) fn messages(&self) -> Arc<Messages> {
+        self.received.clone()
+    }
+
+    /// What has ended since it was asked last. The other side says nothing more before it has an answer, so that is one message.
+    pub(super) fn ended(&mut self) -> [Option<Ended>; 2] {
+        let [sent, received, bytes] = &mut self.known;
+        let grown = |counter: &CompletionCounter, known: &mut u64| {
+            let before = std::mem::replace(known, counter.read());
+            *known - before
+        };
+        let was_sent = grown(&self.sent, sent) > 0;
+        let was_received = grown(&self.received.count, received) > 0;
+        [
+            was_sent.then_some(Ended::Sent),
+            was_received.then(|| Ended::Received(grown(&self.received.bytes, bytes))),
+        ]
     }
 }

@@ -1,16 +1,18 @@
-//! How two sides tell each other their endpoints: over TCP, with the messages of libibverbs' pingpong programs.
+//! How two sides tell each other their addresses: over TCP, with the messages of libibverbs' pingpong programs.
 //!
-//! The client sends its endpoint as text with a NUL at its end; the server, once it can receive, answers with its
-//! own; the client says "done". For operations on its memory the server then tells where that is, and the client says "done"
-//! once more when it has ended.
+//! The client sends its addresses as text with a NUL at the end of each; the server, once it can receive, answers with its
+//! own; the client says "done". Over extended connections it does not, and the server begins; there the sides tell each other
+//! when they have ended. For operations on its memory the server tells where that is, and the client when it has ended.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::iter::repeat_n;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::{Endpoint, Remote};
 
+use super::address::Address;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::stop::Stop;
@@ -18,13 +20,42 @@ use crate::stop::Stop;
 #[cfg(test)]
 mod tests;
 
-/// An endpoint's text and its NUL.
+/// An endpoint's text and its NUL, and that of an end of an extended connection.
 const MESSAGE: usize = "0000:000000:000000:00000000000000000000000000000000\0".len();
-const DONE: &[u8; 5] = b"done\0";
+const EXTENDED: usize = "0000:000000:000000:000000:000000:00000000000000000000000000000000\0".len();
+/// Endpoints that are told where queue pairs share their receives, however many these are. Who has fewer tells zeros.
+const SHARED: usize = 256;
+const NONE: Address =
+    Address { endpoint: Endpoint { lid: 0, qp_num: 0, psn: 0, gid: [0; 16] }, extended: None };
+/// The most queue pairs that share their receives.
+pub(super) const MOST: u32 = SHARED as u32 - 1;
 /// An address and a key, and a NUL.
 const MEMORY: usize = "0000000000000000:00000000\0".len();
 /// Longest time between two looks at signals.
 const NAP: Duration = Duration::from_millis(20);
+
+/// What the sides tell each other, by which of libibverbs' pingpong programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Words {
+    /// Of one queue pair each: `ibv_rc_pingpong` and its like.
+    Single,
+    /// Of so many queue pairs that share their receives: `ibv_srq_pingpong`.
+    Shared(usize),
+    /// Of an extended connection: `ibv_xsrq_pingpong`.
+    Extended,
+}
+
+impl Words {
+    /// How many lines there are.
+    pub(super) fn lines(self) -> usize {
+        if let Self::Shared(lines) = self { lines } else { 1 }
+    }
+
+    /// The client's last word; over extended connections also the server's.
+    pub(super) fn last(self) -> &'static str {
+        if self == Self::Extended { "END" } else { "done" }
+    }
+}
 
 /// The TCP connection to the other side.
 #[derive(Debug)]
@@ -97,39 +128,61 @@ impl Peer {
         self.address
     }
 
-    /// Tells the own endpoint. In one piece: the pingpong programs read only once.
-    pub(super) fn tell(&mut self, endpoint: &Endpoint) -> Outcome {
-        self.write(format!("{endpoint}\0").as_bytes())
+    /// Tells the own addresses. In one piece: the pingpong programs read only once.
+    pub(super) fn tell(&mut self, words: Words, own: &[Address]) -> Outcome {
+        let unused = if matches!(words, Words::Shared(_)) { SHARED.saturating_sub(own.len()) } else { 0 };
+        let all = own.iter().chain(repeat_n(&NONE, unused));
+        self.write(all.map(|address| address.written() + "\0").collect::<String>().as_bytes())
     }
 
-    /// The other side's endpoint; none if a signal came first.
-    pub(super) fn hear(&mut self) -> Outcome<Option<Endpoint>> {
-        let mut message = [0; MESSAGE];
-        if !self.read(&mut message, "its endpoint")? {
+    /// The other side's addresses, as many as there are lines; none if a signal came first.
+    pub(super) fn hear(&mut self, words: Words) -> Outcome<Option<Vec<Address>>> {
+        let (count, len) = match words {
+            Words::Single => (1, MESSAGE),
+            Words::Shared(_) => (SHARED, MESSAGE),
+            Words::Extended => (1, EXTENDED),
+        };
+        let mut messages = vec![0; count * len];
+        if !self.read(&mut messages, if count == 1 { "its endpoint" } else { "its endpoints" })? {
             return Ok(None);
         }
-        let text = message.strip_suffix(b"\0").and_then(|text| std::str::from_utf8(text).ok());
-        let endpoint = text.and_then(|text| text.parse::<Endpoint>().ok()).ok_or_else(|| {
-            let sent = message.escape_ascii();
-            self.wrong(&format!("sent no endpoint but \"{sent}\"; is it a pingpong program?"))
-        })?;
-        if endpoint.lid == 0 && endpoint.gid == [0; 16] {
+        let mut addresses = Vec::new();
+        for message in messages.chunks_exact(len) {
+            let text = message.strip_suffix(b"\0").and_then(|text| std::str::from_utf8(text).ok());
+            let address = text.and_then(Address::read).ok_or_else(|| {
+                let sent = message.escape_ascii();
+                self.wrong(&format!(
+                    "sent no endpoint but \"{sent}\"; is it a pingpong program of this kind?"
+                ))
+            })?;
+            addresses.push(address);
+        }
+        if let Words::Shared(lines) = words {
+            let used = addresses.iter().rposition(|address| *address != NONE).map_or(0, |last| last + 1);
+            addresses.truncate(lines);
+            if used != lines {
+                return Err(self.wrong(&format!(
+                    "has {used} queue pairs; here --qps is {lines}, and it must be the same on both sides"
+                )));
+            }
+        }
+        if addresses.iter().any(|address| address.endpoint.lid == 0 && address.endpoint.gid == [0; 16]) {
             return Err(self.wrong("has told neither LID nor GID; a pingpong program needs -g on RoCE"));
         }
-        Ok(Some(endpoint))
+        Ok(Some(addresses))
     }
 
-    /// The client's last word.
-    pub(super) fn say_done(&mut self) -> Outcome {
-        self.write(DONE)
+    /// Says a word of the protocol.
+    pub(super) fn say(&mut self, word: &str) -> Outcome {
+        self.write(format!("{word}\0").as_bytes())
     }
 
     /// Waits for it; false if a signal came first.
-    pub(super) fn hear_done(&mut self) -> Outcome<bool> {
-        let mut message = [0; DONE.len()];
-        let heard = self.read(&mut message, "\"done\"")?;
-        if heard && message != *DONE {
-            return Err(self.wrong(&format!("sent \"{}\" in place of \"done\"", message.escape_ascii())));
+    pub(super) fn hear_word(&mut self, word: &str) -> Outcome<bool> {
+        let mut message = vec![0; word.len() + 1];
+        let heard = self.read(&mut message, &format!("\"{word}\""))?;
+        if heard && message.strip_suffix(b"\0") != Some(word.as_bytes()) {
+            return Err(self.wrong(&format!("sent \"{}\" in place of \"{word}\"", message.escape_ascii())));
         }
         Ok(heard)
     }
@@ -157,10 +210,9 @@ impl Peer {
         })
     }
 
-    /// Waits for the client's end, however long that takes; false if a signal came first.
-    pub(super) fn hear_end(&mut self) -> Outcome<bool> {
+    /// Waits from now on however long it takes.
+    pub(super) fn be_patient(&mut self) {
         self.timeout = Duration::MAX;
-        self.hear_done()
     }
 
     fn write(&mut self, bytes: &[u8]) -> Outcome {

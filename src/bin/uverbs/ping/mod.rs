@@ -1,20 +1,24 @@
 //! `uverbs ping`: messages to and fro between two queue pairs, and how long they take.
 
+mod address;
 mod counted;
 mod exchange;
+mod line;
+mod meeting;
 mod one_sided;
 mod report;
 mod side;
 mod transport;
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use uverbs::{ConnectionOptions, Context, Endpoint, ErrorKind, GidKind, Rc, Remote, Uc, Ud};
+use uverbs::{ConnectionOptions, Context, ErrorKind, GidKind, Rc, Uc, Ud, XrcSend};
 
-use self::exchange::Peer;
+use self::counted::Watch;
+use self::exchange::Words;
+use self::meeting::{Meeting, Role};
 use self::one_sided::Op;
-use self::report::{Report, Role};
+use self::report::Report;
 use self::side::{Plan, Side};
 use self::transport::Transport;
 use crate::Outcome;
@@ -45,7 +49,11 @@ pub(crate) struct Args {
     /// Messages to and fro, or operations of one side on the other's memory. The same on both sides; uc has no reads, ud only messages.
     #[arg(long, default_value = "send")]
     op: Op,
-    /// Messages each way, or operations; the same on both sides.
+    /// So many queue pairs, which take their receives from one shared receive queue; each has a message under way.
+    /// The same on both sides. Without it one queue pair, with receives of its own.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(exchange::MOST)))]
+    qps: Option<u32>,
+    /// Messages each way, of all queue pairs together, or operations; the same on both sides.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
     /// Bytes of a message or an operation, the same on both sides; 4096 if not given, with ud 1024, of an atomic one 8.
@@ -82,6 +90,28 @@ enum Kind {
     Uc,
     /// Datagrams, up to what the port sends in one packet. One that is lost ends the ping.
     Ud,
+    /// Reliably connected, over an extended connection each way: receives are those of a shared receive queue.
+    Xrc,
+}
+
+impl Kind {
+    /// Whether queue pairs of this kind have such operations.
+    fn has(self, op: Op) -> bool {
+        match self {
+            Self::Rc | Self::Xrc => true,
+            Self::Uc => matches!(op, Op::Send | Op::Write),
+            Self::Ud => op == Op::Send,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+            Self::Xrc => "xrc",
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
@@ -91,41 +121,42 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
         Kind::Rc => ping::<Rc>(args, &target, &stop),
         Kind::Uc => ping::<Uc>(args, &target, &stop),
         Kind::Ud => ping::<Ud>(args, &target, &stop),
+        Kind::Xrc => ping::<XrcSend>(args, &target, &stop),
     }
 }
 
 fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
-    args.check::<T>()?;
+    args.check()?;
     let size = args.size_of::<T>(target, &context)?;
-    let plan = Plan {
-        iters: args.iters,
-        size: size as usize,
-        op: args.op,
-        counter: args.counter,
-        has_gid: args.gid_index.is_some(),
+    let words = match args.qps {
+        Some(qps) => Words::Shared(qps as usize),
+        None if matches!(args.transport, Kind::Xrc) => Words::Extended,
+        None => Words::Single,
     };
+    let (iters, op, has_gid) = (args.iters, args.op, args.gid_index.is_some());
+    let plan = Plan { iters, size: size as usize, op, words, has_gid };
     let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?)
         .access(args.op.remote_access());
     let mut output = Output::new();
-    let mut sides = vec![Side::<T>::new(&context, &options, plan, psn())?];
+    let watch = if args.counter { Some(Watch::new()?) } else { None };
+    let side = || Side::<T>::new(&context, &options, plan, watch.as_ref());
+    let mut sides = vec![side()?];
     // The embedded device is inside this process: nobody else reaches it.
     if args.loopback || (target.soft.is_some() && args.host.is_none()) {
-        sides.push(Side::new(&context, &options, plan, psn())?);
+        sides.push(side()?);
     }
-    let met = args.meet(&mut sides, &options, &mut output, stop);
+    let met = Meeting::new(args, &mut sides, &options, &mut output, stop);
     let start = Instant::now();
     let played = match met {
-        Ok(Some((role, remote, peer))) => {
-            let done = match args.op {
-                Op::Send => {
-                    let begun = if role.begins() { sides[0].send() } else { Ok(()) };
-                    begun.and_then(|()| side::play(&mut sides, args.timeout, stop))
-                }
-                _ => args.operate(&mut sides, peer, stop),
-            };
-            done.map(|()| Some(Report::new(args, target, role, remote, &sides[0], size, start.elapsed())))
-        }
+        Ok(Some(mut meeting)) => meeting.work(args, &mut sides, watch.as_ref(), stop).and_then(|()| {
+            let worked = start.elapsed();
+            meeting.part(words, op)?;
+            // Of operations on its memory a server knows only when the client has ended.
+            let waited = op != Op::Send && matches!(meeting.role, Role::Server(_));
+            let elapsed = if waited { start.elapsed() } else { worked };
+            Ok(Some(Report::new(args, target, &meeting, &sides[0], size, elapsed)))
+        }),
         other => other.map(|_| None),
     };
     let released = sides.into_iter().map(|side| side.release().map_err(Failure::from));
@@ -140,37 +171,21 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
 
 impl Args {
     /// Refuses what does not go together.
-    fn check<T: Transport>(&self) -> Outcome {
+    fn check(&self) -> Outcome {
+        if self.qps.is_some() && matches!(self.transport, Kind::Xrc) {
+            let text = "--qps: with --transport xrc receives are shared already, and there is one connection";
+            return Err(Failure::Usage(text.to_owned()));
+        }
         let name = self.op.name();
-        let nowhere = Remote { address: 0, rkey: 0 };
         let wrong = match self.op {
             Op::Send => return Ok(()),
-            _ if T::one_sided(self.op, nowhere).is_none() => {
-                "queue pairs of this kind have no such operation"
-            }
+            op if !self.transport.has(op) => "queue pairs of this kind have no such operation",
             _ if self.counter => "completion counters are waited for with messages only",
+            _ if self.qps.is_some() => "operations on memory take no receives, so there are none to share",
             Op::Atomic if self.size.is_some_and(|size| size != 8) => "an atomic operation is of 8 bytes",
             _ => return Ok(()),
         };
         Err(Failure::Usage(format!("--op {name}: {wrong}")))
-    }
-
-    /// One side operates on the other's memory: the client on the server's, the first on the second in one process.
-    fn operate<T: Transport>(&self, sides: &mut [Side<T>], peer: Option<Peer>, stop: &Stop) -> Outcome {
-        match (sides, peer) {
-            ([one, two], _) => one_sided::operate(one, two.there(), self.timeout, stop),
-            ([side, ..], Some(mut peer)) if self.host.is_some() => {
-                let Some(there) = peer.hear_memory()? else { return Ok(()) };
-                one_sided::operate(side, there, self.timeout, stop)?;
-                peer.say_done()
-            }
-            ([side, ..], Some(mut peer)) => {
-                peer.tell_memory(side.there())?;
-                // Each of its steps has a limit, and not all of them together.
-                peer.hear_end().map(drop)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Bytes of a message.
@@ -206,47 +221,4 @@ impl Args {
         });
         Ok(found.and_then(|gid| u8::try_from(gid.index).ok()).unwrap_or(0))
     }
-
-    /// Connects this side and the other; none if a signal came first.
-    fn meet<T: Transport>(
-        &self,
-        sides: &mut [Side<T>],
-        options: &ConnectionOptions,
-        output: &mut Output,
-        stop: &Stop,
-    ) -> Outcome<Option<(Role, Endpoint, Option<Peer>)>> {
-        let side = match sides {
-            [one, two] => {
-                one.connect(options, &two.local)?;
-                two.connect(options, &one.local)?;
-                return Ok(Some((Role::Loopback, two.local, None)));
-            }
-            [side, ..] => side,
-            [] => return Ok(None),
-        };
-        if let Some(host) = &self.host {
-            let mut server = Peer::connect(host, self.port_number, self.timeout, stop)?;
-            server.tell(&side.local)?;
-            let Some(remote) = server.hear()? else { return Ok(None) };
-            side.connect(options, &remote)?;
-            server.say_done()?;
-            return Ok(Some((Role::Client(server.address()), remote, Some(server))));
-        }
-        let listener = exchange::listen(self.port_number)?;
-        if !self.json {
-            output.line(format_args!("waiting for a client on TCP port {}", self.port_number))?;
-        }
-        let Some(mut client) = Peer::accept(&listener, self.timeout, stop)? else { return Ok(None) };
-        drop(listener);
-        let Some(remote) = client.hear()? else { return Ok(None) };
-        // The client sends as soon as it knows where to: this side must be ready before.
-        side.connect(options, &remote)?;
-        client.tell(&side.local)?;
-        Ok(client.hear_done()?.then(|| (Role::Server(client.address()), remote, Some(client))))
-    }
-}
-
-/// A number that no earlier connection began with, most likely: 24 random bits.
-fn psn() -> u32 {
-    RandomState::new().hash_one(0) as u32 & 0xff_ffff
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use uverbs::{AccessFlags, Completion, Remote, SendRequest};
+use uverbs::{AccessFlags, Completion, Operation, Remote};
 
-use super::side::{Queue, SEND, SPINS, Side};
+use super::side::{Queue, SPINS, Side};
 use super::transport::Transport;
 use crate::Outcome;
 use crate::failure::Failure;
@@ -35,6 +35,16 @@ impl Op {
         }
     }
 
+    /// What is posted for it, `there` being the other side's memory.
+    fn on(self, there: Remote) -> Operation {
+        match self {
+            Self::Send => Operation::Send,
+            Self::Write => Operation::Write(there),
+            Self::Read => Operation::Read(there),
+            Self::Atomic => Operation::FetchAdd { remote: there, add: 1 },
+        }
+    }
+
     /// What the other side may do with this one's memory.
     pub(super) fn remote_access(self) -> AccessFlags {
         match self {
@@ -53,12 +63,11 @@ pub(super) fn operate<T: Transport>(
     timeout: Duration,
     stop: &Stop,
 ) -> Outcome {
-    let segments = [side.memory.segment(0..side.plan.size)?];
-    let Some(operation) = T::one_sided(side.plan.op, there) else { return Ok(()) };
-    let Queue::Polled(cq) = &mut side.queue else { return Ok(()) };
+    let segment = side.memory.segment(0..side.plan.size)?;
+    let (Queue::Polled(cq), [line, ..]) = (&mut side.queue, &mut *side.lines) else { return Ok(()) };
     while side.sent < side.plan.iters && !stop.is_set() {
         let begun = Instant::now();
-        side.qp.post_send(&[SendRequest::new(SEND, operation, &segments).signaled()])?;
+        line.post(side.plan.op.on(there), segment)?;
         let mut completions = Completion::batch::<1>();
         let mut idle = 0_u64;
         while cq.poll(&mut completions) == 0 {

@@ -1,50 +1,21 @@
 //! What a ping has measured.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use uverbs::Endpoint;
 
+use super::address::Address;
+use super::exchange::Peer;
+use super::meeting::Meeting;
 use super::one_sided::Op;
 use super::side::Side;
 use super::transport::Transport;
 use super::{Args, Kind};
 use crate::target::Target;
 use crate::units::Scaled;
-
-/// What this process is of the two sides.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
-    Client(SocketAddr),
-    Server(SocketAddr),
-    Loopback,
-}
-
-impl Role {
-    /// Whether this side sends the first message.
-    pub(super) fn begins(self) -> bool {
-        !matches!(self, Self::Server(_))
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Client(_) => "client",
-            Self::Server(_) => "server",
-            Self::Loopback => "loopback",
-        }
-    }
-
-    /// Where the other side is.
-    fn peer(self) -> Option<SocketAddr> {
-        match self {
-            Self::Client(address) | Self::Server(address) => Some(address),
-            Self::Loopback => None,
-        }
-    }
-}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -55,8 +26,8 @@ pub(super) struct Report {
     op: Op,
     role: &'static str,
     peer: Option<SocketAddr>,
-    local: Address,
-    remote: Address,
+    qps: Option<u32>,
+    lines: Vec<Line>,
     size: u32,
     iters: u64,
     counter: bool,
@@ -69,12 +40,11 @@ pub(super) struct Report {
     round_trip_us: Option<RoundTrip>,
 }
 
+/// Both ends of a connection, or of what serves as one.
 #[derive(Debug, Serialize)]
-struct Address {
-    lid: u16,
-    qp_num: u32,
-    psn: u32,
-    gid: Ipv6Addr,
+struct Line {
+    local: Address,
+    remote: Address,
 }
 
 /// Times in µs from sending a message to receiving the answer.
@@ -94,12 +64,12 @@ impl Report {
     pub(super) fn new<T: Transport>(
         args: &Args,
         target: &Target,
-        role: Role,
-        remote: Endpoint,
+        meeting: &Meeting,
         side: &Side<T>,
         size: u32,
         elapsed: Duration,
     ) -> Self {
+        let lines = side.addresses().into_iter().zip(&meeting.remotes);
         let bytes = (side.sent + side.received).saturating_mul(size.into());
         Self {
             device: target.device.name().to_owned(),
@@ -107,10 +77,10 @@ impl Report {
             note: target.soft.as_ref().map(|_| "soft device: no hardware involved"),
             transport: args.transport,
             op: args.op,
-            role: role.name(),
-            peer: role.peer(),
-            local: Address::of(&side.local),
-            remote: Address::of(&remote),
+            role: meeting.role.name(),
+            peer: meeting.role.peer().map(Peer::address),
+            qps: args.qps,
+            lines: lines.map(|(local, remote)| Line { local, remote: *remote }).collect(),
             size,
             iters: args.iters,
             counter: args.counter,
@@ -122,13 +92,6 @@ impl Report {
             round_trips: side.trips.len(),
             round_trip_us: (!side.trips.is_empty()).then(|| RoundTrip::of(&side.trips)),
         }
-    }
-}
-
-impl Address {
-    fn of(endpoint: &Endpoint) -> Self {
-        let Endpoint { lid, qp_num, psn, gid } = *endpoint;
-        Self { lid, qp_num, psn, gid: gid.into() }
     }
 }
 
@@ -148,29 +111,25 @@ impl RoundTrip {
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lid, qp_num, psn, gid } = self;
-        write!(f, "LID {lid:#06x}, QPN {qp_num:#08x}, PSN {psn:#08x}, GID {gid}")
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let note = self.note.map(|note| format!("; {note}")).unwrap_or_default();
         writeln!(f, "device    {}, driver {}{note}", self.device, self.driver)?;
-        let kind = match self.transport {
-            Kind::Rc => "rc",
-            Kind::Uc => "uc",
-            Kind::Ud => "ud",
-        };
+        let kind = self.transport.name();
+        let qps = self.qps.map(|qps| format!(", queue pairs that share their receives: {qps}"));
+        let qps = qps.unwrap_or_default();
         let waits = if self.counter { ", waiting for counters" } else { "" };
         match self.peer {
-            Some(peer) => writeln!(f, "ping      {kind}, {} of {peer}{waits}", self.role)?,
-            None => writeln!(f, "ping      {kind}, both sides in this process{waits}")?,
+            Some(peer) => writeln!(f, "ping      {kind}{qps}, {} of {peer}{waits}", self.role)?,
+            None => writeln!(f, "ping      {kind}{qps}, both sides in this process{waits}")?,
         }
-        writeln!(f, "local     {}", self.local)?;
-        writeln!(f, "remote    {}", self.remote)?;
+        if let [Line { local, remote }, more @ ..] = &*self.lines {
+            writeln!(f, "local     {local}")?;
+            writeln!(f, "remote    {remote}")?;
+            if !more.is_empty() {
+                writeln!(f, "          and {} more of each", more.len())?;
+            }
+        }
         let Self { size, iters, sent, received, bytes, .. } = self;
         match self.op {
             Op::Send => {

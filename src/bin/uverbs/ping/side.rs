@@ -1,14 +1,17 @@
-//! One side of a ping: a queue pair, and whose turn it is.
+//! One side of a ping: its lines, and what they have in common.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Endpoint, MemoryRegion,
-    ProtectionDomain, QueuePair, ReceiveRequest, Remote, SendRequest, Status,
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, MemoryRegion, Progress,
+    ProtectionDomain, ReceiveRequest, Remote, Status,
 };
 
-use super::counted::{Counters, Waited};
+use super::address::Address;
+use super::counted::Watch;
+use super::exchange::Words;
+use super::line::{Ended, Line, Shared};
 use super::one_sided::Op;
 use super::transport::Transport;
 use crate::Outcome;
@@ -20,92 +23,118 @@ use crate::stop::Stop;
 /// Receives that are posted at a time, at most.
 const DEPTH: u32 = 500;
 pub(super) const SEND: u64 = 1;
-const RECEIVE: u64 = 2;
+pub(super) const RECEIVE: u64 = 2;
 /// Looks at a completion queue between two looks at the clock; then others get the processor.
 pub(super) const SPINS: u64 = 64;
+/// Completions that are taken at once: of a message and its answer.
+const BATCH: usize = 2;
 /// What the memory for sending is filled with.
 const FILL: u8 = 0x7b;
 
 /// How many messages of how many bytes go each way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
+    /// Of all lines together.
     pub(super) iters: u64,
     pub(super) size: usize,
     pub(super) op: Op,
-    /// Wait for completion counters, in place of polling.
-    pub(super) counter: bool,
+    pub(super) words: Words,
     /// The other side is told of the GID also where the port has a local identifier: on InfiniBand, as libibverbs' programs do when
     /// they are given an index.
     pub(super) has_gid: bool,
+}
+
+impl Plan {
+    /// How many receives are to be posted when so many messages have come. Where there are several lines, pingpong programs send
+    /// until they know that all have come, and so one more on each of the others.
+    fn room(&self, received: u64) -> u32 {
+        let most = self.iters.saturating_add(self.words.lines() as u64 - 1);
+        most.saturating_sub(received).min(DEPTH.into()) as u32
+    }
+
+    /// The most that are ever posted.
+    pub(super) fn depth(&self) -> u32 {
+        self.room(0)
+    }
 }
 
 /// Who takes the completions.
 #[derive(Debug)]
 pub(super) enum Queue {
     Polled(CompletionQueue),
-    Counted(Counters),
+    Counted(Progress),
 }
 
-/// A queue pair with its memory, and how far it is. The memory has the message to send, then room for a received
-/// one: there is never more than one under way.
+/// Lines with their memory, and how far they are. The memory has the message to send, then room for a received
+/// one: what is in it does not matter.
 #[derive(Debug)]
 pub(super) struct Side<T: Transport> {
     pub(super) plan: Plan,
-    pub(super) local: Endpoint,
-    pub(super) qp: QueuePair<T>,
-    way: Option<T::Way>,
-    pub(super) memory: MemoryRegion,
+    pub(super) lines: Vec<Line<T>>,
     pub(super) queue: Queue,
+    /// Where receives are posted, if not to the only line.
+    shared: Option<Shared>,
+    pub(super) memory: MemoryRegion,
     pd: ProtectionDomain,
+    /// Messages that were posted, that are sent, and that have come.
+    posted: u64,
     pub(super) sent: u64,
     pub(super) received: u64,
     /// Receives that are posted.
     room: u32,
-    /// Completions that must come before the next message is sent.
-    sending: bool,
-    receiving: bool,
-    asked: Option<Instant>,
     /// Times from sending a message to receiving the next one.
     pub(super) trips: Histogram<u64>,
 }
 
 impl<T: Transport> Side<T> {
-    pub(super) fn new(context: &Context, options: &ConnectionOptions, plan: Plan, psn: u32) -> Outcome<Self> {
+    pub(super) fn new(
+        context: &Context,
+        options: &ConnectionOptions,
+        plan: Plan,
+        watch: Option<&Watch>,
+    ) -> Outcome<Self> {
         let pd = context.alloc_pd()?;
-        let depth = plan.iters.min(DEPTH.into()) as u32;
+        let (depth, lines) = (plan.depth(), plan.words.lines());
         let channel = context.create_comp_channel()?;
-        let cq = context.cq(depth + 1).channel(&channel).create()?;
-        let mut qp = T::builder(&pd, &cq).send_depth(1).receive_depth(depth).create()?;
+        let cq = context.cq(depth + lines as u32).channel(&channel).create()?;
+        let shared = Shared::new(&pd, &cq, context, plan.words, depth)?;
+        let line = |_| Line::new(&pd, &cq, shared.as_ref(), &plan, options);
+        let mut lines: Vec<_> = (0..lines).map(line).collect::<uverbs::Result<_>>()?;
         let access = AccessFlags::LOCAL_WRITE | plan.op.remote_access();
         let memory = pd.register(2 * plan.size + T::HEADER, access)?;
         memory.write(0, &vec![FILL; plan.size])?;
-        let mut local = qp.endpoint(options, psn)?;
-        if local.lid != 0 && !plan.has_gid {
-            local.gid = [0; 16];
-        }
-        let queue =
-            if plan.counter { Queue::Counted(Counters::start(&mut qp, cq)?) } else { Queue::Polled(cq) };
+        let queue = match watch {
+            Some(watch) => {
+                lines.iter_mut().try_for_each(|line| line.count(watch))?;
+                Queue::Counted(watch.start(cq, lines.iter().find_map(Line::unbound))?)
+            }
+            None => Queue::Polled(cq),
+        };
         Ok(Self {
             plan,
-            local,
-            qp,
-            way: None,
-            memory,
+            lines,
             queue,
+            shared,
+            memory,
             pd,
+            posted: 0,
             sent: 0,
             received: 0,
             room: 0,
-            sending: false,
-            receiving: true,
-            asked: None,
             trips: histogram()?,
         })
     }
 
-    /// Connects, and makes room for messages.
-    pub(super) fn connect(&mut self, options: &ConnectionOptions, remote: &Endpoint) -> Outcome {
-        self.way = Some(T::connect(&mut self.qp, &self.pd, options, &self.local, remote)?);
+    /// What the other side must know of this one's lines.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.lines.iter().map(|line| line.local).collect()
+    }
+
+    /// Connects each line with one of the other side's, and makes room for messages.
+    pub(super) fn connect(&mut self, options: &ConnectionOptions, remotes: &[Address]) -> Outcome {
+        for (line, remote) in self.lines.iter_mut().zip(remotes) {
+            line.connect(&self.pd, options, remote)?;
+        }
         if self.plan.op == Op::Send { self.make_room() } else { Ok(()) }
     }
 
@@ -115,26 +144,40 @@ impl<T: Transport> Side<T> {
     }
 
     fn make_room(&mut self) -> Outcome {
-        let wanted = self.plan.iters.saturating_sub(self.received).min(DEPTH.into()) as u32;
-        if self.room > wanted / 2 {
+        let wanted = self.plan.room(self.received);
+        let missing = wanted.saturating_sub(self.room);
+        // Each of the other lines may take one at once.
+        if missing == 0 || self.room > (wanted / 2).max(self.lines.len() as u32 - 1) {
             return Ok(());
         }
         let size = self.plan.size;
         let segments = [self.memory.segment(size..2 * size + T::HEADER)?];
-        let request = ReceiveRequest::new(RECEIVE, &segments);
-        self.qp.post_receive(&vec![request; (wanted - self.room) as usize])?;
+        let requests = vec![ReceiveRequest::new(RECEIVE, &segments); missing as usize];
+        match &mut self.shared {
+            Some(shared) => shared.srq.post_receive(&requests)?,
+            None => self.lines[0].post_receive(&requests)?,
+        }
         self.room = wanted;
         Ok(())
     }
 
-    /// Sends the next message.
-    pub(super) fn send(&mut self) -> Outcome {
-        let Some(way) = &self.way else { return Ok(()) };
-        let segments = [self.memory.segment(0..self.plan.size)?];
-        let request = SendRequest::new(SEND, T::send(way), &segments).signaled();
-        (self.sending, self.receiving) = (true, true);
-        self.asked = Some(Instant::now());
-        self.qp.post_send(&[request])?;
+    /// Sends the first message of each line. How long the answers take is not measured where the other side may not be connected
+    /// yet.
+    pub(super) fn begin(&mut self, is_measured: bool) -> Outcome {
+        for line in 0..self.lines.len() {
+            self.send(line)?;
+            self.lines[line].asked.take_if(|_| !is_measured);
+        }
+        Ok(())
+    }
+
+    /// Sends the next message of a line, if there is one.
+    fn send(&mut self, line: usize) -> Outcome {
+        if self.posted < self.plan.iters {
+            let segment = self.memory.segment(0..self.plan.size)?;
+            self.lines[line].send(segment)?;
+            self.posted += 1;
+        }
         Ok(())
     }
 
@@ -142,38 +185,65 @@ impl<T: Transport> Side<T> {
         self.sent >= self.plan.iters && self.received >= self.plan.iters
     }
 
-    /// Takes completions, and answers when it is this side's turn; says whether there were any.
+    /// Takes what has ended, and answers; says whether there was anything.
     fn step(&mut self) -> Outcome<bool> {
-        let Queue::Polled(cq) = &mut self.queue else { return Ok(false) };
-        let mut completions = Completion::batch::<2>();
-        let count = cq.poll(&mut completions);
-        for completion in &completions[..count] {
-            self.take(completion)?;
+        let mut any = false;
+        if let Queue::Polled(cq) = &mut self.queue {
+            let mut completions = Completion::batch::<BATCH>();
+            let count = cq.poll(&mut completions);
+            for completion in &completions[..count] {
+                completion.ok().map_err(|status| self.failed(completion.wr_id, status))?;
+                let line = self.line_of(completion.qp_num)?;
+                let received = Ended::Received(completion.len.into());
+                self.take(line, if completion.wr_id == RECEIVE { received } else { Ended::Sent })?;
+            }
+            any = count > 0;
+        } else {
+            for line in 0..self.lines.len() {
+                let ended = self.lines[line].ended();
+                for ended in ended.into_iter().flatten() {
+                    any = true;
+                    self.take(line, ended)?;
+                }
+            }
         }
-        if count > 0 && !self.sending && !self.receiving && self.sent < self.plan.iters {
-            self.send()?;
-        }
-        if count > 0 {
+        if any {
             self.make_room()?;
         }
-        Ok(count > 0)
+        Ok(any)
     }
 
-    fn take(&mut self, completion: &Completion) -> Outcome {
-        let receive = completion.wr_id == RECEIVE;
-        completion.ok().map_err(|status| self.failed(receive, status))?;
-        if !receive {
-            self.sent += 1;
-            self.sending = false;
-            return Ok(());
+    fn take(&mut self, line: usize, ended: Ended) -> Outcome {
+        let of = &mut self.lines[line];
+        match ended {
+            Ended::Sent => {
+                of.sending = false;
+                self.sent += 1;
+            }
+            Ended::Received(len) => {
+                of.receiving = false;
+                if let Some(asked) = of.asked.take() {
+                    record(&mut self.trips, asked);
+                }
+                self.received += 1;
+                self.room = self.room.saturating_sub(1);
+                self.check_size(len)?;
+            }
         }
-        if let Some(asked) = self.asked.take() {
-            record(&mut self.trips, asked);
-        }
-        self.received += 1;
-        self.room = self.room.saturating_sub(1);
-        self.receiving = false;
-        self.check_size(completion.len.into())
+        if self.lines[line].is_ready() { self.send(line) } else { Ok(()) }
+    }
+
+    /// The line whose queue pair has this number.
+    fn line_of(&self, qp_num: u32) -> Outcome<usize> {
+        let found = match &*self.lines {
+            [_] => Some(0),
+            lines => lines.iter().position(|line| line.has(qp_num)),
+        };
+        found.ok_or_else(|| {
+            Failure::Other(format!(
+                "a completion of queue pair {qp_num:#x} came, which is none of the ping's"
+            ))
+        })
     }
 
     /// Whether a message of so many bytes is one of the ping's.
@@ -189,8 +259,9 @@ impl<T: Transport> Side<T> {
         Ok(())
     }
 
-    fn failed(&self, receive: bool, status: Status) -> Failure {
-        let (what, done) = if receive { ("receiving", self.received) } else { ("sending", self.sent) };
+    fn failed(&self, wr_id: u64, status: Status) -> Failure {
+        let (what, done) =
+            if wr_id == RECEIVE { ("receiving", self.received) } else { ("sending", self.sent) };
         let hint = match status {
             Status::RetryExceeded => ": the other side does not answer",
             // The errors of a message that is longer than the room for it, on either side.
@@ -203,45 +274,6 @@ impl<T: Transport> Side<T> {
         Failure::Other(format!("{what} message {} of {}: {status}{hint}", done + 1, self.plan.iters))
     }
 
-    /// Waits until the last message is sent and the next has come, and answers. None if a signal came first.
-    fn turn(&mut self, timeout: Duration, stop: &Stop) -> Outcome<Option<()>> {
-        let Queue::Counted(counters) = &self.queue else { return Ok(Some(())) };
-        let mut waited = Waited::Reached;
-        if self.sending {
-            waited = counters.wait(&counters.sent, self.sent + 1, timeout, stop)?;
-        }
-        let hears = self.receiving && self.received < self.plan.iters;
-        let before = self.received * (self.plan.size + T::HEADER) as u64;
-        let mut len = None;
-        if hears && matches!(waited, Waited::Reached) {
-            waited = counters.wait(&counters.received, self.received + 1, timeout, stop)?;
-            // The other side says nothing more before it has an answer.
-            len = Some(counters.bytes.read().wrapping_sub(before));
-        }
-        match waited {
-            Waited::Reached => {}
-            Waited::Stopped => return Ok(None),
-            Waited::TimedOut => return Err(self.silent(timeout)),
-            Waited::Failed(wr_id, status) => return Err(self.failed(wr_id == RECEIVE, status)),
-        }
-        if std::mem::take(&mut self.sending) {
-            self.sent += 1;
-        }
-        if let Some(len) = len {
-            if let Some(asked) = self.asked.take() {
-                record(&mut self.trips, asked);
-            }
-            self.received += 1;
-            self.room = self.room.saturating_sub(1);
-            self.receiving = false;
-            self.check_size(len)?;
-        }
-        if self.sent < self.plan.iters {
-            self.send()?;
-        }
-        self.make_room().map(Some)
-    }
-
     fn silent(&self, timeout: Duration) -> Failure {
         let (sent, received, iters) = (self.sent, self.received, self.plan.iters);
         Failure::Other(format!(
@@ -252,26 +284,29 @@ impl<T: Transport> Side<T> {
 
     /// Releases everything, children before parents. All is tried; the first error is told.
     pub(super) fn release(self) -> uverbs::Result<()> {
-        let Self { qp, way, memory, queue, pd, .. } = self;
+        let Self { lines, queue, shared, memory, pd, .. } = self;
         let cq = match queue {
             Queue::Polled(cq) => cq,
-            Queue::Counted(counters) => counters.stop()?,
+            Queue::Counted(progress) => progress.stop()?,
         };
-        let qp = told(qp.destroy());
-        drop(way);
-        let rest = [told(memory.destroy()), told(cq.destroy()), told(pd.destroy())];
-        [qp].into_iter().chain(rest).collect()
+        let mut results: Vec<_> = lines.into_iter().flat_map(Line::release).collect();
+        results.extend(shared.into_iter().flat_map(Shared::release));
+        results.extend([told(memory.destroy()), told(cq.destroy()), told(pd.destroy())]);
+        results.into_iter().collect()
     }
 }
 
 /// Sends messages to and fro until there were as many as planned, or a signal comes. `sides` are those in this
 /// process: one, or both.
-pub(super) fn play<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop: &Stop) -> Outcome {
-    if sides.iter().all(|side| side.plan.counter) {
-        return take_turns(sides, timeout, stop);
-    }
+pub(super) fn play<T: Transport>(
+    sides: &mut [Side<T>],
+    watch: Option<&Watch>,
+    timeout: Duration,
+    stop: &Stop,
+) -> Outcome {
     let (mut moved, mut idle) = (Instant::now(), 0_u64);
     while !sides.iter().all(Side::is_done) {
+        let known = watch.map_or(0, Watch::moved);
         let mut any = false;
         for side in &mut *sides {
             any |= side.step()?;
@@ -280,31 +315,31 @@ pub(super) fn play<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop:
         if idle == 1 {
             moved = Instant::now();
         }
-        if idle % SPINS != 0 {
-            continue;
+        match watch {
+            Some(watch) if idle > 0 => {
+                if let Some(failed) = watch.wait(known, timeout)? {
+                    return Err(failure(sides, &failed));
+                }
+            }
+            None if !idle.is_multiple_of(SPINS) => continue,
+            None if idle > 0 => std::thread::yield_now(),
+            _ => {}
         }
         if stop.is_set() {
             return Ok(());
         }
-        if idle > 0 {
-            if moved.elapsed() >= timeout {
-                let [side, ..] = sides else { return Ok(()) };
-                return Err(side.silent(timeout));
-            }
-            std::thread::yield_now();
+        if let ([side, ..], true) = (&*sides, idle > 0 && moved.elapsed() >= timeout) {
+            return Err(side.silent(timeout));
         }
     }
     Ok(())
 }
 
-/// The same by counters. Of two sides the first one has begun, so the other's turn is first.
-fn take_turns<T: Transport>(sides: &mut [Side<T>], timeout: Duration, stop: &Stop) -> Outcome {
-    while !sides.iter().all(Side::is_done) {
-        for side in sides.iter_mut().rev() {
-            if !side.is_done() && side.turn(timeout, stop)?.is_none() {
-                return Ok(());
-            }
-        }
+/// What a completion that a thread has told says about the side that it is of.
+fn failure<T: Transport>(sides: &[Side<T>], failed: &Completion) -> Failure {
+    let of = |side: &&Side<T>| side.lines.iter().any(|line| line.has(failed.qp_num));
+    match sides.iter().find(of).or(sides.first()) {
+        Some(side) => side.failed(failed.wr_id, failed.status),
+        None => Failure::Other(failed.status.to_string()),
     }
-    Ok(())
 }

@@ -2,111 +2,103 @@
 
 use uverbs::abi::write::QueryPortResp;
 use uverbs::{
-    AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Endpoint, Operation, ProtectionDomain,
-    QpType, QueuePair, QueuePairBuilder, Rc, Remote, Uc, UcOperation, Ud,
+    AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Operation, ProtectionDomain, QpType,
+    QueuePairBuilder, Rc, Uc, UcOperation, Ud, XrcOperation, XrcSend,
 };
 
-use super::one_sided::Op;
+use super::address::Address;
+use super::line::Ends;
 
 /// The key that libibverbs' datagram pingpong agrees on.
 const QKEY: u32 = 0x1111_1111;
 
+/// Both ends of a line, and how they are to be connected.
+#[derive(Debug)]
+pub(super) struct Link<'a> {
+    pub(super) pd: &'a ProtectionDomain,
+    pub(super) options: &'a ConnectionOptions,
+    pub(super) local: &'a Address,
+    pub(super) remote: &'a Address,
+}
+
 /// A kind of queue pair that messages go over.
 pub(super) trait Transport: QpType + Sized {
     /// Bytes of a message if nothing else is said.
-    const SIZE: u32;
+    const SIZE: u32 = 4096;
     /// Bytes before each message that is received.
-    const HEADER: usize;
+    const HEADER: usize = 0;
     /// What is needed to send to the other side.
-    type Way;
+    type Way: std::fmt::Debug;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self>;
 
     /// Bytes of the longest message on a port.
-    fn longest(port: &QueryPortResp) -> u32;
+    fn longest(port: &QueryPortResp) -> u32 {
+        port.max_msg_sz
+    }
 
-    /// Brings the queue pair up, from reset to ready to send.
-    fn connect(
-        qp: &mut QueuePair<Self>,
-        pd: &ProtectionDomain,
-        options: &ConnectionOptions,
-        local: &Endpoint,
-        remote: &Endpoint,
-    ) -> uverbs::Result<Self::Way>;
+    /// Brings the queue pairs up, from reset to ready to send and to receive.
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way>;
 
-    /// Sends a message there.
-    fn send(way: &Self::Way) -> Self::Operation<'_>;
-
-    /// Operates on memory there, if queue pairs of this kind do.
-    fn one_sided(op: Op, there: Remote) -> Option<Self::Operation<'static>>;
+    /// What a reliably connected queue pair would do, as one of this kind does it, if it can.
+    fn operation(what: Operation, way: &Self::Way) -> Option<Self::Operation<'_>>;
 }
 
 impl Transport for Rc {
-    const SIZE: u32 = 4096;
-    const HEADER: usize = 0;
     type Way = ();
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.rc(cq)
     }
 
-    fn longest(port: &QueryPortResp) -> u32 {
-        port.max_msg_sz
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<()> {
+        ends.qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
     }
 
-    fn connect(
-        qp: &mut QueuePair<Self>,
-        _: &ProtectionDomain,
-        options: &ConnectionOptions,
-        local: &Endpoint,
-        remote: &Endpoint,
-    ) -> uverbs::Result<()> {
-        qp.connect(options, local, remote)
+    fn operation(what: Operation, (): &()) -> Option<Operation> {
+        Some(what)
+    }
+}
+
+impl Transport for XrcSend {
+    /// The number of the shared receive queue there.
+    type Way = u32;
+
+    fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
+        pd.xrc_send(cq)
     }
 
-    fn send((): &()) -> Operation {
-        Operation::Send
-    }
-
-    fn one_sided(op: Op, there: Remote) -> Option<Operation> {
-        match op {
-            Op::Send => None,
-            Op::Write => Some(Operation::Write(there)),
-            Op::Read => Some(Operation::Read(there)),
-            Op::Atomic => Some(Operation::FetchAdd { remote: there, add: 1 }),
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<u32> {
+        let Link { options, local, remote, .. } = link;
+        if let Some(target) = &mut ends.target {
+            target.connect(options, &remote.sender())?;
         }
+        ends.qp.connect(options, &local.sender(), &remote.endpoint)?;
+        Ok(remote.extended.map_or(0, |of| of.srq))
+    }
+
+    fn operation(what: Operation, srq: &u32) -> Option<XrcOperation> {
+        Some(what.to_srq(*srq))
     }
 }
 
 impl Transport for Uc {
-    const SIZE: u32 = 4096;
-    const HEADER: usize = 0;
     type Way = ();
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.uc(cq)
     }
 
-    fn longest(port: &QueryPortResp) -> u32 {
-        port.max_msg_sz
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<()> {
+        ends.qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
     }
 
-    fn connect(
-        qp: &mut QueuePair<Self>,
-        _: &ProtectionDomain,
-        options: &ConnectionOptions,
-        local: &Endpoint,
-        remote: &Endpoint,
-    ) -> uverbs::Result<()> {
-        qp.connect(options, local, remote)
-    }
-
-    fn send((): &()) -> UcOperation {
-        UcOperation::Send
-    }
-
-    fn one_sided(op: Op, there: Remote) -> Option<UcOperation> {
-        (op == Op::Write).then_some(UcOperation::Write(there))
+    fn operation(what: Operation, (): &()) -> Option<UcOperation> {
+        match what {
+            Operation::Send => Some(UcOperation::Send),
+            Operation::Write(there) => Some(UcOperation::Write(there)),
+            _ => None,
+        }
     }
 }
 
@@ -125,22 +117,13 @@ impl Transport for Ud {
         128 << port.active_mtu.min(5)
     }
 
-    fn connect(
-        qp: &mut QueuePair<Self>,
-        pd: &ProtectionDomain,
-        options: &ConnectionOptions,
-        local: &Endpoint,
-        remote: &Endpoint,
-    ) -> uverbs::Result<Self::Way> {
-        qp.activate(options, QKEY, local.psn)?;
-        Ok((pd.create_ah(&options.route(remote))?, remote.qp_num))
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way> {
+        let Link { pd, options, local, remote } = link;
+        ends.qp.activate(options, QKEY, local.endpoint.psn)?;
+        Ok((pd.create_ah(&options.route(&remote.endpoint))?, remote.endpoint.qp_num))
     }
 
-    fn send((to, qp_num): &Self::Way) -> Datagram<'_> {
-        Datagram { to, qp_num: *qp_num, qkey: QKEY, immediate: None }
-    }
-
-    fn one_sided(_: Op, _: Remote) -> Option<Datagram<'static>> {
-        None
+    fn operation(what: Operation, (to, qp_num): &Self::Way) -> Option<Datagram<'_>> {
+        (what == Operation::Send).then_some(Datagram { to, qp_num: *qp_num, qkey: QKEY, immediate: None })
     }
 }

@@ -1,0 +1,183 @@
+//! A line: what one message at a time goes to and fro over.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use uverbs::{
+    CompletionQueue, ConnectionOptions, Context, Operation, ProtectionDomain, QueuePair, ReceiveRequest,
+    Segment, SendRequest, SharedReceiveQueue, XrcDomain, XrcReceiveQueuePair,
+};
+
+use super::address::{Address, Extended};
+use super::counted::{Messages, Tally, Watch};
+use super::exchange::Words;
+use super::side::{Plan, SEND};
+use super::transport::{Link, Transport};
+use crate::job::told;
+
+/// What has ended on a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ended {
+    Sent,
+    /// A message of so many bytes came, the header of datagrams included.
+    Received(u64),
+}
+
+/// The queue pairs of a line.
+#[derive(Debug)]
+pub(super) struct Ends<T: Transport> {
+    pub(super) qp: QueuePair<T>,
+    /// Over an extended connection another one receives.
+    pub(super) target: Option<XrcReceiveQueuePair>,
+}
+
+/// A receive queue that is none of a queue pair's own.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) srq: SharedReceiveQueue,
+    /// Of extended connections.
+    domain: Option<XrcDomain>,
+}
+
+impl Shared {
+    /// The one that a ping of this kind needs, if it needs one.
+    pub(super) fn new(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        context: &Context,
+        words: Words,
+        depth: u32,
+    ) -> uverbs::Result<Option<Self>> {
+        let (srq, domain) = match words {
+            Words::Single => return Ok(None),
+            Words::Shared(_) => (pd.srq(depth).create()?, None),
+            Words::Extended => {
+                let domain = context.open_xrcd()?;
+                (domain.srq(pd, cq, depth).create()?, Some(domain))
+            }
+        };
+        Ok(Some(Self { srq, domain }))
+    }
+
+    /// Releases the queue, and then its domain.
+    pub(super) fn release(self) -> [uverbs::Result<()>; 2] {
+        let Self { srq, domain } = self;
+        [told(srq.destroy()), domain.map_or(Ok(()), |domain| told(domain.destroy()))]
+    }
+}
+
+/// This end of a line, and whose turn it is.
+#[derive(Debug)]
+pub(super) struct Line<T: Transport> {
+    pub(super) local: Address,
+    ends: Ends<T>,
+    way: Option<T::Way>,
+    /// What is counted of it.
+    tally: Option<Tally>,
+    /// Completions that must come before the next message is sent.
+    pub(super) sending: bool,
+    pub(super) receiving: bool,
+    pub(super) asked: Option<Instant>,
+}
+
+impl<T: Transport> Line<T> {
+    pub(super) fn new(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        shared: Option<&Shared>,
+        plan: &Plan,
+        options: &ConnectionOptions,
+    ) -> uverbs::Result<Self> {
+        let builder = T::builder(pd, cq).send_depth(1).receive_depth(plan.depth());
+        let (qp, target) = match shared {
+            None => (builder.create()?, None),
+            Some(Shared { srq, domain: None }) => (builder.srq(srq).create()?, None),
+            Some(Shared { domain: Some(domain), .. }) => {
+                (builder.create()?, Some(domain.receive_qp().create()?))
+            }
+        };
+        let (psn, sender) = (psn(), qp.number());
+        let mut endpoint = match &target {
+            Some(target) => target.endpoint(options, psn)?,
+            None => qp.endpoint(options, psn)?,
+        };
+        if endpoint.lid != 0 && !plan.has_gid {
+            endpoint.gid = [0; 16];
+        }
+        let number = shared.and_then(|shared| shared.srq.number());
+        let local = Address { endpoint, extended: number.map(|srq| Extended { sender, srq }) };
+        let ends = Ends { qp, target };
+        let (sending, receiving) = (false, true);
+        Ok(Self { local, ends, way: None, tally: None, sending, receiving, asked: None })
+    }
+
+    /// Counts from now on what the line does; it is not connected yet.
+    pub(super) fn count(&mut self, watch: &Watch) -> uverbs::Result<()> {
+        let receives = self.ends.target.is_none();
+        self.tally = Some(Tally::new(&mut self.ends.qp, watch, receives)?);
+        Ok(())
+    }
+
+    /// Connects to the other end.
+    pub(super) fn connect(
+        &mut self,
+        pd: &ProtectionDomain,
+        options: &ConnectionOptions,
+        remote: &Address,
+    ) -> uverbs::Result<()> {
+        let link = Link { pd, options, local: &self.local, remote };
+        self.way = Some(T::connect(&mut self.ends, &link)?);
+        Ok(())
+    }
+
+    /// Whether completions with this number are of the line.
+    pub(super) fn has(&self, qp_num: u32) -> bool {
+        [self.local.endpoint, self.local.sender()].iter().any(|own| own.qp_num == qp_num)
+    }
+
+    /// Whether it is this side's turn.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.sending && !self.receiving
+    }
+
+    /// Sends the next message.
+    pub(super) fn send(&mut self, segment: Segment<'_>) -> uverbs::Result<()> {
+        (self.sending, self.receiving) = (true, true);
+        self.asked = Some(Instant::now());
+        self.post(Operation::Send, segment)
+    }
+
+    /// Posts a message or an operation on memory there.
+    pub(super) fn post(&mut self, what: Operation, segment: Segment<'_>) -> uverbs::Result<()> {
+        let operation = self.way.as_ref().and_then(|way| T::operation(what, way));
+        let Some(operation) = operation else { return Ok(()) };
+        self.ends.qp.post_send(&[SendRequest::new(SEND, operation, &[segment]).signaled()])
+    }
+
+    /// Makes room for messages that come to no shared queue.
+    pub(super) fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> uverbs::Result<()> {
+        self.ends.qp.post_receive(requests)
+    }
+
+    /// What has been counted since it was asked last.
+    pub(super) fn ended(&mut self) -> [Option<Ended>; 2] {
+        self.tally.as_mut().map_or([None; 2], Tally::ended)
+    }
+
+    /// The counters that are bound to no queue pair.
+    pub(super) fn unbound(&self) -> Option<Arc<Messages>> {
+        let tally = self.tally.as_ref().filter(|_| self.ends.target.is_some())?;
+        Some(tally.messages())
+    }
+
+    pub(super) fn release(self) -> [uverbs::Result<()>; 2] {
+        let Ends { qp, target } = self.ends;
+        [told(qp.destroy()), target.map_or(Ok(()), |target| told(target.destroy()))]
+    }
+}
+
+/// A number that no earlier connection began with, most likely: 24 random bits.
+fn psn() -> u32 {
+    RandomState::new().hash_one(0) as u32 & 0xff_ffff
+}
