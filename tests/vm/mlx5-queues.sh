@@ -38,7 +38,7 @@ both() { # both SERVER CLIENT PROGRAM [OPTION...], the first two being ours or t
 }
 
 # 100 messages each way, ours on one side and Debian's pingpong program on the other, or ours on both.
-ping() { # ping TRANSPORT CLIENT SERVER, each being ours or theirs
+ping() { # ping KIND CLIENT SERVER, each being ours or theirs
     ping_side "$1" "$3" >"$OUT/$name.server" 2>&1 &
     server=$!
     status=0
@@ -47,10 +47,18 @@ ping() { # ping TRANSPORT CLIENT SERVER, each being ours or theirs
     return "$status"
 }
 
-ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
+ping_side() { # ping_side KIND ours|theirs [HOST]: KIND is that of a pingpong program; srq is followed by a number of queue pairs
+    case $2-$1 in
+    ours-srq*) options="--qps ${1#srq}" ;;
+    ours-xsrq) options="--transport xrc" ;;
+    ours-*) options="--transport $1" ;;
+    theirs-srq*) options="-q ${1#srq}" ;;
+    *) options= ;;
+    esac
+    # shellcheck disable=SC2086  # words
     case $2 in
-    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size 1024 ${3:+"$3"} ;;
-    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -n 100 -s 1024 ${3:+"$3"} ;;
+    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --iters 100 --size 1024 $options ${3:+"$3"} ;;
+    theirs) timeout 60 "ibv_${1%%[0-9]*}_pingpong" -d "$device" -n 100 -s 1024 $options ${3:+"$3"} ;;
     esac
 }
 
@@ -65,13 +73,20 @@ ping_op() { # ping_op TRANSPORT OPERATION
 }
 
 begin make_device
-for transport in rc uc ud; do
-    step "ping-$transport-client" ping "$transport" ours theirs
-    step "ping-$transport-server" ping "$transport" theirs ours
-    step "ping-$transport-both" ping "$transport" ours ours
-    step "ping-$transport-loopback" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100
+for kind in rc uc ud srq16 srq1 xsrq; do
+    step "ping-$kind-client" ping "$kind" ours theirs
+    step "ping-$kind-server" ping "$kind" theirs ours
+    step "ping-$kind-both" ping "$kind" ours ours
 done
-for op in write read atomic; do step "ping-rc-$op" ping_op rc "$op"; done
+for options in "--transport rc" "--transport uc" "--transport ud" "--transport xrc" "--qps 16"; do
+    for how in "" --counter; do
+        # shellcheck disable=SC2086  # words
+        step "ping-${options#--* }-loopback$how" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 100 $options $how
+    done
+done
+for transport in rc xrc; do
+    for op in write read atomic; do step "ping-$transport-$op" ping_op "$transport" "$op"; done
+done
 step ping-uc-write ping_op uc write
 step library library_is_ours ibv_rc_pingpong
 for kind in rc uc ud srq xsrq; do

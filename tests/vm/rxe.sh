@@ -33,7 +33,7 @@ listening() { # a server waits on the TCP port
     ss -Hltn "sport = :$tcp_port" | grep -q .
 }
 
-ping_pair() { # ping_pair TRANSPORT CLIENT SERVER, each being ours or theirs
+ping_pair() { # ping_pair KIND CLIENT SERVER, each being ours or theirs
     ping_side "$1" "$3" >"$OUT/$name.server" 2>&1 &
     server=$!
     until_true 10 listening || { cat "$OUT/$name.server" >&2; return 1; }
@@ -44,20 +44,33 @@ ping_pair() { # ping_pair TRANSPORT CLIENT SERVER, each being ours or theirs
     return "$status"
 }
 
-ping_side() { # ping_side TRANSPORT ours|theirs [HOST]
-    size=1024
+ping_side() { # ping_side KIND ours|theirs [HOST]: KIND is that of a pingpong program; srq is followed by a number of queue pairs
+    case $2-$1 in
+    ours-srq*) options="--qps ${1#srq}" ;;
+    ours-*) options="--transport $1" ;;
+    theirs-srq*) options="-q ${1#srq}" ;;
+    *) options= ;;
+    esac
+    # shellcheck disable=SC2086  # words
     case $2 in
-    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --transport "$1" --iters 100 --size "$size" ${3:+"$3"} ;;
-    theirs) timeout 60 "ibv_$1_pingpong" -d "$device" -g 1 -n 100 -s "$size" ${3:+"$3"} ;;
+    ours) timeout 60 "$UVERBS_BIN" ping --device "$device" --iters 100 --size 1024 $options ${3:+"$3"} ;;
+    theirs) timeout 60 "ibv_${1%%[0-9]*}_pingpong" -d "$device" -g 1 -n 100 -s 1024 $options ${3:+"$3"} ;;
     esac
 }
 
 ping_loopback() {
-    for transport in rc ud; do
+    for options in "--transport rc" "--transport ud" "--qps 16" "--qps 16 --transport ud"; do
         for how in "" --counter; do
-            timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 100 $how || return
+            # shellcheck disable=SC2086  # words
+            timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 100 $options $how || return
         done
     done
+}
+
+ping_refused() { # rxe has no extended connections, and that is said
+    code=0
+    "$UVERBS_BIN" ping --device "$device" --loopback --transport xrc || code=$?
+    test "$code" -eq 5 && grep -q '^uverbs: xrcd.open: .*extended reliable connections' "$OUT/$name.err"
 }
 
 ping_interrupted() { # a server that is ended before anybody came has no result, and says so
@@ -108,12 +121,13 @@ begin make_device
 step devices list_devices
 step node device_node
 describe_device
-for transport in rc ud; do
-    step "ping-$transport-client" ping_pair "$transport" ours theirs
-    step "ping-$transport-server" ping_pair "$transport" theirs ours
-    step "ping-$transport-both" ping_pair "$transport" ours ours
+for kind in rc ud srq16 srq1; do
+    step "ping-$kind-client" ping_pair "$kind" ours theirs
+    step "ping-$kind-server" ping_pair "$kind" theirs ours
+    step "ping-$kind-both" ping_pair "$kind" ours ours
 done
 step ping-loopback ping_loopback
+step ping-refused ping_refused
 step ping-interrupted ping_interrupted
 step without-sysfs without_sysfs
 step without-netlink without_netlink
