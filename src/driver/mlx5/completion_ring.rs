@@ -140,3 +140,19 @@ impl Ring {
 
 /// An index that no queue pair has.
 const NOBODY: u32 = 0xff_ffff;
+
+/// The position behind all that is filled, from the next one on that is taken. Another thread may take some meanwhile, and then the
+/// device writes the next round over what was given back: what was seen of a position counts only if that is not taken yet.
+pub(super) fn end_of(next: impl Fn() -> u64, is_filled: impl Fn(u64) -> bool) -> u64 {
+    let mut position = next();
+    loop {
+        while is_filled(position) {
+            position += 1;
+        }
+        let now = next();
+        if position >= now {
+            return position;
+        }
+        position = now;
+    }
+}

@@ -21,7 +21,7 @@ use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, R
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::completion_ring::Ring;
+use super::completion_ring::{Ring, end_of};
 use super::entry::Found;
 #[cfg(feature = "raw")]
 use super::entry::Unread;
@@ -216,13 +216,9 @@ impl CompletionSide {
     }
 
     /// Does something at the position behind all that the device has written, while the queue is not resized.
-    pub(super) fn at_end(&self, what: impl FnOnce(u64)) {
+    pub(super) fn at_end<T>(&self, what: impl FnOnce(u64) -> T) -> T {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut position = self.next.load(Ordering::Acquire);
-        while ring.is_filled(position) {
-            position += 1;
-        }
-        what(position);
+        what(end_of(|| self.next.load(Ordering::Acquire), |position| ring.is_filled(position)))
     }
 }
 

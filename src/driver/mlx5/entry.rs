@@ -110,7 +110,8 @@ impl Found<'_> {
             CQE_REQ => {
                 let opcode = sent(self.number());
                 let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
-                Extended { wc: Wc { opcode, byte_len, ..wc }, timestamp: self.timestamp(), vlan: 0 }
+                let status = without_data(cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>(), wc.status);
+                Extended { wc: Wc { status, opcode, byte_len, ..wc }, timestamp: self.timestamp(), vlan: 0 }
             }
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => {
                 Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: self.timestamp() }
@@ -156,6 +157,7 @@ impl Found<'_> {
         } else if !self.is_frame && self.kind != CQE_REQ {
             place.status = message(&place.cqe, Wc::default()).status;
         } else if self.kind == CQE_REQ {
+            place.status = without_data(place.cqe.op_own, wc_status::SUCCESS);
             place.cqe.sop_drop_qpn = self.number().into();
         }
     }
@@ -289,6 +291,12 @@ impl Unread {
     }
 }
 
+/// The status of an entry without data in it.
+#[inline(always)]
+fn without_data(op_own: u8, status: u32) -> u32 {
+    if op_own & HAS_DATA == 0 { status } else { wc_status::GENERAL_ERR }
+}
+
 /// What was sent, by what the entry says of its request.
 #[inline(always)]
 fn sent(number: u32) -> u32 {
@@ -330,9 +338,8 @@ fn message(cqe: &Cqe64, wc: Wc) -> Wc {
     };
     let from = cqe.flags_rqpn.get();
     let grh = if from & GRH != 0 { WcFlags::GRH } else { WcFlags::empty() };
-    let status = if cqe.op_own & HAS_DATA == 0 { wc.status } else { wc_status::GENERAL_ERR };
     Wc {
-        status,
+        status: without_data(cqe.op_own, wc.status),
         opcode,
         byte_len: cqe.byte_cnt.get(),
         ex,

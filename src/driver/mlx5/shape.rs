@@ -240,12 +240,12 @@ impl Queues {
         &self.track
     }
 
-    /// Forgets all completions of sends that there are now.
-    pub(super) fn reset_sends(&self) {
-        self.queues[0].at_end(|position| self.track.sends.reset(position));
+    /// Forgets all completions of sends that there are now; the counter of the next.
+    pub(super) fn reset_sends(&self) -> u32 {
         if self.track.is_sharing() {
             self.reset_receives();
         }
+        self.queues[0].at_end(|position| self.track.sends.reset(position))
     }
 
     /// Nobody asks for completions any more.
@@ -255,9 +255,9 @@ impl Queues {
         }
     }
 
-    /// Forgets all completions of receives that there are now.
-    pub(super) fn reset_receives(&self) {
-        self.queues[1].at_end(|position| self.track.receives.reset(position));
+    /// Forgets all completions of receives that there are now; the counter of the next.
+    pub(super) fn reset_receives(&self) -> u32 {
+        self.queues[1].at_end(|position| self.track.receives.reset(position))
     }
 }
 

@@ -128,10 +128,11 @@ struct Place {
     link: AtomicU16,
 }
 
-/// States of an entry: in the list and free, posted, and completed, but not in the list yet.
+/// States of an entry: in the list and free, posted, taken by a poller, and completed, but not in the list yet.
 const FREE: u8 = 0;
 const POSTED: u8 = 1;
-const DONE: u8 = 2;
+const TAKEN: u8 = 2;
+const DONE: u8 = 3;
 
 /// Without its entries, of which there may be thousands.
 impl fmt::Debug for Places {
@@ -152,14 +153,13 @@ impl Places {
         (self.entries.len() - 1) as u16
     }
 
-    /// The poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says
-    /// so all the same, stays in the list.
+    /// A poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says
+    /// so all the same, stays in the list, and is nobody's: also when it says so to two pollers at a time.
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         let place = self.entries.get(usize::from(entry))?;
+        place.state.compare_exchange(POSTED, TAKEN, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let wr_id = place.wr_id.load(Ordering::Relaxed);
-        if place.state.load(Ordering::Relaxed) == POSTED {
-            place.state.store(DONE, Ordering::Release);
-        }
+        place.state.store(DONE, Ordering::Release);
         Some(wr_id)
     }
 

@@ -1,10 +1,12 @@
 //! The queues against a device that the tests play.
 
+mod lies;
 mod limits;
 mod messages;
 mod requests;
 mod resize;
 mod shared;
+mod threads;
 mod windows;
 
 use std::sync::Arc;

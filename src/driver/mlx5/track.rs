@@ -9,12 +9,12 @@
 //! relaxed atomics. `done` goes the other way: stored with release by the poller, loaded with acquire
 //! by the poster, who then uses the places again.
 //!
-//! When a queue pair is reset, completions of its earlier life may still wait in the queue. `life` tells lives apart:
-//! completions before position `since` are not reported, and a `done` of an earlier life is not believed.
+//! When a queue pair is reset, completions of its earlier life may still wait in the queue: those before position `since` are not
+//! reported. The device's counters begin at zero again; ours, of which the device knows 16 bits, go on behind those of the earlier life.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR};
 
@@ -138,10 +138,11 @@ pub(super) fn is_send(kind: u8) -> bool {
 /// One direction of a queue pair.
 pub(super) struct Lane {
     entries: Box<[Entry]>,
-    life: AtomicU32,
     since: AtomicU64,
-    /// The life in the upper half, and the counter of what is done in the lower.
-    done: AtomicU64,
+    /// The poller's: all before this counter is done.
+    done: AtomicU32,
+    /// The poster's: the counter with which this life began.
+    begin: AtomicU32,
 }
 
 /// A place of the ring.
@@ -150,8 +151,9 @@ pub(super) struct Entry {
     wr_id: AtomicU64,
     /// The poster's counter behind the request.
     end: AtomicU32,
-    /// Of a request whose opcode does not say what it is: one of [`wc_opcode`](uverbs_abi::types::wc_opcode).
-    opcode: AtomicU32,
+    /// Of a request whose opcode does not say what it is: one of [`wc_opcode`](uverbs_abi::types::wc_opcode), in the half of the word that
+    /// its counter has ([`Lane::half`]).
+    opcodes: AtomicU32,
 }
 
 impl Entry {
@@ -179,7 +181,8 @@ impl Lane {
         let mut entries = Error::room(op, places as usize)?;
         entries.extend((0..places).map(|_| Entry::default()));
         let entries = entries.into_boxed_slice();
-        Ok(Self { entries, life: AtomicU32::new(0), since: AtomicU64::new(0), done: AtomicU64::new(0) })
+        let [done, begin] = [(); 2].map(|()| AtomicU32::new(0));
+        Ok(Self { entries, since: AtomicU64::new(0), done, begin })
     }
 
     #[inline(always)]
@@ -222,16 +225,25 @@ impl Lane {
         }
     }
 
+    /// Which half of a word is of this counter: that of the round before is another. The poller looks when the place is free already, and
+    /// the poster may have begun the next round.
+    fn half(&self, counter: u32) -> u32 {
+        if counter & self.places() == 0 { 0 } else { u16::BITS }
+    }
+
     /// The poster: the request at `begin` is this one of those that the device has one opcode for.
     pub(super) fn note(&self, begin: u32, opcode: u32) {
         if let Some(entry) = self.entry(begin) {
-            entry.opcode.store(opcode, Ordering::Relaxed);
+            let half = self.half(begin);
+            let others = entry.opcodes.load(Ordering::Relaxed) & !(u32::from(u16::MAX) << half);
+            entry.opcodes.store(others | opcode << half, Ordering::Relaxed);
         }
     }
 
     /// The poller: which of those the request at place `counter` is.
     pub(super) fn noted(&self, counter: u16) -> u32 {
-        self.entry(counter.into()).map_or(0, |entry| entry.opcode.load(Ordering::Relaxed))
+        let opcodes = self.entry(counter.into()).map_or(0, |entry| entry.opcodes.load(Ordering::Relaxed));
+        opcodes >> self.half(counter.into()) & u32::from(u16::MAX)
     }
 
     /// The poster: the request at `begin` has grown or shrunk to `end`.
@@ -244,8 +256,16 @@ impl Lane {
 
     /// The poster: all before this counter is done.
     pub(super) fn done(&self) -> u32 {
-        let done = self.done.load(Ordering::Acquire);
-        if done >> 32 == u64::from(self.life.load(Ordering::Relaxed)) { done as u32 } else { 0 }
+        let (done, begin) = (self.done.load(Ordering::Acquire), self.begin.load(Ordering::Relaxed));
+        // A poller that was in the middle of a completion of an earlier life may have stored what was done then.
+        if is_behind(begin, done) { begin } else { done }
+    }
+
+    /// All before this counter is done.
+    #[cfg(test)]
+    pub(super) fn start_at(&self, counter: u32) {
+        self.begin.store(counter, Ordering::Relaxed);
+        self.done.store(counter, Ordering::Relaxed);
     }
 
     /// The poster: how many places from `head` on are free. A device that names a place where no request waits may have
@@ -255,10 +275,18 @@ impl Lane {
         self.places().saturating_sub(head.wrapping_sub(self.done()))
     }
 
-    /// The poster: counters begin at zero again, and completions before position `since` are of no use.
-    pub(super) fn reset(&self, since: u64) {
+    /// The poster: a new life begins, with this counter, and completions before position `since` are of no use.
+    pub(super) fn reset(&self, since: u64) -> u32 {
+        // Behind all that was posted, which is no more than the places behind what is done.
+        const ROUND: u32 = 1 << u16::BITS;
+        let begin = (self.done() & !(ROUND - 1)).wrapping_add(2 * ROUND);
         self.since.store(since, Ordering::Relaxed);
-        self.life.fetch_add(1, Ordering::Release);
+        // A poller that sees anything of the new life sees `since`.
+        fence(Ordering::Release);
+        self.entries.iter().for_each(|entry| entry.set(begin, 0));
+        self.begin.store(begin, Ordering::Relaxed);
+        self.done.store(begin, Ordering::Relaxed);
+        begin
     }
 
     /// The poller: whether a completion at `position` is of an earlier life.
@@ -268,19 +296,27 @@ impl Lane {
     }
 
     /// The poller: the number of the request at place `counter`, whose completion stands at `position`;
-    /// none if that is of an earlier life.
+    /// none if that is of an earlier life, or of a request that is done: a device that names one twice, or a place where
+    /// none waits, says what is not so.
     #[inline(always)]
     pub(super) fn complete(&self, counter: u16, position: u64) -> Option<u64> {
-        let life = self.life.load(Ordering::Acquire);
-        if self.is_of_an_earlier_life(position) {
-            return None;
-        }
         let entry = self.entry(counter.into())?;
         let wr_id = entry.wr_id.load(Ordering::Relaxed);
         let end = entry.end.load(Ordering::Relaxed);
-        self.done.store(u64::from(life) << 32 | u64::from(end), Ordering::Release);
+        // The life is looked at behind the entry: the poster may have begun another meanwhile.
+        fence(Ordering::Acquire);
+        if self.is_of_an_earlier_life(position) || !is_behind(end, self.done.load(Ordering::Relaxed)) {
+            return None;
+        }
+        self.done.store(end, Ordering::Release);
         Some(wr_id)
     }
+}
+
+/// Whether a counter is behind another; both go round.
+#[inline(always)]
+fn is_behind(counter: u32, other: u32) -> bool {
+    (counter.wrapping_sub(other) as i32) > 0
 }
 
 #[cfg(test)]
@@ -305,15 +341,21 @@ mod tests {
     fn completions_of_an_earlier_life_are_nobodys() {
         let lane = Lane::new("test", 4).unwrap();
         lane.post(0, 1, 70);
-        lane.reset(5);
-        assert_eq!(lane.done(), 0);
-        lane.post(0, 1, 80);
+        let begin = lane.reset(5);
+        assert_eq!((lane.done(), begin & 0xffff), (begin, 0));
+        lane.post(begin, begin + 1, 80);
         assert_eq!(lane.complete(0, 4), None);
-        assert_eq!(lane.done(), 0);
+        assert_eq!(lane.done(), begin);
         assert_eq!(lane.complete(0, 5), Some(80));
-        assert_eq!(lane.done(), 1);
-        lane.reset(6);
-        assert_eq!(lane.done(), 0);
+        assert_eq!(lane.done(), begin + 1);
+        let next = lane.reset(6);
+        assert!(is_behind(next, begin + 4));
+        assert_eq!(lane.done(), next);
+        // The poller was in the middle of one of the life before.
+        lane.done.store(begin + 2, Ordering::Relaxed);
+        assert_eq!(lane.done(), next);
+        lane.post(next, next + 1, 90);
+        assert_eq!((lane.complete(0, 7), lane.done()), (Some(90), next + 1));
     }
 
     #[test]

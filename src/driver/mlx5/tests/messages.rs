@@ -233,7 +233,10 @@ fn what_came_is_read_where_it_lies() {
             assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
             assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
             if is_short {
-                bench.complete(kind, 0, fill);
+                let counter = if kind == CQE_REQ { bench.sends.next_slot() as u16 } else { 1 };
+                post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]).unwrap();
+                bench.receives.put(7, [PIECE].into_iter()).unwrap();
+                bench.complete(kind, counter, fill);
                 place = Unread::default();
                 assert_eq!(bench.queue.short_unread(|| true, &mut place), Ok(()));
             }

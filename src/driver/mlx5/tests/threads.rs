@@ -1,0 +1,105 @@
+//! One thread posts, resets and ends queue pairs, another polls.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use super::*;
+use crate::driver::mlx5::SrqPlan;
+use crate::driver::mlx5::completion_ring::end_of;
+use crate::driver::mlx5::track::{Source, Track};
+use crate::driver::queues::LowerReceive;
+
+/// As many turns as there is time for.
+const TURNS: u64 = if cfg!(miri) { 200 } else { 1_000_000 };
+
+/// A request of the next life stands where a completion of the last one leads: nobody takes it for that one's.
+#[test]
+fn a_reset_in_the_middle_of_a_poll_hands_out_nothing_of_the_next_life() {
+    let track = Track::new("test", 0, false, 1, &Source::Own(0)).unwrap();
+    let (now, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    track.sends.post(0, 1, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let position = now.load(Ordering::Acquire);
+                if let Some(wr_id) = track.sends.complete(0, position) {
+                    assert_eq!(wr_id, position);
+                }
+            }
+        });
+        for turn in 1..TURNS {
+            let begin = track.sends.reset(turn);
+            track.sends.post(begin, begin + 1, turn);
+            now.store(turn, Ordering::Release);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Where a queue ends is asked for while another thread polls, and the device goes round and round.
+#[test]
+fn the_end_of_a_queue_is_behind_all_that_was_written() {
+    // Of four entries, some were taken and some written, before the first look or behind it.
+    for (taken, written, more) in [(0, 0, 0), (3, 4, 0), (3, 7, 4), (0, 4, 4), (1, 3, 40), (2, 2, 3)] {
+        let looks = Cell::new(0);
+        let now = || if looks.get() > 0 { (taken + more, written + more) } else { (taken, written) };
+        let is_filled = |position| {
+            looks.set(looks.get() + 1);
+            // By the owner's bit alone: this round's, or that of two before.
+            let last = (0..now().1).rev().find(|last| last % 4 == position % 4);
+            last.is_some_and(|last: u64| (last / 4).abs_diff(position / 4).is_multiple_of(2))
+        };
+        assert_eq!(end_of(|| now().0, is_filled), written + more, "{taken} {written} {more}");
+    }
+}
+
+/// Two pollers are told of the same entry of a shared queue: one of them has it.
+#[test]
+fn an_entry_is_handed_out_once() {
+    let mut receives = SrqPlan::new("test", 1, 1, &limits(0), None, || 0).unwrap().open();
+    let (places, is_over) = (receives.places().clone(), AtomicBool::new(false));
+    let wr_ids = std::thread::scope(|scope| {
+        let pollers = [0, 1].map(|_| {
+            scope.spawn(|| {
+                let mut wr_ids = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    wr_ids.extend((0..2).filter_map(|entry| places.complete(entry)));
+                }
+                wr_ids
+            })
+        });
+        for turn in 0..TURNS {
+            while receives.writing().put(turn, [PIECE].into_iter()).is_err() {
+                std::hint::spin_loop();
+            }
+            receives.publish();
+        }
+        while receives.writing().put(TURNS, [PIECE].into_iter()).is_err() {}
+        is_over.store(true, Ordering::Relaxed);
+        pollers.map(|poller| poller.join().unwrap()).concat()
+    });
+    let mut sorted = wr_ids.clone();
+    sorted.sort_unstable();
+    sorted.retain(|wr_id| *wr_id < TURNS);
+    assert!(sorted.iter().copied().eq(0..TURNS), "{} of {TURNS}", sorted.len());
+}
+
+/// The place of a request is free as soon as it was found, before it is said which of two it was.
+#[test]
+fn which_change_it_was_is_known_when_its_place_is_posted_again() {
+    let track = Track::new("test", 0, false, 4, &Source::Own(0)).unwrap();
+    let opcodes = [wc_opcode::BIND_MW, wc_opcode::LOCAL_INV, wc_opcode::LOCAL_INV, wc_opcode::BIND_MW];
+    // The counter goes round meanwhile.
+    for turn in 0..100_000_u32 {
+        let (counter, opcode) = (turn * 4, opcodes[turn as usize % 4]);
+        if turn == 0 {
+            track.sends.note(counter, opcode);
+            track.sends.post(counter, counter + 4, turn.into());
+        }
+        assert_eq!(track.sends.complete(counter as u16, 0), Some(turn.into()));
+        let next = counter + 4;
+        track.sends.note(next, opcodes[(turn as usize + 1) % 4]);
+        track.sends.post(next, next + 4, u64::from(turn) + 1);
+        assert_eq!(track.sends.noted(counter as u16), opcode);
+    }
+}
