@@ -1,7 +1,7 @@
 //! The way of packets through the device.
 
 use crate::device::Device;
-use crate::packet::{Headers, complete, cut, header_flags, match_value};
+use crate::packet::{Headers, complete, cut, header_flags, match_value, received_sum};
 use crate::queue::{Receive, Send, state};
 use crate::rss::Target;
 use crate::steering::Domain;
@@ -25,7 +25,8 @@ impl Device {
                     (self.rqts.get(number).and_then(|table| table.queue(hash)), hash)
                 }
             };
-            let packet = Receive { bytes, tag, hash, headers: header_flags(bytes, &headers) };
+            let (headers, sum) = (header_flags(bytes, &headers), received_sum(bytes, &headers));
+            let packet = Receive { bytes, tag, hash, headers, sum };
             if let Some(queue) = queue {
                 self.deliver(queue, &packet);
             }

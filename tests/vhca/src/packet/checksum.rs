@@ -57,6 +57,13 @@ pub(crate) fn header_flags(bytes: &[u8], headers: &Headers) -> [u8; 2] {
     flags
 }
 
+/// The sum over the IP packet, as bytes 20 and 21 of a completion have it; zero where there is none.
+pub(crate) fn received_sum(bytes: &[u8], headers: &Headers) -> [u8; 2] {
+    let packet =
+        headers.outer.network.as_ref().and_then(|network| bytes.get(network.offset..end(bytes, network)));
+    fold(sum(packet.unwrap_or_default(), 0)).to_be_bytes()
+}
+
 /// Fills in the checksums that a sender leaves to the device.
 pub(crate) fn complete(bytes: &mut [u8], headers: &Headers, l3: bool, l4: bool) {
     if let Some(network) =

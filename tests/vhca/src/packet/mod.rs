@@ -8,7 +8,7 @@ mod pcap;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use self::checksum::{complete, fcs, header_checksum, header_flags};
+pub(crate) use self::checksum::{complete, fcs, header_checksum, header_flags, received_sum};
 pub(crate) use self::cut::{Large, cut};
 #[cfg(test)]
 pub(crate) use self::headers::{Address, Transport};

@@ -154,6 +154,20 @@ fn checksums_are_filled_in_and_then_right() {
 }
 
 #[test]
+fn the_sum_over_a_packet_leaves_out_ethernet_and_the_pseudo_header() {
+    // What a kernel has sent: together with the pseudo header it comes to ones.
+    let mut bytes = packet(
+        "525400cafe01 525400123456 0800 4500003c 00004000 400626ba 0a000002 0a000001 \
+         4853a6da 9f7e26e3 28c7a1b6 a012fe88 16100000 020405b4 0402080a 16750d5f 7769040a 01030307",
+    );
+    bytes.extend([0xee; 3]);
+    let pseudo = 0x0a00 + 2 + 0x0a00 + 1 + 6 + 40;
+    let headers = Headers::parse(&bytes, &[]);
+    assert_eq!(u16::from_be_bytes(received_sum(&bytes, &headers)), 0xffff - pseudo);
+    assert_eq!(received_sum(&packet("ffffffffffff 020000000001 0806"), &Headers::default()), [0; 2]);
+}
+
+#[test]
 fn the_frame_check_sequence_is_that_of_ethernet() {
     assert_eq!(fcs(b"123456789"), 0xcbf4_3926_u32.to_le_bytes());
 }

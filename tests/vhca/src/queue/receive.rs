@@ -81,6 +81,8 @@ pub(crate) struct Receive<'a> {
     pub(crate) hash: u32,
     /// Headers and checksums, as the bytes 28 and 29 of a completion have them.
     pub(crate) headers: [u8; 2],
+    /// The sum over the IP packet, as bytes 20 and 21 have it.
+    pub(crate) sum: [u8; 2],
 }
 
 /// A receive queue.
@@ -142,6 +144,7 @@ impl Rq {
         }
         let mut entry = self.entry(Opcode::Responder, counter);
         entry.word(12, packet.hash);
+        entry.bytes[20..22].copy_from_slice(&packet.sum);
         entry.bytes[28..30].copy_from_slice(&packet.headers);
         if let Some((tag, _)) = vlan {
             entry.bytes[29] |= 1;

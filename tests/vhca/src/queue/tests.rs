@@ -166,7 +166,7 @@ fn segment(len: u32, key: u32, address: u64) -> Vec<u8> {
 }
 
 fn received<'a>(bytes: &'a [u8]) -> Receive<'a> {
-    Receive { bytes, tag: 0x1_2345, hash: 0xaabb_ccdd, headers: [7, 8] }
+    Receive { bytes, tag: 0x1_2345, hash: 0xaabb_ccdd, headers: [7, 8], sum: [9, 10] }
 }
 
 /// Receives a packet into two pieces of memory, of 16 bytes with one key and 48 with another.
@@ -193,7 +193,7 @@ fn a_packet_fills_the_pieces_of_a_request() {
     assert_eq!(bytes[..60], packet);
     assert_eq!((entry[63], entry[47]), (2 << 4, 60));
     assert_eq!((&entry[12..16], &entry[28..30]), (&[0xaa, 0xbb, 0xcc, 0xdd][..], &[7, 8][..]));
-    assert_eq!(entry[56..60], [0, 1, 0x23, 0x45]);
+    assert_eq!((&entry[20..22], &entry[56..60]), (&[9, 10][..], &[0, 1, 0x23, 0x45][..]));
     // With the frame check sequence it is four bytes longer, and longer than the request with one more.
     context.set(rqc::scatter_fcs, 1_u32);
     let (entry, bytes) = receive(&context, [KEY, KEY], &packet);
