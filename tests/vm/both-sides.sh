@@ -1,19 +1,20 @@
 # shellcheck shell=sh
-# Programs with two sides that judge connected transports, for the lanes mlx5-connected, mlx5-roce and mlx5-rxe, which source this after
-# guest.sh: libibverbs' pingpongs and perftest. The server is on $device, with the address $gid of its table if that is set;
+# Programs with two sides that judge connected transports, for the lanes mlx5-connected, mlx5-infiniband, mlx5-roce and mlx5-rxe, which source
+# this after guest.sh: libibverbs' pingpongs and perftest. The server is on $device, with the address $gid of its table if that is set;
 # the client on $client_device and $client_gid, or where the server is. Each runs by the command that $as_server or $as_client names
-# (ours or theirs, of dropin-common.sh), if one does.
+# (ours or theirs, of dropin-common.sh), if one does, and in the other guest if $server_at or $client_at is `far` (of far.sh). By TCP
+# the server is found at $server_host.
 
 both() { # both OPTION_OF_AN_ADDRESS PROGRAM [OPTION...]
     address=$1 program=$2
     shift 2
     # shellcheck disable=SC2154,SC2086  # who sources this has $device; two words or none
-    ${as_server:-} timeout 60 "$program" -d "$device" ${gid:+$address $gid} "$@" &
+    ${server_at:-} ${as_server:-} timeout 60 "$program" -d "$device" ${gid:+$address $gid} "$@" &
     client=${client_gid:-${gid:-}}
     # It listens as soon as it can, and says nothing about that.
     # shellcheck disable=SC2086
-    until_true 10 listens 18515 &&
-        ${as_client:-} timeout 60 "$program" -d "${client_device:-$device}" ${client:+$address $client} "$@" 127.0.0.1 && wait $!
+    ${server_at:-} until_true 10 listens 18515 &&
+        ${client_at:-} ${as_client:-} timeout 60 "$program" -d "${client_device:-$device}" ${client:+$address $client} "$@" "${server_host:-127.0.0.1}" && wait $!
 }
 
 listens() { # listens PORT
@@ -69,6 +70,52 @@ perftest_options() { # perftest_options SUFFIX: as steps
     step "write-both-ways$1" perftest write bw RC -b -q 4
 }
 
+# How much of what a lane has is run: all of it; on 6.12 nothing but the drop-in on both sides; on the newest kernel, which is always run, not
+# everything with everything, unless the runner is told to ($UVERBS_WHOLE).
+extent() {
+    case $(uname -r) in
+    7.*) if [ -n "${UVERBS_WHOLE:-}" ]; then echo whole; else echo short; fi ;;
+    6.12.*) echo both ;;
+    *) echo whole ;;
+    esac
+}
+
+plays() { # plays SIDES: one of those by its libraries
+    [ "$(extent)" != both ] || [ "$1" = 'ours ours' ]
+}
+
+with_dropin() { # the drop-in on one side, or on both: as steps
+    for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
+        plays "$sides" || continue
+        as_server=${sides% *} as_client=${sides#* } measures='lat bw'
+        for kind in rc uc ud srq xsrq; do
+            case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
+            # shellcheck disable=SC2086  # it may be nothing
+            step "pingpong-$kind-$as_server-$as_client" pingpong "$kind" -n 200 $compares
+        done
+        step "pingpong-rc-events-$as_server-$as_client" pingpong rc -n 200 -e -c
+        case $(extent),$sides in
+        short,'ours theirs') measures=lat ;;
+        short,'theirs ours') measures=bw ;;
+        short,*) continue ;;
+        esac
+        perftests "-$as_server-$as_client"
+        perftest_options "-$as_server-$as_client"
+    done
+    as_server='' as_client='' measures='lat bw'
+}
+
+two_devices() { [ "$(ls /sys/class/infiniband | wc -l)" -eq 2 ]; }
+
+two_cards() { # as mlx5_0 and mlx5_1: udev has named them by their places on the bus
+    modprobe mlx5_ib && until_true 30 two_devices && udevadm settle --timeout=20 || return
+    number=0
+    for found in $(ls /sys/class/infiniband); do
+        [ "$found" = "mlx5_$number" ] || rdma dev set "$found" name "mlx5_$number" || return
+        number=$((number + 1))
+    done
+}
+
 # Of devices with RoCE.
 
 interface() { # interface DEVICE: its network interface
@@ -82,4 +129,8 @@ gid_of() { # gid_of DEVICE ADDRESS: the index of its RoCE v2 GID
         grep -qs 'RoCE v2' "$path" && [ "$(cat "/sys/class/infiniband/$1/ports/1/gids/$index")" = "$wanted" ] && echo "$index" && return
     done
     return 1
+}
+
+with_address() { # with_address DEVICE ADDRESS: its network interface, $net, has it, and its table
+    net=$(interface "$1") && ip addr add "$2/24" dev "$net" && ip link set "$net" up && until_true 10 gid_of "$1" "$2"
 }

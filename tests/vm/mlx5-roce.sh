@@ -8,6 +8,7 @@
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: MLX5_WIRE mlx5-wire.c -libverbs
+# passes: UVERBS_WHOLE
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -20,18 +21,10 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
 
-two_devices() { [ "$(ls /sys/class/infiniband | wc -l)" -eq 2 ]; }
-
 # Each card has an address. The second's interface is in a network namespace of its own: the kernel would take the address of the
 # other for its own otherwise, and send nothing.
 make_cards() {
-    modprobe mlx5_ib && until_true 30 two_devices && udevadm settle --timeout=20 || return
-    # udev has named them by their places on the bus.
-    number=0
-    for found in $(ls /sys/class/infiniband); do
-        [ "$found" = "mlx5_$number" ] || rdma dev set "$found" name "mlx5_$number" || return
-        number=$((number + 1))
-    done
+    two_cards || return
     near=$(interface mlx5_0) && far=$(interface mlx5_1) || return
     near_mac=$(cat "/sys/class/net/$near/address") far_mac=$(cat "/sys/class/net/$far/address")
     ip netns add far && ip link set "$far" netns far || return
@@ -45,35 +38,18 @@ make_cards() {
 begin make_cards
 gid=$(gid_of mlx5_0 10.0.0.1)
 step ibv_devinfo ibv_devinfo -v
-# Back to the same card, and then over the wire.
-client_device='' client_gid=''
-pingpongs -loopback
 client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
-pingpongs ''
-perftests ''
-perftest_options ''
-
-# The drop-in on one side, or on both. On the newest kernel, which is always run, not everything with everything.
-case $(uname -r) in 7.*) is_short=yes ;; *) is_short= ;; esac
+if plays 'theirs theirs'; then
+    pingpongs ''
+    perftests ''
+    perftest_options ''
+    # Back to the same card.
+    client_device='' client_gid=''
+    pingpongs -loopback
+    client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
+fi
 step library library_is_ours ibv_rc_pingpong
-for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
-    as_server=${sides% *} as_client=${sides#* } measures='lat bw'
-    for kind in rc uc ud srq xsrq; do
-        case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
-        # shellcheck disable=SC2086  # it may be nothing
-        step "pingpong-$kind-$as_server-$as_client" pingpong "$kind" -n 200 $compares
-    done
-    # shellcheck disable=SC2086
-    step "pingpong-rc-events-$as_server-$as_client" pingpong rc -n 200 -e -c
-    case $is_short,$sides in
-    yes,'ours theirs') measures=lat ;;
-    yes,'theirs ours') measures=bw ;;
-    yes,*) continue ;;
-    esac
-    perftests "-$as_server-$as_client"
-    perftest_options "-$as_server-$as_client"
-done
-as_server='' as_client=''
+with_dropin
 
 # Connections made by librdmacm: the client is in the network namespace of the second card. Packets of the connection manager go
 # between the queue pairs 1 of both cards.
@@ -88,6 +64,7 @@ managed() { # managed SERVER CLIENT CHECK, the commands being for a shell, and C
 }
 
 for sides in ' ' 'ours theirs' 'theirs ours' 'ours ours'; do
+    plays "$sides" || continue
     as_server=${sides% *} as_client=${sides#* }
     suffix=${as_server:+-$as_server-$as_client}
     step "rping$suffix" managed 'rping -s -a 10.0.0.1 -C 10 -v -V' 'rping -c -a 10.0.0.1 -C 10 -v -V' 'ping data: rdma-ping-9'
@@ -134,14 +111,16 @@ mishap() { # mishap REQUEST NAME MESSAGES LEAST [MOST]: NAME is what the cards c
     return "$status"
 }
 
-open_lines
-step perfect mishap 'wire lose 0' dropped 1000 0 0
-step drop mishap 'wire drop 5' dropped 100 5 5
-step repeat mishap 'wire repeat 200' repeated 500 200 200
-step swap mishap 'wire swap 200' swapped 500 200 200
-# One packet in a hundred, in each direction: of messages of 1.5 packets, requests of other kinds and what answers them.
-step lossy mishap 'wire lose 1 7' dropped 10000 100
-step very-lossy mishap 'wire lose 5 8' dropped 1000 50
-exec 8>&- 9>&-
+if plays 'theirs theirs'; then
+    open_lines
+    step perfect mishap 'wire lose 0' dropped 1000 0 0
+    step drop mishap 'wire drop 5' dropped 100 5 5
+    step repeat mishap 'wire repeat 200' repeated 500 200 200
+    step swap mishap 'wire swap 200' swapped 500 200 200
+    # One packet in a hundred, in each direction: of messages of 1.5 packets, requests of other kinds and what answers them.
+    step lossy mishap 'wire lose 1 7' dropped 10000 100
+    step very-lossy mishap 'wire lose 5 8' dropped 1000 50
+    exec 8>&- 9>&-
+fi
 step kernel-log kernel_log_is_clean
 finish

@@ -1,11 +1,15 @@
 #!/bin/sh
-# Lane mlx5-rxe: queue pairs over RoCE v2 between a virtual ConnectX and the kernel's software device. Runs in the guest; see guest.sh.
+# Lane mlx5-rxe: queue pairs over RoCE v2 between a virtual ConnectX and the kernel's software device, which is in a second guest. Runs in the
+# guest with the card; see guest.sh.
 #
 # order: 8
 # packages: ibverbs-utils perftest
 # boot: --append=tsc=reliable
 # vhca: --port roce --wire card,nic
-# nic: nic,card
+# peer: mlx5-rxe-peer.sh
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# passes: UVERBS_WHOLE
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -13,28 +17,17 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
+# shellcheck source=tests/vm/far.sh
+. "$here/far.sh"
 
-virtio_interface() { ls -d /sys/bus/virtio/drivers/virtio_net/virtio*/net/*; }
+# All that goes between the guests goes over the card's wire: what programs say to each other by TCP, too, and questions for addresses.
+make_devices() { make_device && with_address mlx5_0 10.0.0.1 && far true; }
 
-# rxe0 is on an interface of virtio, to which the card has a wire. The card's interface is in a network namespace of its own, so
-# that the kernel sends what is for it to the wire.
-make_devices() {
-    make_device && modprobe virtio_pci && modprobe virtio_net && until_true 10 virtio_interface || return
-    near=$(virtio_interface) && near=${near##*/} far=$(interface mlx5_0) || return
-    near_mac=$(cat "/sys/class/net/$near/address") far_mac=$(cat "/sys/class/net/$far/address")
-    ip netns add far && ip link set "$far" netns far || return
-    ip addr add 10.0.0.1/24 dev "$near" && ip link set "$near" up || return
-    ip neigh replace 10.0.0.2 lladdr "$far_mac" dev "$near" nud permanent || return
-    ip -n far addr add 10.0.0.2/24 dev "$far" && ip -n far link set "$far" up || return
-    ip -n far neigh replace 10.0.0.1 lladdr "$near_mac" dev "$far" nud permanent || return
-    modprobe -q crc32_generic
-    modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "$near" || return
-    until_true 10 gid_of rxe0 10.0.0.1 && until_true 10 gid_of mlx5_0 10.0.0.2
-}
-
-# The kernel's device needs the one processor that there is: who waits sleeps, or has time.
+# Each guest has one processor, which the kernel's device needs too: who waits sleeps, or has time.
 judge() { # judge SUFFIX: as steps
     for kind in rc uc ud srq; do
         case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
@@ -45,7 +38,7 @@ judge() { # judge SUFFIX: as steps
     for operation in send write read atomic; do
         # No more at a time than both have room for.
         case $operation in read | atomic) fewer='-o 4' ;; *) fewer= ;; esac
-        for measure in lat bw; do
+        for measure in ${measures:-lat bw}; do
             # shellcheck disable=SC2086  # two words or none
             step "$operation-$measure-RC$1" perftest "$operation" "$measure" RC -u 18 $fewer
         done
@@ -54,10 +47,52 @@ judge() { # judge SUFFIX: as steps
     step "send-lat-UD$1" perftest send lat UD
 }
 
+# Messages each way between `uverbs ping` here and the same, or Debian's program, in the other guest.
+ping() { # ping rc|ud ours|theirs SERVER, the server being near or far
+    case $2 in
+    ours) set -- "$1" "$3" "$UVERBS_BIN" ping --device rxe0 --transport "$1" --iters 100 --size 1024 ;;
+    theirs) set -- "$1" "$3" "ibv_$1_pingpong" -d rxe0 -g "$rxe_gid" -n 100 -s 1024 ;;
+    esac
+    kind=$1 server=$2
+    shift 2
+    if [ "$server" = far ]; then
+        far timeout 60 "$@" >"$OUT/$name.server" &
+        far until_true 10 listens 18515 && near_ping "$kind" 10.0.0.2
+    else
+        near_ping "$kind" >"$OUT/$name.server" &
+        until_true 10 listens 18515 && far timeout 60 "$@" 10.0.0.1
+    fi && wait $!
+}
+
+near_ping() { # near_ping KIND [HOST]
+    timeout 60 "$UVERBS_BIN" ping --device mlx5_0 --transport "$1" --iters 100 --size 1024 ${2:+"$2"}
+}
+
 begin make_devices
-device=rxe0 gid=$(gid_of rxe0 10.0.0.1) client_device=mlx5_0 client_gid=$(gid_of mlx5_0 10.0.0.2)
-judge -to-rxe
-device=mlx5_0 gid=$client_gid client_device=rxe0 client_gid=$(gid_of rxe0 10.0.0.1)
-judge -from-rxe
+card_gid=$(gid_of mlx5_0 10.0.0.1) rxe_gid=$(far gid_of rxe0 10.0.0.2)
+step library library_is_ours ibv_rc_pingpong
+# Libraries of the card's side and of the other.
+for sides in 'theirs theirs' 'ours theirs' 'ours ours'; do
+    near=${sides% *} far=${sides#* }
+    case $sides in 'theirs theirs') suffix= ;; *) suffix=-$near-$far ;; esac
+    case $(extent),$sides in
+    short,'ours theirs') measures=lat ;;
+    short,'ours ours') measures=bw ;;
+    *) measures='lat bw' ;;
+    esac
+    device=rxe0 gid=$rxe_gid server_at=far as_server=$far server_host=10.0.0.2
+    client_device=mlx5_0 client_gid=$card_gid client_at='' as_client=$near
+    judge "-to-rxe$suffix"
+    device=mlx5_0 gid=$card_gid server_at='' as_server=$near server_host=10.0.0.1
+    client_device=rxe0 client_gid=$rxe_gid client_at=far as_client=$far
+    judge "-from-rxe$suffix"
+done
+for kind in rc ud; do
+    for other in theirs ours; do
+        step "ping-$kind-to-$other" ping "$kind" "$other" far
+        step "ping-$kind-from-$other" ping "$kind" "$other" near
+    done
+done
+step only-ours-was-loaded only_ours_was_loaded
 step kernel-log kernel_log_is_clean
 finish

@@ -72,9 +72,11 @@ def prepare_qemu(runner):
 class Devices:
     """The virtual ConnectXes of one boot and their sockets, one for each list of arguments."""
 
-    def __init__(self, binary, out, cards, nics=()):
+    def __init__(self, binary, out, cards, nics=(), home=None):
         # A socket's path may have no more than 107 bytes, wherever the logs are. The cards name sockets of their own, of a wire, from here.
-        self.home = Path(tempfile.mkdtemp(prefix="vhca-"))
+        # A wire to another guest ends there too: then the directory is that guest's.
+        self.owns_home = home is None
+        self.home = home or Path(tempfile.mkdtemp(prefix="vhca-"))
         self.sockets, self.processes = [], []
         self.nics = [[self.home / end for end in ends.split(",")] for ends in nics]
         try:
@@ -131,4 +133,5 @@ class Devices:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self.home, ignore_errors=True)
+        if self.owns_home:
+            shutil.rmtree(self.home, ignore_errors=True)
