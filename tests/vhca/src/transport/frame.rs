@@ -1,6 +1,8 @@
-//! Packets in frames of Ethernet: RoCE v2, over UDP and IPv4 or IPv6.
+//! Packets in frames of Ethernet: RoCE v2, over UDP and IPv4 or IPv6. Those on a wire of InfiniBand are in `infiniband`.
 //!
 //! Source: annex A17 of the InfiniBand Architecture Specification 1.4, volume 1 (RoCEv2).
+
+pub(super) mod infiniband;
 
 use super::bytes::{self, Malformed};
 use super::completion::is_ipv4;
@@ -24,7 +26,7 @@ const SUM: usize = 4;
 /// Why a frame brings no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("not RoCE v2")]
+    #[error("neither RoCE v2 nor a packet of InfiniBand's transport")]
     Other,
     #[error("lengths do not fit together")]
     Length,
@@ -55,11 +57,7 @@ pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
         frame.extend(header);
     } else {
-        let first = 6 << 28 | u32::from(route.traffic_class) << 20 | route.flow_label & 0xf_ffff;
-        frame.extend(first.to_be_bytes());
-        frame.extend(datagram.to_be_bytes());
-        frame.extend([UDP, route.hop_limit]);
-        frame.extend([route.sgid, route.dgid].as_flattened());
+        frame.extend(ipv6_header(route, UDP, datagram));
     }
     frame.extend([route.udp_source.to_be_bytes(), PORT.to_be_bytes()].as_flattened());
     frame.extend([datagram.to_be_bytes(), [0; 2]].as_flattened());
@@ -67,6 +65,16 @@ pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     let sum = sum(&frame[ETHERNET..]);
     frame.extend(sum);
     frame
+}
+
+/// The header of IPv6, which InfiniBand has too, in front of so many bytes.
+fn ipv6_header(route: &Route, next: u8, len: u16) -> Vec<u8> {
+    let first = 6 << 28 | u32::from(route.traffic_class) << 20 | route.flow_label & 0xf_ffff;
+    let mut header = first.to_be_bytes().to_vec();
+    header.extend(len.to_be_bytes());
+    header.extend([next, route.hop_limit]);
+    header.extend([route.sgid, route.dgid].as_flattened());
+    header
 }
 
 /// Reads the packet in a frame. What follows the packet is Ethernet's.
@@ -81,7 +89,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
     route.smac.copy_from_slice(&macs[6..]);
     let header = match u16::from_be_bytes(*ethertype) {
         IPV4 => ipv4(ip, &mut route)?,
-        IPV6 => ipv6(ip, &mut route)?,
+        IPV6 => ipv6(ip, UDP, &mut route)?,
         _ => return Err(Refused::Other),
     };
     let len = total_len(ip);
@@ -135,9 +143,10 @@ fn ipv4(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
     Ok(IPV4_HEADER)
 }
 
-fn ipv6(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
+/// The same of IPv6, in front of what `next` stands for.
+fn ipv6(ip: &[u8], next: u8, route: &mut Route) -> Result<usize, Refused> {
     let header: &[u8; IPV6_HEADER] = ip.first_chunk().ok_or(Refused::Length)?;
-    if header[0] >> 4 != 6 || header[6] != UDP {
+    if header[0] >> 4 != 6 || header[6] != next {
         return Err(Refused::Other);
     }
     let first = u32::from(half(header, 0)) << 16 | u32::from(half(header, 2));

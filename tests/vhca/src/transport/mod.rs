@@ -27,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::frame::PORT;
-use self::frame::Refused;
+use self::frame::{Refused, infiniband};
 use self::packet::{Packet, Route, Service};
 pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
@@ -169,20 +169,32 @@ impl Device {
         if is_own || is_group {
             self.arrive(route, packet);
         }
-        if !is_own && self.port.link == LinkLayer::Roce {
-            self.wire.send(&frame::build(route, packet));
+        if is_own {
+            return;
+        }
+        match self.port.link {
+            LinkLayer::Roce => self.wire.send(&frame::build(route, packet)),
+            LinkLayer::InfiniBand => self.wire.send(&infiniband::build(route, packet)),
+            LinkLayer::Ethernet => {}
         }
     }
 
-    /// A frame comes from the other end of the wire. Those of RoCE for this card do not go through flow tables.
+    /// A frame comes from the other end of the wire. Those of RoCE for this card do not go through flow tables, of which a port of
+    /// InfiniBand has none.
     pub(crate) fn frame_arrives(&mut self, bytes: &[u8]) {
-        let parsed = if self.port.roce_enabled { frame::parse(bytes) } else { Err(Refused::Other) };
+        let parsed = match self.port.link {
+            LinkLayer::InfiniBand => infiniband::parse(bytes),
+            _ if self.port.roce_enabled => frame::parse(bytes),
+            _ => Err(Refused::Other),
+        };
         match parsed {
             Ok((route, packet)) if path::is_own(&route, &self.port) || path::is_group(&route, &self.port) => {
                 self.arrive(&route, &packet);
                 self.carry();
             }
-            Ok(_) | Err(Refused::Other) => self.receive(bytes),
+            Ok(_) | Err(Refused::Other) if self.port.link != LinkLayer::InfiniBand => self.receive(bytes),
+            // For others.
+            Ok(_) => {}
             Err(_) => self.statistics.refused += 1,
         }
     }

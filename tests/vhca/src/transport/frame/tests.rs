@@ -238,7 +238,7 @@ fn opcodes() -> Vec<(Service, Operation)> {
 }
 
 prop_compose! {
-    fn any_packet()(
+    pub(super) fn any_packet()(
         (service, operation) in prop::sample::select(opcodes()), flags: (bool, bool), pkey: u16, numbers: [u32; 9], wide: [u64; 5], syndrome: u8,
         mut payload in prop::collection::vec(any::<u8>(), 0..70),
     ) -> Packet {
@@ -260,7 +260,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_route()(
+    pub(super) fn any_route()(
         macs: [[u8; 6]; 2], mut gids: [[u8; 16]; 2], is_v4: bool, traffic_class: u8, flow_label in 0..1_u32 << 20, hop_limit: u8, udp_source: u16,
     ) -> Route {
         for gid in &mut gids {
