@@ -21,18 +21,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-make_card() {
-    make_device && net=$(interface "$device") && ip addr add 10.0.0.1/24 dev "$net" && ip link set "$net" up &&
-        until_true 10 gid_of "$device" 10.0.0.1
-}
-
+root=
 # Tests of mlx5's own interface need libmlx5, which the drop-in is in the place of.
-suite() { # suite ours|theirs [PATTERN...]: the tests of pyverbs, a line for each
-    library=$1
-    shift
-    PYVERBS_GID=$(gid_of "$device" 10.0.0.1) "$library" timeout 900 "$here/pyverbs" "$device" "$net" "$@"
-}
-
 begin make_card
 step library library_is_ours /usr/bin/ibv_devinfo
 step pyverbs-mlx5 suite theirs test_mlx5

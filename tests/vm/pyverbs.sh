@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2154,SC2317
-# The results of pyverbs' test suite with libibverbs and with the drop-in, side by side: for the lanes dropin and mlx5-pyverbs, which
+# The results of pyverbs' test suite with libibverbs and with the drop-in, side by side: for the lanes dropin, mlx5-pyverbs and mlx5-pyverbs-sid, which
 # source this after dropin-common.sh.
 
 # Which tests pass and which are skipped, without the reasons, which have numbers in them.
@@ -21,4 +21,24 @@ same_results() { # same_results [PATTERN]: of tests that ours skips, since it ha
         return 1
     fi
     echo "compared: $(grep -c ' ok$' "$OUT/results") pass with both, $(grep -c ' ok,' "$OUT/results") with ours alone"
+}
+
+# On a card with RoCE, for the lanes of mlx5: $root is that of another release of Debian, or nothing.
+
+make_card() {
+    # Some tests want large pages.
+    echo 16 >/proc/sys/vm/nr_hugepages
+    make_device && with_address "$device" 10.0.0.1 && cp "$here/pyverbs" /tmp/pyverbs && loop_back || return
+    if [ -n "$root" ]; then enter "$root"; fi
+}
+
+# Frames to its own address come back to a card, which tests of flows count on.
+loop_back() {
+    control_line && echo loop on >&9 && read -r answer <&9 && [ "$answer" = ok ] && exec 9>&-
+}
+
+suite() { # suite ours|theirs [PATTERN...]: the tests of pyverbs, a line for each
+    library=$1
+    shift
+    PYVERBS_GID=$(gid_of "$device" 10.0.0.1) "$library" timeout 1500 ${root:+chroot "$root"} /tmp/pyverbs "$device" "$net" "$@"
 }

@@ -6,6 +6,7 @@ import shutil
 
 # What each has, the same for all lanes.
 PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "libfabric-bin", "libibverbs-dev"]
+PACKAGES += ["python3-pyverbs", "iproute2", "coreutils"]
 # Directories that are links to those below usr.
 MERGED = ["bin", "lib", "lib64", "sbin"]
 # Where the guest mounts its own.

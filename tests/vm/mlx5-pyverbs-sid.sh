@@ -1,0 +1,34 @@
+#!/bin/sh
+# Lane mlx5-pyverbs-sid: the same as mlx5-pyverbs with the pyverbs, libibverbs and libmlx5 of Debian sid, in a root of its own. Runs in the guest; see
+# guest.sh.
+#
+# order: 3
+# packages: ibverbs-utils ibverbs-providers
+# boot: --append=tsc=reliable
+# vhca: --port roce
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# roots: sid
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/both-sides.sh
+. "$here/both-sides.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+# shellcheck source=tests/vm/pyverbs.sh
+. "$here/pyverbs.sh"
+
+# shellcheck disable=SC2154  # the runner's
+root=$ROOT_sid
+begin make_card
+step pyverbs-theirs suite theirs -test_mlx5 -test_efa
+step pyverbs-ours suite ours -test_mlx5 -test_efa
+# docs/guide/drop-in.md says what is not there: among the domains of test_buf are parent domains.
+step pyverbs same_results 'test_\(parent_domain\.\|shared_pd\.\|buf\..*_cc_pd\|phc_timestamp\.TimeStampTest\.test_timestamp_real_time\)'
+step only-ours-was-loaded only_ours_was_loaded
+step kernel-log kernel_log_is_clean
+finish
