@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{Footprint, MAC, Target, on_every_device, packets_and_bytes, read2, resident};
-use uverbs::{AccessFlags, Eth, FlowRule, Route};
+use common::{
+    Footprint, MAC, Target, has_infiniband, on_every_device, options, packets_and_bytes, read2, resident,
+};
+use uverbs::{AccessFlags, Eth, FlowRule, WindowType};
 
 /// Makes and destroys one of everything that a card has: frames and flow counters.
 fn one_of_each_on_a_card(target: &Target) {
@@ -21,9 +23,10 @@ fn one_of_each_on_a_card(target: &Target) {
     drop((counters, qp, region, cq, channel, pd));
 }
 
-/// Makes and destroys one of everything that every other device has.
+/// Makes and destroys one of everything that every other device has, and a card with a port of InfiniBand.
 fn one_of_each(target: &Target) {
-    if target.device.driver() == "mlx5" {
+    let is_card = target.device.driver() == "mlx5";
+    if is_card && !has_infiniband(target) {
         return one_of_each_on_a_card(target);
     }
     let context = target.open();
@@ -31,12 +34,21 @@ fn one_of_each(target: &Target) {
     let channel = context.create_comp_channel().unwrap();
     let cq = context.cq(16).channel(&channel).create().unwrap();
     let region = pd.register(8192, AccessFlags::LOCAL_WRITE).unwrap();
-    let gid = context.gid(1, 1).unwrap().raw;
-    let ah = pd.create_ah(&Route::new(1, 1, gid)).unwrap();
+    let options = options(&context);
     let (rc, uc, ud) =
         (pd.rc(&cq).create().unwrap(), pd.uc(&cq).create().unwrap(), pd.ud(&cq).create().unwrap());
+    let ah = pd.create_ah(&options.route(&ud.endpoint(&options, 0).unwrap())).unwrap();
+    let srq = pd.create_srq(4).unwrap();
+    let shared = pd.rc(&cq).srq(&srq).create().unwrap();
+    let windows = [WindowType::One, WindowType::Two].map(|kind| pd.alloc_window(kind).unwrap());
+    if is_card {
+        let domain = context.open_xrcd().unwrap();
+        let extended = domain.srq(&pd, &cq, 4).create().unwrap();
+        let receiver = domain.receive_qp().create().unwrap();
+        drop((pd.xrc_send(&cq).create().unwrap(), receiver, extended, domain));
+    }
     rc.destroy().unwrap();
-    drop((uc, ud, ah, region, cq, channel, pd));
+    drop((shared, srq, windows, uc, ud, ah, region, cq, channel, pd));
 }
 
 #[test]

@@ -1,26 +1,22 @@
 //! Commands of the firmware that fail, on a card with a control line: each that makes, changes or reads something and each
 //! that ends something, with every status, at the first use and at later ones. The allocation of a flow counter is in
-//! `exhaustion.rs`.
+//! `exhaustion.rs`; those of connections are in `firmware_messages.rs`.
 #![cfg(feature = "soft")]
 
 mod common;
 
 use common::*;
 use uverbs::{
-    AccessFlags, Completion, Context, Error, ErrorKind, Eth, FlowRule, HashFields, Point, Result,
-    WorkQueueState,
+    AccessFlags, Completion, Context, Error, Eth, FlowRule, HashFields, Point, Result, WorkQueueState,
 };
 
 fn to(last: u8) -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, last]))
 }
 
-/// Runs a behaviour on a card with a control line.
+/// Runs a behaviour on a card with a control line, and flows of frames.
 fn on_every_card(behaviour: impl Fn(&Target, &Control)) {
-    on_every_device(|target| match &target.control {
-        Some(control) => behaviour(target, control),
-        None => skip(target, "its firmware cannot be told to fail"),
-    });
+    common::on_every_card(|target| !has_infiniband(target), behaviour);
 }
 
 /// Everything from open to close, by commands of the firmware that may fail.
@@ -105,20 +101,9 @@ const ENDING: &[(&str, u32, Fate)] = &[
     ("DEALLOC_TRANSPORT_DOMAIN", 0, Fate::Untold),
 ];
 
-/// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
-const STATUSES: &[(u8, i32)] = &[(1, EIO), (3, EINVAL), (6, EBUSY), (8, ENOMEM), (0xf, EAGAIN)];
-
 /// Runs the scenario on a device whose firmware is to refuse something.
 fn run(target: &Target) -> Option<Error> {
     target.device.open().and_then(|context| scenario(&context)).err()
-}
-
-/// The error is the one of the status, and EIO is not taken for the end of a device that is there.
-#[track_caller]
-fn is_of(error: &Error, errno: i32, what: &str) {
-    assert_eq!(error.errno(), Some(errno), "{what}: {error}");
-    assert_eq!(error.kind() == ErrorKind::Other, errno == EIO, "{what}: {error}");
-    assert_eq!(error.hint().is_some_and(|hint| hint.contains("firmware")), errno == EIO, "{what}: {error}");
 }
 
 /// All is well again.

@@ -10,6 +10,7 @@ pub mod counted;
 pub mod counting;
 mod differences;
 mod extended;
+mod firmware;
 mod footprint;
 mod packet;
 mod parties;
@@ -35,6 +36,7 @@ pub use bulk::*;
 pub use control::Control;
 pub use differences::Answers;
 pub use extended::*;
+pub use firmware::*;
 pub use footprint::{Footprint, resident};
 pub use packet::packet;
 pub use parties::*;
@@ -75,7 +77,9 @@ impl Target {
         let is_active = |context: &Context| {
             context.query_port(1).is_ok_and(|port| port.legacy_resp.state == port_state::ACTIVE)
         };
-        context.is_some_and(|context| is_active(&context) && context.gid(1, 1).is_ok())
+        // On Ethernet the first one is the link's own.
+        let last = |context: &Context| u32::from(!is_infiniband(context));
+        context.is_some_and(|context| is_active(&context) && context.gid(1, last(&context)).is_ok())
     }
 
     /// Whether no device goes by this name now.
@@ -145,7 +149,8 @@ pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
     });
 }
 
-fn has_infiniband(target: &Target) -> bool {
+/// Whether its first port is one of InfiniBand.
+pub fn has_infiniband(target: &Target) -> bool {
     is_infiniband(&target.open())
 }
 

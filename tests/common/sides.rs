@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, EventKind, MemoryRegion,
-    MemoryWindow, Operation, ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, SendRequest,
-    Status, Subject, WindowType,
+    MemoryWindow, Operation, ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, Result,
+    SendRequest, Status, Subject, WindowType,
 };
 
 use super::{Target, is_infiniband, on_every_device, skip_at};
@@ -122,10 +122,15 @@ impl<T: QpType> Side<T> {
 
 /// Options for a GID that leads back to this device: of an IPv4 address where there is one.
 pub fn options(context: &Context) -> ConnectionOptions {
-    let gids = context.gid_table().unwrap();
+    options_of(context).unwrap()
+}
+
+/// The same, where the device may not answer.
+pub fn options_of(context: &Context) -> Result<ConnectionOptions> {
+    let gids = context.gid_table()?;
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let gid = gids.iter().find(|gid| of_ipv4(&gid.raw)).unwrap_or(&gids[0]);
-    ConnectionOptions::new(1, gid.index as u8).access(ALL)
+    Ok(ConnectionOptions::new(1, gid.index as u8).access(ALL))
 }
 
 pub fn rc_pair_with(target: &Target, change: impl Fn(&mut ConnectionOptions)) -> (Side<Rc>, Side<Rc>) {

@@ -60,6 +60,7 @@ static const struct check {
 	{ name " with a wrong key", remote_fault, WRONG_KEY | (op) << 8 }, { name " without the right", remote_fault, NO_RIGHT | (op) << 8 }
 	REMOTE_FAULTS("write", IBV_WR_RDMA_WRITE), REMOTE_FAULTS("read", IBV_WR_RDMA_READ), REMOTE_FAULTS("add", IBV_WR_ATOMIC_FETCH_AND_ADD),
 	{ "long write over the end", remote_fault, LATER_PACKET | IBV_WR_RDMA_WRITE << 8 }, { "long read over the end", remote_fault, LATER_PACKET | IBV_WR_RDMA_READ << 8 },
+	{ "memory of a receive that goes", gone_while_posted, 0 }, { "memory of a write that goes", gone_while_posted, 1 },
 	{ "remote memory of another domain", other_domain, 0 }, { "local memory of another domain", other_domain, 1 },
 	{ "write the queue pair does not allow", no_right_of_queue_pair, IBV_WR_RDMA_WRITE }, { "read the queue pair does not allow", no_right_of_queue_pair, IBV_WR_RDMA_READ },
 	{ "add the queue pair does not allow", no_right_of_queue_pair, IBV_WR_ATOMIC_FETCH_AND_ADD }, { "add at an odd place", misaligned_atomic },

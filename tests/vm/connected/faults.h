@@ -84,6 +84,40 @@ static void other_domain(long local)
 	EQUAL(ibv_dealloc_pd(another), 0);
 }
 
+/* Memory that goes while a request waits that names it: a receive, or a write of the other side. */
+static void gone_while_posted(long is_remote)
+{
+	struct pair p;
+
+	MAKE_PAIR(&p, RC);
+	struct ibv_mr *gone = ibv_reg_mr(pd, p.b.bytes, ROOM, ALL_RIGHTS), *own = p.b.mr;
+	NEED(gone);
+	uint32_t key = gone->rkey;
+	if (!is_remote)
+		p.b.mr = gone;
+	post_receive(&p.b, 1, 0, 64);
+	p.b.mr = own;
+	EQUAL(ibv_dereg_mr(gone), 0);
+	if (is_remote) {
+		struct ibv_sge sge = piece(&p.a, 0, 8);
+		struct ibv_send_wr wr = { .wr_id = 10, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+					  .wr.rdma = { (uintptr_t)p.b.bytes, key } };
+		post(&p.a, &wr);
+		bad(p.a.out, 10, IBV_WC_REM_ACCESS_ERR);
+		flushed(p.b.in, 1);
+		event(IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
+	} else {
+		/* A short one would stand in the completion. */
+		SEND(&p.a, 10, 0, 64);
+		bad(p.a.out, 10, IBV_WC_REM_OP_ERR);
+		bad(p.b.in, 1, IBV_WC_LOC_PROT_ERR);
+	}
+	EQUAL(state_of(&p.a), IBV_QPS_ERR);
+	EQUAL(state_of(&p.b), IBV_QPS_ERR);
+	drop(&p);
+	no_event(0);
+}
+
 /* A right that the queue pair does not give, whatever the key. */
 static void no_right_of_queue_pair(long op)
 {

@@ -1,0 +1,25 @@
+//! Commands of the firmware that a card with a control line is told to refuse.
+
+use uverbs::{Error, ErrorKind};
+
+use super::{Control, EAGAIN, EBUSY, EINVAL, EIO, ENOMEM, Target, on_every_device, skip};
+
+/// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
+pub const STATUSES: &[(u8, i32)] = &[(1, EIO), (3, EINVAL), (6, EBUSY), (8, ENOMEM), (0xf, EAGAIN)];
+
+/// Runs a behaviour on a card with a control line, whose port is of the kind that `is_right` says.
+pub fn on_every_card(is_right: impl Fn(&Target) -> bool, behaviour: impl Fn(&Target, &Control)) {
+    on_every_device(|target| match &target.control {
+        Some(_) if !is_right(target) => skip(target, "its port is of another kind"),
+        Some(control) => behaviour(target, control),
+        None => skip(target, "its firmware cannot be told to fail"),
+    });
+}
+
+/// The error is the one of the status, and EIO is not taken for the end of a device that is there.
+#[track_caller]
+pub fn is_of(error: &Error, errno: i32, what: &str) {
+    assert_eq!(error.errno(), Some(errno), "{what}: {error}");
+    assert_eq!(error.kind() == ErrorKind::Other, errno == EIO, "{what}: {error}");
+    assert_eq!(error.hint().is_some_and(|hint| hint.contains("firmware")), errno == EIO, "{what}: {error}");
+}

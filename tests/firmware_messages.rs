@@ -1,0 +1,300 @@
+//! Commands of the firmware that fail, on a card with a control line and a port of InfiniBand: each that comes of connections, shared
+//! receive queues, windows and domains, at each of its uses. Those of frames are in `firmware.rs`.
+#![cfg(feature = "soft")]
+
+mod common;
+
+use std::time::Instant;
+
+use common::*;
+use uverbs::{
+    Attributes, Completion, CompletionQueue, Context, Error, Operation, QpAttrMask, QpState, QueuePair, Rc,
+    ReceiveRequest, Result, SendRequest, Status, WindowType,
+};
+
+fn on_every_infiniband_card(behaviour: impl Fn(&Target, &Control)) {
+    on_every_card(has_infiniband, behaviour);
+}
+
+/// So many completions, all of success.
+fn completed(cq: &mut CompletionQueue, count: usize) {
+    let (start, mut found) = (Instant::now(), 0);
+    while found < count {
+        let mut batch = Completion::batch::<4>();
+        let more = cq.poll(&mut batch);
+        assert!(batch[..more].iter().all(|end| end.status == Status::Success), "{:?}", &batch[..more]);
+        found += more;
+        assert!(start.elapsed().as_secs() < 20, "only {found} completions");
+    }
+}
+
+/// A connection, up and down again.
+fn connected(context: &Context, qp: &mut QueuePair<Rc>) -> Result<()> {
+    let options = options_of(context)?;
+    let own = qp.endpoint(&options, 1)?;
+    qp.connect(&options, &own, &own)?;
+    qp.modify(&Attributes::to(QpState::ReadyToSend).rnr_timer(2))?;
+    assert_eq!(qp.state()?, QpState::ReadyToSend);
+    qp.query(QpAttrMask::AV)?;
+    Ok(())
+}
+
+/// Connections, datagrams, and a shared queue.
+fn ordinary(context: &Context) -> Result<()> {
+    context.query_device()?;
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(16)?;
+    cq.resize(40)?;
+    cq.moderate(1, 1)?;
+    let mut memory = pd.register(4096, ALL)?;
+    memory.change_access(ALL)?;
+    let windows = [pd.alloc_window(WindowType::One)?, pd.alloc_window(WindowType::Two)?];
+    let mut srq = pd.srq(4).create()?;
+    srq.arm(1)?;
+    assert_eq!(srq.query()?.srq_limit, 1);
+    let mut rc = pd.rc(&cq).create()?;
+    let mut shared = pd.rc(&cq).srq(&srq).create()?;
+    connected(context, &mut rc)?;
+    connected(context, &mut shared)?;
+    let options = options_of(context)?;
+    let mut uc = pd.uc(&cq).create()?;
+    let own = uc.endpoint(&options, 1)?;
+    uc.connect(&options, &own, &own)?;
+    let mut ud = pd.ud(&cq).create()?;
+    ud.activate(&options, 1, 1)?;
+    let mut group = own.gid;
+    group[0] = 0xff;
+    let group = ud.join_multicast(&group, 0xc001)?;
+
+    let segments = [memory.segment(..8)?];
+    rc.post_receive(&[ReceiveRequest::new(1, &segments)])?;
+    srq.post_receive(&[ReceiveRequest::new(2, &segments)])?;
+    for qp in [&mut rc, &mut shared] {
+        qp.post_send(&[SendRequest::new(3, Operation::Send, &segments).signaled()])?;
+    }
+    completed(&mut cq, 4);
+
+    group.leave().map_err(|(_, error)| error)?;
+    ud.destroy().map_err(|(_, error)| error)?;
+    uc.destroy().map_err(|(_, error)| error)?;
+    rc.to_error()?;
+    rc.reset()?;
+    rc.destroy().map_err(|(_, error)| error)?;
+    shared.destroy().map_err(|(_, error)| error)?;
+    srq.destroy().map_err(|(_, error)| error)?;
+    for window in windows {
+        window.destroy().map_err(|(_, error)| error)?;
+    }
+    memory.destroy().map_err(|(_, error)| error)?;
+    cq.destroy().map_err(|(_, error)| error)?;
+    pd.destroy().map_err(|(_, error)| error)
+}
+
+/// Extended connections.
+fn extended(context: &Context) -> Result<()> {
+    let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(16)?);
+    let domain = context.open_xrcd()?;
+    let memory = pd.register(4096, ALL)?;
+    let mut srq = domain.srq(&pd, &cq, 4).create()?;
+    srq.arm(1)?;
+    srq.query()?;
+    let mut receiver = domain.receive_qp().create()?;
+    let mut sender = pd.xrc_send(&cq).create()?;
+    let options = options_of(context)?;
+    let (here, there) = (sender.endpoint(&options, 1)?, receiver.endpoint(&options, 2)?);
+    receiver.connect(&options, &here)?;
+    sender.connect(&options, &here, &there)?;
+    assert_eq!((sender.state()?, receiver.state()?), (QpState::ReadyToSend, QpState::ReadyToReceive));
+    let segments = [memory.segment(..8)?];
+    srq.post_receive(&[ReceiveRequest::new(1, &segments)])?;
+    let to = Operation::Send.to_srq(srq.number().expect("a queue of a domain"));
+    sender.post_send(&[SendRequest::new(2, to, &segments).signaled()])?;
+    completed(&mut cq, 2);
+    receiver.to_error()?;
+    receiver.reset()?;
+    sender.reset()?;
+    sender.destroy().map_err(|(_, error)| error)?;
+    receiver.destroy().map_err(|(_, error)| error)?;
+    srq.destroy().map_err(|(_, error)| error)?;
+    domain.destroy().map_err(|(_, error)| error)?;
+    memory.destroy().map_err(|(_, error)| error)?;
+    cq.destroy().map_err(|(_, error)| error)?;
+    pd.destroy().map_err(|(_, error)| error)
+}
+
+/// Runs a scenario on a device whose firmware is to refuse something.
+fn run(target: &Target, scenario: &Scenario) -> Option<Error> {
+    target.device.open().and_then(|context| scenario.1(&context)).err()
+}
+
+/// All is well again.
+#[track_caller]
+fn recovers(target: &Target, control: &Control) {
+    control.heal();
+    SCENARIOS.iter().for_each(|scenario| assert!(run(target, scenario).is_none()));
+}
+
+/// The commands of a scenario, and how often each comes.
+fn commands(target: &Target, control: &Control, scenario: &Scenario) -> Vec<(String, u32)> {
+    control.ask("trace clear");
+    assert!(run(target, scenario).is_none());
+    let lines = control.ask("commands");
+    let words = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.map(|words| (words[1].to_owned(), words[2].parse().expect("a number"))).collect()
+}
+
+type Scenario = (&'static str, fn(&Context) -> Result<()>);
+
+const SCENARIOS: [Scenario; 2] = [("ordinary", ordinary), ("extended", extended)];
+
+/// Commands that end something. The other test has the reset of a queue pair, which is also how the driver begins to end one.
+fn is_ending(command: &str) -> bool {
+    ["DESTROY_", "DEALLOC_", "DETACH_", "2RST_"].iter().any(|start| command.starts_with(start))
+}
+
+/// Nobody is told, or it is not asked for by this program: the speed of a port, of which the driver makes what it can, and what the
+/// kernel asks of a queue pair that it destroys.
+fn may_be_passed_over(command: &str) -> bool {
+    matches!(command, "ACCESS_REG" | "QUERY_QP")
+}
+
+#[test]
+fn every_command_that_makes_something_may_fail_at_each_of_its_uses() {
+    on_every_infiniband_card(|target, control| {
+        // The driver makes things of its own when they are first needed.
+        recovers(target, control);
+        let objects = control.ask("objects");
+        for scenario in &SCENARIOS {
+            let all = commands(target, control, scenario);
+            let is_there = |name: &str| all.iter().any(|(command, _)| command == name);
+            for name in ["CREATE_QP", "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "2ERR_QP", "CREATE_MKEY"] {
+                assert!(is_there(name), "{name} is not in {}: {all:?}", scenario.0);
+            }
+            for (command, count) in all.iter().filter(|(command, _)| !is_ending(command)) {
+                let first = STATUSES.iter().map(|&(status, errno)| (status, errno, 0));
+                let mut told = 0;
+                for (status, errno, after) in first.chain((1..*count).map(|after| (3, EINVAL, after))) {
+                    let what = format!("{}: {command} with status {status} after {after}", scenario.0);
+                    // A context that is refused with EINVAL is asked for once more, as kernels before Linux 5.7 want it.
+                    let is_asked_twice = (command.as_str(), errno) == ("ALLOC_TRANSPORT_DOMAIN", EINVAL);
+                    let times = if is_asked_twice { 2 } else { 1 };
+                    control.ask(&format!("fail {command} {status} {times} 0 {after}"));
+                    match run(target, scenario) {
+                        Some(error) => is_of(&error, errno, &what),
+                        None => assert!(may_be_passed_over(command), "nothing came of {what}"),
+                    }
+                    told += 1;
+                    control.heal();
+                    assert_eq!(control.ask("objects"), objects, "{what}");
+                }
+                assert!(told > 0);
+            }
+            recovers(target, control);
+        }
+    });
+}
+
+/// What comes of a command that ends something, when the firmware refuses it once.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// The driver tells nobody, and what the firmware has stays there.
+    Untold,
+    /// The same, and nothing stays: what comes next does it too.
+    Passed,
+    /// This operation says so; what is tried again then succeeds.
+    Told(&'static str),
+    /// The same, but the kernel cannot try again, or what it told nobody of still uses this.
+    Held(&'static str),
+}
+
+/// How many of the command go well before, and what then comes of the one that does not.
+const ENDING: &[(usize, &str, u32, Fate)] = &[
+    (0, "DESTROY_MKEY", 0, Fate::Told("mw.destroy")),
+    (0, "DESTROY_MKEY", 2, Fate::Told("mr.destroy")),
+    (0, "DESTROY_CQ", 0, Fate::Told("cq.destroy")),
+    (0, "DESTROY_RMP", 0, Fate::Told("srq.destroy")),
+    (0, "DEALLOC_PD", 0, Fate::Told("pd.destroy")),
+    (0, "DEALLOC_UAR", 0, Fate::Untold),
+    (0, "DEALLOC_TRANSPORT_DOMAIN", 0, Fate::Untold),
+    // Of datagrams, of an unreliable connection, of the program's own, and of the shared queue's.
+    (0, "2RST_QP", 0, Fate::Passed),
+    (0, "2RST_QP", 1, Fate::Passed),
+    (0, "2RST_QP", 2, Fate::Told("qp.modify")),
+    (0, "2RST_QP", 3, Fate::Passed),
+    (1, "2RST_QP", 0, Fate::Told("qp.modify")),
+    (1, "2RST_QP", 1, Fate::Told("qp.modify")),
+    (1, "DESTROY_XRC_SRQ", 0, Fate::Told("srq.destroy")),
+    (0, "DETACH_FROM_MCG", 0, Fate::Held("qp.leave_multicast")),
+    (0, "DESTROY_QP", 0, Fate::Held("cq.destroy")),
+    (0, "DESTROY_QP", 1, Fate::Held("cq.destroy")),
+    (0, "DESTROY_QP", 2, Fate::Held("cq.destroy")),
+    (0, "DESTROY_QP", 3, Fate::Held("srq.destroy")),
+    (1, "DESTROY_QP", 0, Fate::Held("cq.destroy")),
+    (1, "DESTROY_QP", 1, Fate::Held("xrcd.destroy")),
+    (1, "DEALLOC_XRCD", 0, Fate::Held("xrcd.destroy")),
+];
+
+#[test]
+fn every_command_that_ends_something_may_fail_once() {
+    on_every_infiniband_card(|target, control| {
+        recovers(target, control);
+        for &(scenario, command, after, fate) in ENDING {
+            let scenario = &SCENARIOS[scenario];
+            for &(status, errno) in STATUSES {
+                let what = format!("{}: {command} with status {status} after {after}", scenario.0);
+                let objects = control.ask("objects").len();
+                let fail = || control.ask(&format!("fail {command} {status} 1 0 {after}"));
+                let left = match fate {
+                    Fate::Held(_) => continue,
+                    Fate::Untold | Fate::Passed => {
+                        fail();
+                        assert!(run(target, scenario).is_none(), "{what}");
+                        matches!(fate, Fate::Untold)
+                    }
+                    Fate::Told(op) => {
+                        fail();
+                        let error = run(target, scenario).expect(&what);
+                        assert_eq!(error.op(), op, "{what}");
+                        is_of(&error, errno, &what);
+                        false
+                    }
+                };
+                assert_eq!(control.ask("objects").len() > objects, left, "{what}");
+            }
+            recovers(target, control);
+        }
+    });
+}
+
+/// What the kernel cannot destroy when the device file is closed, it warns of, and forgets (`uverbs_destroy_ufile_hw`,
+/// rdma_core.c, Linux 6.1).
+#[test]
+fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
+    on_every_infiniband_card(|target, control| {
+        if !is_switched_off_afterwards() {
+            return skip(target, "the kernel would warn of what it cannot destroy");
+        }
+        recovers(target, control);
+        for &(scenario, command, after, fate) in ENDING {
+            // One that is passed over is also the program's own at another time.
+            let times: &[u32] = if matches!(fate, Fate::Passed) { &[1] } else { &[1, 1_000_000] };
+            for times in times {
+                let what = format!("{command} {times} times after {after}");
+                control.ask(&format!("fail {command} 3 {times} 0 {after}"));
+                let answer = run(target, &SCENARIOS[scenario]);
+                match fate {
+                    Fate::Untold | Fate::Passed => assert!(answer.is_none(), "{what}"),
+                    Fate::Told(op) | Fate::Held(op) => {
+                        let error = answer.expect(&what);
+                        // For ever, it may be what is destroyed before.
+                        let others = ["mw.destroy", "srq.destroy", "xrcd.destroy", "cq.destroy", "qp.modify"];
+                        let is_named = error.op() == op || (*times > 1 && others.contains(&error.op()));
+                        assert!(is_named, "{what}: {error}");
+                        is_of(&error, EINVAL, &what);
+                    }
+                }
+                recovers(target, control);
+            }
+        }
+    });
+}
