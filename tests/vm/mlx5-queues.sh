@@ -72,6 +72,21 @@ ping_op() { # ping_op TRANSPORT OPERATION
     return "$status"
 }
 
+# What the card is told by both sides of a pingpong, with libibverbs and with ours.
+commands() { # commands KIND
+    stty -F "$MLX5_CONTROL" raw -echo || return
+    for side in theirs ours; do
+        trace=$OUT/$name.$side
+        "$PYTHON" "$here/dropin/commands" clear "$MLX5_CONTROL" || return
+        "$side" timeout 60 "ibv_$1_pingpong" -d "$device" -n 50 >"$OUT/$name.server" 2>&1 &
+        server=$!
+        until_true 10 listens && "$PYTHON" "$here/dropin/commands" mark "$MLX5_CONTROL" "$trace" &&
+            "$side" timeout 60 "ibv_$1_pingpong" -d "$device" -n 50 127.0.0.1 && wait "$server" &&
+            "$PYTHON" "$here/dropin/commands" save "$MLX5_CONTROL" "$trace" || return
+    done
+    "$PYTHON" "$here/dropin/commands" compare "$1" "$here/dropin/commands.differences" "$OUT/$name.theirs" "$OUT/$name.ours"
+}
+
 begin make_device
 for kind in rc uc ud srq16 srq1 xsrq; do
     step "ping-$kind-client" ping "$kind" ours theirs
@@ -98,6 +113,7 @@ for kind in rc uc ud srq xsrq; do
     # shellcheck disable=SC2086
     step "dropin-$kind-events" both ours ours "ibv_${kind}_pingpong" -n 200 -e $compares
 done
+for kind in rc uc ud srq xsrq; do step "commands-$kind" commands "$kind"; done
 for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
     step "dropin-$program" both ours theirs "$program" -p 18515 -n 200 -F
 done
