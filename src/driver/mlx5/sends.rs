@@ -22,7 +22,6 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
-use super::windows::WAS_CHANGE;
 use super::writing::Writing;
 use super::{Form, Registers, SEND_DOORBELL};
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
@@ -50,6 +49,8 @@ pub(crate) struct Sends {
     /// Whether a change of a key is the request that is written, or the one before it, for which the next waits. As long as it is
     /// not zero, no place is known to be free.
     pub(super) change: u8,
+    /// The same when the device was told last.
+    published_change: u8,
     /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
     /// told of.
     pub(super) head: u32,
@@ -100,6 +101,7 @@ impl Sends {
             has_frames: matches!(form, Form::Frames { .. }),
             number: queues.track().number() << 8,
             change: 0,
+            published_change: 0,
             head: 0,
             limit: 0,
             published: 0,
@@ -288,7 +290,8 @@ impl Sends {
     #[cold]
     fn look_for_room(&mut self) -> Result<(), Refused> {
         let free = self.track.sends.free(self.head);
-        self.limit = self.head.wrapping_add(free);
+        // Behind a change everybody has to look.
+        self.limit = if self.change == 0 { self.head.wrapping_add(free) } else { self.head };
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
     }
 
@@ -453,15 +456,14 @@ impl Sends {
     pub(crate) fn rewind(&mut self) {
         // Whether places are free is looked at again.
         (self.head, self.limit, self.begun) = (self.published, self.published, None);
-        // What the last one was that is not forgotten is not known: the next may wait for nothing.
-        self.change = WAS_CHANGE;
+        self.change = self.published_change;
     }
 
     /// Tells the device of every request filled so far, with one doorbell.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.head != self.published {
-            (self.published, self.begun) = (self.head, None);
+            (self.published, self.published_change, self.begun) = (self.head, self.change, None);
             self.counter.tell(self.head & 0xffff);
             self.registers.ring(SEND_DOORBELL, self.doorbell);
         }
@@ -471,7 +473,7 @@ impl Sends {
     pub(crate) fn reset(&mut self) {
         let begin = self.queues.reset_sends();
         (self.head, self.limit, self.published, self.begun) = (begin, begin, begin, None);
-        self.change = 0;
+        (self.change, self.published_change) = (0, 0);
         self.counter.tell(begin & 0xffff);
     }
 }

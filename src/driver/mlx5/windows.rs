@@ -42,7 +42,7 @@ const ANY: u32 = 0xff_ffff;
 
 /// Bits of [`Sends::change`].
 const IS_CHANGE: u8 = 1;
-pub(super) const WAS_CHANGE: u8 = 2;
+const WAS_CHANGE: u8 = 2;
 
 impl Sends {
     /// What a message waits for.

@@ -3,6 +3,7 @@
 use uverbs_abi::types::AccessFlags;
 
 use super::*;
+use crate::driver::queues::Lower;
 use crate::driver::request::Binding;
 
 const BINDING: Binding = Binding {
@@ -129,12 +130,47 @@ fn the_message_behind_a_change_waits_for_it() {
         flags.push(words(&bench, block, 1)[2]);
     }
     assert_eq!(flags, [0, 0x20, 0x20, 0, 0x80, 0x80, 0]);
-    // Of what was forgotten, nobody knows what was before it.
-    bench.sends.publish();
-    bench.sends.rewind();
-    let block = bench.sends.next_slot() as usize;
-    post(&mut bench, Opcode::Send, none).unwrap();
-    assert_eq!(words(&bench, block, 1)[2], 0x20);
+}
+
+/// Also if what was to come between them is forgotten, or was refused, by whichever way.
+#[test]
+fn a_message_waits_for_the_change_that_is_before_it_in_the_ring() {
+    let none = SendFlags::empty();
+    let flags = |bench: &mut Bench, is_short: bool| {
+        let block = bench.sends.next_slot() as usize;
+        let short = |bench: &mut Bench| {
+            let mut batch = bench.sends.writing::<false, true>();
+            batch.put(7, none, &Opcode::Send, None, &pieces(&[]))
+        };
+        if !is_short || short(bench).is_err() {
+            post(bench, Opcode::Send, none).unwrap();
+        }
+        words(bench, block, 1)[2]
+    };
+    for is_short in [false, true] {
+        let mut bench = bench(Form::Messages);
+        post(&mut bench, Opcode::LocalInvalidate(1), none).unwrap();
+        bench.sends.publish();
+        post(&mut bench, Opcode::LocalInvalidate(2), none).unwrap();
+        bench.sends.rewind();
+        assert_eq!(flags(&mut bench, is_short), 0x20, "the first invalidate is before it");
+        bench.sends.publish();
+        post(&mut bench, Opcode::LocalInvalidate(2), none).unwrap();
+        bench.sends.rewind();
+        assert_eq!(flags(&mut bench, is_short), 0, "a message is before it");
+
+        post(&mut bench, Opcode::LocalInvalidate(3), none).unwrap();
+        let too_much = [PIECE; 9];
+        let request = Request {
+            wr_id: 7,
+            flags: none,
+            opcode: Opcode::Bind(BINDING),
+            data: pieces(&too_much),
+            head: None,
+        };
+        assert_eq!(bench.sends.put(&request), Err(Refused::TooLarge));
+        assert_eq!(flags(&mut bench, is_short), 0x20, "what was refused is not there");
+    }
 }
 
 #[test]
