@@ -51,28 +51,17 @@ fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDev
     answer
 }
 
-/// Posts to a shared queue that the device reads by itself.
-#[inline(always)]
-fn told_all<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
-    let answer = what.with(receives.writing());
-    if W::is_kept(&answer) {
-        receives.publish();
-    } else {
-        receives.rewind();
-    }
-    answer
-}
-
-/// Posts to a ring that the device reads by itself.
-#[inline(always)]
-fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
-    let answer = what.with(receives.writing());
-    if W::is_kept(&answer) {
-        receives.publish();
-    } else {
-        receives.rewind();
-    }
-    answer
+/// Posts to a queue that the device reads by itself.
+macro_rules! told {
+    ($receives:ident, $what:ident) => {{
+        let answer = $what.with($receives.writing());
+        if W::is_kept(&answer) {
+            $receives.publish();
+        } else {
+            $receives.rewind();
+        }
+        answer
+    }};
 }
 
 /// The receive queue of a queue pair, or a shared one.
@@ -134,8 +123,8 @@ impl Receives {
                 answer
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told(receives, what),
-            Self::Mlx5Shared(receives) => told_all(receives, what),
+            Self::Mlx5(receives) => told!(receives, what),
+            Self::Mlx5Shared(receives) => told!(receives, what),
         }
     }
 
@@ -149,8 +138,8 @@ impl Receives {
                 answer
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told(receives, what),
-            Self::Mlx5Shared(receives) => told_all(receives, what),
+            Self::Mlx5(receives) => told!(receives, what),
+            Self::Mlx5Shared(receives) => told!(receives, what),
         }
     }
 
