@@ -253,9 +253,11 @@ impl FillReceives for All<'_> {
     #[inline(always)]
     fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
         let first = batch.next_slot();
-        for (filled, request) in self.requests.iter().enumerate() {
+        let mut rest = self.requests.iter();
+        while let Some(request) = rest.next() {
             let slot = batch.next_slot();
             if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
+                let filled = self.requests.len() - 1 - rest.len();
                 self.held.let_go_linked(first, filled, |slot| batch.lower.link(slot));
                 return Err(why);
             }
