@@ -251,9 +251,8 @@ impl SharedReceives {
     /// Goes back to what was published: requests filled since are forgotten.
     pub(crate) fn rewind(&mut self) {
         let mut entry = self.published.entry;
-        while entry != self.head.entry
-            && let Some(place) = self.places.entries.get(usize::from(entry))
-        {
+        for _ in 0..self.head.filled.wrapping_sub(self.published.filled) {
+            let Some(place) = self.places.entries.get(usize::from(entry)) else { break };
             place.state.store(FREE, Ordering::Relaxed);
             entry = place.link.load(Ordering::Relaxed);
         }

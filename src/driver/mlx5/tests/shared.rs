@@ -229,6 +229,52 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     assert_eq!(shared.poll(), []);
 }
 
+/// One thread posts. Another one is the device and polls: it goes through the list as far as the counter says, and completes what it
+/// has taken in another order.
+#[test]
+fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
+    let turns: u32 = if cfg!(miri) { 60 } else { 20_000 };
+    let mut plan = SrqPlan::new("test", 15, 1, &limits(0), None, || unreachable!()).unwrap();
+    let record = {
+        let request = CreateSrq::read_from_bytes(plan.payload().0).unwrap();
+        (request.db_addr - request.buf_addr) as usize
+    };
+    let (memory, mut receives) = (plan.memory().clone(), plan.open());
+    let places = receives.places().clone();
+    let device = std::thread::spawn(move || {
+        let (mut entry, mut taken, mut wr_ids) = (0_u16, Vec::new(), Vec::new());
+        while wr_ids.len() < turns as usize {
+            let counter = u32::from_be(memory.load(record, Ordering::Acquire));
+            while (wr_ids.len() + taken.len()) as u32 & 0xffff != counter {
+                // That of the last one is written before it is followed.
+                let mut link = [0; 2];
+                taken.push(entry);
+                assert!(memory.read(usize::from(entry) * 32 + 2, &mut link));
+                entry = u16::from_be_bytes(link);
+            }
+            let count = taken.len();
+            taken.rotate_left(count / 2);
+            let done = taken.drain(..).map(|entry| places.complete(entry).unwrap());
+            let mut done: Vec<_> = done.collect();
+            done.sort_unstable();
+            wr_ids.extend(done);
+            std::thread::yield_now();
+        }
+        wr_ids
+    });
+    let mut next = 0;
+    while next < turns {
+        let mut batch = receives.writing();
+        while next < turns && batch.put(next.into(), [PIECE].into_iter()).is_ok() {
+            next += 1;
+        }
+        drop(batch);
+        receives.publish();
+        std::thread::yield_now();
+    }
+    assert!(device.join().unwrap().into_iter().eq(0..u64::from(turns)));
+}
+
 /// Queue pairs come and go, and their sends complete in a queue whose positions are behind those of the other, or before them.
 #[test]
 fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
