@@ -110,8 +110,7 @@ pub(crate) enum GuardedKeys {
     OfDriver,
 }
 
-/// The hints of drivers that have no queues here, or none of a kind.
-/// Of a driver that nobody knows.
+/// The hint of a driver that has no queues here.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
@@ -189,8 +188,7 @@ impl Driver {
         }
     }
 
-    /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, through whichever device
-    /// of the driver: see [`Keys`](crate::device::context).
+    /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, and through which devices: see [`Keys`](crate::device::context).
     pub(crate) fn guarded_keys(&self) -> GuardedKeys {
         match self {
             Self::Rxe => GuardedKeys::OfDriver,

@@ -102,9 +102,9 @@ pub struct SharedReceiveQueueBuilder<'a> {
     extended: Option<Extended<'a>>,
     depth: u32,
     segments: u32,
-    /// What the kernel is told, and what the queue is to be armed with.
     limit: u32,
-    armed: u32,
+    /// Arm the queue where the kernel's driver does not.
+    arms: bool,
     cookie: u64,
 }
 
@@ -135,7 +135,7 @@ impl ProtectionDomain {
             depth,
             segments: 1,
             limit: 0,
-            armed: 0,
+            arms: true,
             cookie: 0,
         }
     }
@@ -187,14 +187,14 @@ impl SharedReceiveQueueBuilder<'_> {
 
     /// Arms the queue at once, as [`SharedReceiveQueue::arm`] does; not armed if not given.
     pub fn limit(mut self, limit: u32) -> Self {
-        (self.limit, self.armed) = (limit, limit);
+        (self.limit, self.arms) = (limit, true);
         self
     }
 
     /// The same if the driver arms queues that it makes; mlx5 does not.
     #[cfg(feature = "raw")]
     pub fn limit_told(mut self, limit: u32) -> Self {
-        (self.limit, self.armed) = (limit, 0);
+        (self.limit, self.arms) = (limit, false);
         self
     }
 
@@ -252,7 +252,7 @@ impl SharedReceiveQueueBuilder<'_> {
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         let handle = command.new_handle_of(create::HANDLE)?;
-        let armed_later = Some(self.armed).filter(|limit| *limit > 0 && plan.forgets_limit());
+        let is_armed_later = self.arms && self.limit > 0 && plan.forgets_limit();
         let object = Object::new(context, Kind::Srq, handle).holding(plan.memory());
         let receives = plan.open(op, context)?;
         let side = receives.side();
@@ -266,7 +266,9 @@ impl SharedReceiveQueueBuilder<'_> {
             SharedReceiveQueueCore { object, kept: Kept::default(), side, _extended, _pd: self.pd.clone() };
         let shared = Arc::new(shared);
         let queue = SharedReceiveQueue { receives, shared, capacity, segments, number, lost: false };
-        armed_later.map_or(Ok(()), |limit| queue.arm(limit))?;
+        if is_armed_later {
+            queue.arm(self.limit)?;
+        }
         Ok(queue)
     }
 }

@@ -458,7 +458,7 @@ impl Completions {
             },
             _ => track.failed(kind, counter, position, number_of(&cqe))?,
         };
-        Some(Found { cqe, kind, wr_id, qp_num, is_frame: track.has_frames, track })
+        Some(Found { cqe, kind, wr_id, qp_num, track })
     }
 
     /// If this completion is the one that the queue was armed for, an event is on its way.

@@ -39,8 +39,6 @@ pub(super) struct Found<'a> {
     pub(super) kind: u8,
     pub(super) wr_id: u64,
     pub(super) qp_num: u32,
-    /// What completed was a frame.
-    pub(super) is_frame: bool,
     pub(super) track: &'a Track,
 }
 
@@ -67,7 +65,7 @@ impl<'a> Found<'a> {
             }
             _ => return None,
         };
-        Some(Found { cqe, kind, wr_id, qp_num: track.number(), is_frame: track.has_frames, track })
+        Some(Found { cqe, kind, wr_id, qp_num: track.number(), track })
     }
 }
 
@@ -75,16 +73,16 @@ impl Found<'_> {
     /// Gives on what it says.
     #[inline(always)]
     pub(super) fn raise<R>(self, to: impl FnOnce(&Extended) -> R) -> R {
-        let Self { cqe, kind, is_frame, .. } = self;
+        let Self { cqe, kind, track, .. } = self;
         let wc = self.known();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
         let said = match kind {
-            CQE_REQ if is_frame => {
+            CQE_REQ if track.has_frames => {
                 let is_large = number() >> 24 == OPCODE_TSO.into();
                 let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
                 Extended { wc: Wc { opcode, ..wc }, timestamp: self.timestamp(), vlan: 0 }
             }
-            CQE_RESP_SEND if is_frame => {
+            CQE_RESP_SEND if track.has_frames => {
                 let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
                 let wc = Wc {
                     opcode: wc_opcode::RECV,
@@ -154,7 +152,7 @@ impl Found<'_> {
         self.keep_good(place);
         if !matches!(self.kind, CQE_REQ..=CQE_RESP_SEND_INV) {
             place.status = reason(&self.cqe).0;
-        } else if !self.is_frame && self.kind != CQE_REQ {
+        } else if !self.track.has_frames && self.kind != CQE_REQ {
             place.status = message(&place.cqe, Wc::default()).status;
         } else if self.kind == CQE_REQ {
             place.status = without_data(place.cqe.op_own, wc_status::SUCCESS);
@@ -166,8 +164,9 @@ impl Found<'_> {
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep_good(&self, place: &mut Unread) {
-        let Self { cqe, wr_id, qp_num, is_frame, .. } = *self;
-        (place.cqe, place.wr_id, place.qp_num, place.is_frame) = (cqe.read(), wr_id, qp_num, is_frame);
+        let Self { cqe, wr_id, qp_num, track, .. } = *self;
+        (place.cqe, place.wr_id, place.qp_num, place.is_frame) =
+            (cqe.read(), wr_id, qp_num, track.has_frames);
         place.status = wc_status::SUCCESS;
     }
 }

@@ -115,8 +115,8 @@ pub enum Operation {
     /// pair there has bound, and which it has told this side.
     ///
     /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
-    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2). So a second one for
-    /// the same key is refused, from whichever queue pair of this process, and one for a key that a window of this process has
+    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2). So on rxe and on the soft device a second
+    /// one for the same key is refused, from whichever queue pair of this process, and one for a key that a window of this process has
     /// while it is free: [`InvalidInput`](crate::ErrorKind::InvalidInput), with a hint. After a failure too, since it is not
     /// known then whether the other side got it: the window is to be released and bound again, under another key.
     #[doc(alias = "ibv_wr_send_inv")]

@@ -334,7 +334,9 @@ impl Qp {
                 Work::Fault(syndrome) => Err(syndrome),
                 Work::Keys { key, request } => {
                     let changed = around.mkeys.modify(around.memory, self.reach(), key, &request);
-                    around.key_changed(key);
+                    if changed.is_ok() {
+                        around.key_changed(key);
+                    }
                     changed.map(|()| None).map_err(|denied| match denied {
                         Denied::Request => Syndrome::Operation,
                         _ => Syndrome::Bind,
