@@ -54,7 +54,9 @@ use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
-pub use crate::driver::request::{Address, Binding, Data, FrameHead, Opcode, Refused, Sge, ToSrq};
+pub use crate::driver::request::{
+    Address, Binding, Data, FrameHead, Opcode, Refused, RequestKind, Sge, ToSrq,
+};
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, PacketCaps};
 use crate::kernel::command::Command;

@@ -314,9 +314,8 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
         let here = Origin::here().ask().unwrap();
         assert_eq!(is_counted, sends.step_in_slots::<true>(here).is_none());
         assert_eq!(sends.layout(), uverbs::raw::SendLayout::Slots);
-        assert!(
-            sends.step_in_frames::<true>(here).is_none() && sends.step_in_messages::<true>(here).is_none()
-        );
+        const MESSAGES: u8 = uverbs::raw::RequestKind::Messages as u8;
+        assert!(sends.step_in_blocks::<true, MESSAGES>(here).is_none());
         enter(&qp, qp_state::ERR, &mut sends, Some(&mut receives));
         assert_eq!(ended(&mut cq)[1], []);
     }

@@ -7,9 +7,10 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use super::completion::Place;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
+use super::mlx5::{ADDRESSED, FRAMES, MESSAGES};
 pub use super::receives::LowerReceive;
 pub(crate) use super::receives::{Receives, WithReceives};
-use super::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
+use super::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 use super::side::CqSide;
 use super::{mlx5, rxe};
 use crate::kernel::error::Result;
@@ -181,6 +182,8 @@ pub trait Lower {
 
 /// What is done with a send queue of whichever driver: once for each of them, so that a driver is asked for once in a batch.
 pub(crate) trait WithSends {
+    /// What all the requests are, where that is known before: then there is no way for others.
+    const KIND: Option<RequestKind> = None;
     type Answer;
     fn with<L: Lower>(self, lower: L) -> Self::Answer;
 }
@@ -202,10 +205,8 @@ pub(crate) enum Published {
 pub enum SendLayout {
     /// Slots in a ring.
     Slots,
-    /// Blocks that the device reads itself, with frames.
-    Frames,
-    /// The same with messages.
-    Messages,
+    /// Blocks that the device reads itself, with requests of this kind.
+    Blocks(RequestKind),
 }
 
 /// The send queue of a queue pair.
@@ -215,6 +216,16 @@ pub enum SendLayout {
 pub(crate) enum Sends {
     Rings(rxe::Sends),
     Mlx5(mlx5::Sends),
+}
+
+/// Does something with a queue of blocks by the way for its requests.
+#[inline(always)]
+fn of_kind<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
+    match W::KIND.unwrap_or(sends.kind()) {
+        RequestKind::Frames => what.with(sends.writing::<true, FRAMES>()),
+        RequestKind::Messages => what.with(sends.writing::<true, MESSAGES>()),
+        RequestKind::Addressed => what.with(sends.writing::<true, ADDRESSED>()),
+    }
 }
 
 impl Sends {
@@ -240,8 +251,7 @@ impl Sends {
     pub(crate) fn batch<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
-            Self::Mlx5(sends) if sends.has_frames() => what.with(sends.writing::<true, false>()),
-            Self::Mlx5(sends) => what.with(sends.writing::<true, true>()),
+            Self::Mlx5(sends) => of_kind(sends, what),
         }
     }
 
@@ -250,8 +260,7 @@ impl Sends {
     pub(crate) fn layout(&self) -> SendLayout {
         match self {
             Self::Rings(_) => SendLayout::Slots,
-            Self::Mlx5(sends) if sends.has_frames() => SendLayout::Frames,
-            Self::Mlx5(_) => SendLayout::Messages,
+            Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
         }
     }
 
@@ -265,22 +274,12 @@ impl Sends {
         }
     }
 
-    /// The same of frames in blocks.
+    /// The same in blocks, of requests of this kind.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn frames_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
+    pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
         match self {
-            Self::Mlx5(sends) if sends.has_frames() => Some(sends.writing::<LOOKS, false>()),
-            Self::Rings(_) | Self::Mlx5(_) => None,
-        }
-    }
-
-    /// The same of messages in blocks.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn messages_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
-        match self {
-            Self::Mlx5(sends) if !sends.has_frames() => Some(sends.writing::<LOOKS, true>()),
+            Self::Mlx5(sends) if sends.kind() as u8 == KIND => Some(sends.writing::<LOOKS, KIND>()),
             Self::Rings(_) | Self::Mlx5(_) => None,
         }
     }
@@ -290,8 +289,7 @@ impl Sends {
     pub(crate) fn step<W: WithSends>(&mut self, what: W) -> W::Answer {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
-            Self::Mlx5(sends) if sends.has_frames() => what.with(sends.writing::<true, false>()),
-            Self::Mlx5(sends) => what.with(sends.writing::<true, true>()),
+            Self::Mlx5(sends) => of_kind(sends, what),
         }
     }
 

@@ -59,6 +59,17 @@ pub struct Binding {
     pub is_type_1: bool,
 }
 
+/// What the requests of a queue are: for each a way of its own is compiled by which they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// Frames.
+    Frames,
+    /// Messages to a queue pair that is known.
+    Messages,
+    /// Messages of which each says for whom it is.
+    Addressed,
+}
+
 /// What a request does. Immediate data stands as it goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode<'a> {

@@ -9,12 +9,12 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, SendLayout, SendQueue, Sge, ToSrq};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout, SendQueue, Sge, ToSrq};
 
 pub(crate) use self::begun::Begun;
 use self::begun::{
-    Frames, Messages, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, put,
-    set_data, too_many,
+    Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, put, set_data,
+    too_many,
 };
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
@@ -112,14 +112,20 @@ pub(crate) fn supported(type_: u32) -> u64 {
 
 /// The functions by which data comes are those for the queue.
 pub(crate) fn choose(part: &mut abi::QpEx, queue: &SendQueue) {
+    type Frames = Blocks<{ RequestKind::Frames as u8 }>;
+    type Messages = Blocks<{ RequestKind::Messages as u8 }>;
+    type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
     let [inline, sge] = match queue.layout() {
-        SendLayout::Slots => [wr_set_inline_data::<Slots> as Function, wr_set_sge::<Slots> as Function],
-        SendLayout::Frames => [wr_set_inline_data::<Frames> as Function, wr_set_sge::<Frames> as Function],
-        SendLayout::Messages => {
-            [wr_set_inline_data::<Messages> as Function, wr_set_sge::<Messages> as Function]
-        }
+        SendLayout::Slots => by::<Slots>(),
+        SendLayout::Blocks(RequestKind::Frames) => by::<Frames>(),
+        SendLayout::Blocks(RequestKind::Messages) => by::<Messages>(),
+        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed>(),
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
+}
+
+fn by<W: Way>() -> [Function; 2] {
+    [wr_set_inline_data::<W> as Function, wr_set_sge::<W> as Function]
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.

@@ -3,6 +3,7 @@
 use uverbs_abi::types::qp_type;
 
 use crate::driver::QpShape;
+use crate::driver::request::RequestKind;
 
 /// What the requests of a queue pair are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,14 @@ pub(crate) enum Form {
 }
 
 impl Form {
+    pub(super) fn kind(self) -> RequestKind {
+        match self {
+            Self::Frames { .. } => RequestKind::Frames,
+            Self::Messages => RequestKind::Messages,
+            Self::Extended | Self::Datagrams => RequestKind::Addressed,
+        }
+    }
+
     /// That of a queue pair; none of one that is not here.
     pub(in crate::driver) fn of(shape: &QpShape<'_>) -> Option<Self> {
         match shape.type_ {

@@ -22,8 +22,9 @@ impl Sends {
                     self.units.put(unit(self.head) + 1, bare_eth_segment(flags));
                     Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0 })
                 }
-                Some(head) if self.wants_head => {
-                    let units = self.put_headers(flags, 0, head)?;
+                Some(&head) if self.wants_head => {
+                    // A copy: what is taken by reference makes of all of the request a thing in memory.
+                    let units = self.put_headers(flags, 0, &head)?;
                     Ok(Start { opcode: OPCODE_SEND, units, left_out: head.len() as u8 })
                 }
                 _ => Err(Refused::TooLarge),

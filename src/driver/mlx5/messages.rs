@@ -47,7 +47,8 @@ impl Sends {
                 self.put_atomic(first, remote, add, 0);
                 start(OPCODE_ATOMIC_FA, 2, 0)
             }
-            Opcode::Bind(ref binding) => self.start_bind(binding)?,
+            // A copy: what is taken by reference makes of all of the request a thing in memory.
+            Opcode::Bind(binding) => self.start_bind(&binding)?,
             Opcode::LocalInvalidate(key) => self.start_invalidate(key),
             Opcode::Datagram { .. }
             | Opcode::AtomicWrite(_)

@@ -49,6 +49,7 @@ pub(crate) use self::shape::{Known, QpPlan};
 pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
+pub(crate) use self::writing::{ADDRESSED, FRAMES, MESSAGES};
 use super::ContextPlan;
 
 /// The hint of queue pairs that are not here.

@@ -22,9 +22,11 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, bit};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
-use super::writing::Writing;
+#[cfg(test)]
+use super::writing::ADDRESSED;
+use super::writing::{FRAMES, MESSAGES, Writing};
 use super::{Form, Registers, SEND_DOORBELL};
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, Sge};
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge};
 use crate::driver::ring::units::{Units, Word};
 
 /// What a request can say that it has: in six bits.
@@ -42,8 +44,7 @@ pub(crate) struct Sends {
     most_blocks: u32,
     pub(super) most_units: u32,
     pub(super) form: Form,
-    /// Whether it is that of frames.
-    pub(super) has_frames: bool,
+    kind: RequestKind,
     /// The queue pair's number, where a control segment has it.
     pub(super) number: u32,
     /// Whether a change of a key is the request that is written, or the one before it, for which the next waits. As long as it is
@@ -98,7 +99,7 @@ impl Sends {
             most_blocks,
             most_units: (most_blocks * UNITS).min(MOST_UNITS),
             form,
-            has_frames: matches!(form, Form::Frames { .. }),
+            kind: form.kind(),
             number: queues.track().number() << 8,
             change: 0,
             published_change: 0,
@@ -145,17 +146,15 @@ impl Sends {
         self.wants_head
     }
 
-    /// Whether its requests are frames. It is asked once for a batch.
+    /// What its requests are. It is asked once for a batch.
     #[inline(always)]
-    pub(crate) fn has_frames(&self) -> bool {
-        self.has_frames
+    pub(crate) fn kind(&self) -> RequestKind {
+        self.kind
     }
 
-    /// The way to what is filled next, of messages or of frames.
+    /// The way to what is filled next, which is of this kind.
     #[inline(always)]
-    pub(crate) fn writing<const LOOKS: bool, const IS_MESSAGE: bool>(
-        &mut self,
-    ) -> Writing<'_, LOOKS, IS_MESSAGE> {
+    pub(crate) fn writing<const LOOKS: bool, const KIND: u8>(&mut self) -> Writing<'_, LOOKS, KIND> {
         Writing(self)
     }
 
@@ -167,16 +166,16 @@ impl Sends {
         P: Iterator<Item = Sge> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        if self.has_frames {
-            self.put_as::<true, false, P, B>(request, 0)
-        } else {
-            self.put_as::<true, true, P, B>(request, 0)
+        match self.kind {
+            RequestKind::Frames => self.put_as::<true, FRAMES, P, B>(request, 0),
+            RequestKind::Messages => self.put_as::<true, MESSAGES, P, B>(request, 0),
+            RequestKind::Addressed => self.put_as::<true, ADDRESSED, P, B>(request, 0),
         }
     }
 
-    /// Writes a request: a frame, or one that `IS_MESSAGE`; over an extended connection for the shared receive queue `srq`.
+    /// Writes a request of this kind; over an extended connection for the shared receive queue `srq`.
     #[inline(always)]
-    pub(super) fn put_as<'b, const LOOKS: bool, const IS_MESSAGE: bool, P, B>(
+    pub(super) fn put_as<'b, const LOOKS: bool, const KIND: u8, P, B>(
         &mut self,
         request: &Request<'_, P, B>,
         srq: u32,
@@ -186,43 +185,38 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (start, with) =
-            self.start::<LOOKS, IS_MESSAGE>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
+            self.start::<LOOKS, KIND>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
         if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
-            self.end::<LOOKS, IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
+            self.end::<LOOKS, KIND>(request.wr_id, request.flags, start, with, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
-        let units = self.put_data::<IS_MESSAGE, _, _>(self.head, start, &request.data)?;
-        self.end::<LOOKS, IS_MESSAGE>(request.wr_id, request.flags, start, with, units);
+        let units = self.put_data::<KIND, _, _>(self.head, start, &request.data)?;
+        self.end::<LOOKS, KIND>(request.wr_id, request.flags, start, with, units);
         Ok(())
     }
 
     /// Fills the next place with a request without data, which [`Sends::set_data`] may give it.
     #[inline(always)]
-    pub(crate) fn begin<const IS_MESSAGE: bool>(
+    pub(crate) fn begin<const KIND: u8>(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         opcode: &Opcode<'_>,
     ) -> Result<(), Refused> {
-        if IS_MESSAGE {
-            let (start, with) = self.start::<true, true>(flags, opcode, None, 0)?;
-            self.end::<true, true>(wr_id, flags, start, with, start.units.into());
-            return Ok(());
-        }
-        let head = self.wants_head.then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let (start, with) = self.start::<true, false>(flags, opcode, head, 0)?;
-        self.end::<true, false>(wr_id, flags, start, with, start.units.into());
+        let head = (KIND == FRAMES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
+        let (start, with) = self.start::<true, KIND>(flags, opcode, head, 0)?;
+        self.end::<true, KIND>(wr_id, flags, start, with, start.units.into());
         Ok(())
     }
 
     /// Gives the last request its data, in the place of what it had; [`Refused::NotBegun`] when there is none, or the device was told of
     /// it. Refused for another reason, it has no data that makes sense: [`Sends::rewind`] must follow.
     #[inline(always)]
-    pub(crate) fn set_data<'b, const IS_MESSAGE: bool, P, B>(
+    pub(crate) fn set_data<'b, const KIND: u8, P, B>(
         &mut self,
         head: Option<&FrameHead>,
         data: &Data<P, B>,
@@ -232,12 +226,7 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (begin, Some(start)) = (self.begun_at, self.begun) else { return Err(Refused::NotBegun) };
-        if IS_MESSAGE {
-            let units = self.put_data::<true, _, _>(begin, start, data)?;
-            self.set_units(begin, units);
-            return Ok(());
-        }
-        if start.opcode == OPCODE_SEND {
+        if KIND == FRAMES && start.opcode == OPCODE_SEND {
             match head {
                 None if !self.wants_head => {}
                 Some(head) if self.wants_head => {
@@ -247,7 +236,7 @@ impl Sends {
                 _ => return Err(Refused::TooLarge),
             }
         }
-        let units = self.put_data::<false, _, _>(begin, start, data)?;
+        let units = self.put_data::<KIND, _, _>(begin, start, data)?;
         self.set_units(begin, units);
         Ok(())
     }
@@ -265,7 +254,7 @@ impl Sends {
 
     /// Writes what is before the data, if there is room for the largest request; the second answer is what goes with a message.
     #[inline(always)]
-    fn start<const LOOKS: bool, const IS_MESSAGE: bool>(
+    fn start<const LOOKS: bool, const KIND: u8>(
         &mut self,
         flags: SendFlags,
         opcode: &Opcode<'_>,
@@ -278,12 +267,11 @@ impl Sends {
             }
             self.look_for_room()?;
         }
-        match self.form {
-            _ if !IS_MESSAGE => Ok((self.start_frame(flags, opcode, head)?, 0)),
-            Form::Messages => self.start_message(opcode, 1),
-            Form::Datagrams => self.start_datagram(opcode),
-            Form::Extended => self.start_extended(opcode, srq),
-            Form::Frames { .. } => Err(Refused::Lacks),
+        match KIND {
+            FRAMES => Ok((self.start_frame(flags, opcode, head)?, 0)),
+            MESSAGES => self.start_message(opcode, 1),
+            _ if self.form == Form::Extended => self.start_extended(opcode, srq),
+            _ => self.start_datagram(opcode),
         }
     }
 
@@ -297,7 +285,7 @@ impl Sends {
 
     /// Writes the data of the request at `begin`, and says how many units of it there are then.
     #[inline(always)]
-    fn put_data<'b, const IS_MESSAGE: bool, P, B>(
+    fn put_data<'b, const KIND: u8, P, B>(
         &mut self,
         begin: u32,
         start: Start,
@@ -311,7 +299,7 @@ impl Sends {
         match data {
             // Eight bytes come back, whatever room there is.
             Data::Pieces(pieces)
-                if IS_MESSAGE && matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) =>
+                if KIND != FRAMES && matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) =>
             {
                 let room = |piece: Sge| Sge { length: piece.length.min(8), ..piece };
                 self.put_pieces(begin, units, pieces.clone().take(1).map(room))
@@ -407,7 +395,7 @@ impl Sends {
 
     /// Writes the control segment of the next request, which has so many units, and goes on behind it.
     #[inline(always)]
-    fn end<const LOOKS: bool, const IS_MESSAGE: bool>(
+    fn end<const LOOKS: bool, const KIND: u8>(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
@@ -418,12 +406,12 @@ impl Sends {
         let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
-        let fence = if IS_MESSAGE { self.fence::<LOOKS>(flags) } else { 0 };
+        let fence = if KIND != FRAMES { self.fence::<LOOKS>(flags) } else { 0 };
         let control = WqeCtrlSeg {
             fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
                 | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
                 | fence,
-            imm: if IS_MESSAGE { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
+            imm: if KIND != FRAMES { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
@@ -434,7 +422,7 @@ impl Sends {
         // It has two units at least.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
         self.head = head;
-        if LOOKS && IS_MESSAGE && self.change != 0 {
+        if LOOKS && KIND != FRAMES && self.change != 0 {
             self.limit = head;
         }
         self.track.sends.post(begin, head, wr_id);

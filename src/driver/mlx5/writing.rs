@@ -7,7 +7,12 @@ use uverbs_abi::types::SendFlags;
 use super::Form;
 use super::sends::Sends;
 use crate::driver::queues::Lower;
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, Terms};
+
+/// What requests are, as numbers.
+pub(crate) const FRAMES: u8 = RequestKind::Frames as u8;
+pub(crate) const MESSAGES: u8 = RequestKind::Messages as u8;
+pub(crate) const ADDRESSED: u8 = RequestKind::Addressed as u8;
 
 /// The pieces by themselves.
 #[inline(always)]
@@ -24,9 +29,9 @@ where
 
 /// A send ring while it is written. Unless it `LOOKS` how far the device is, there is room only where it is known to be.
 #[derive(Debug)]
-pub(crate) struct Writing<'a, const LOOKS: bool, const IS_MESSAGE: bool>(pub(super) &'a mut Sends);
+pub(crate) struct Writing<'a, const LOOKS: bool, const KIND: u8>(pub(super) &'a mut Sends);
 
-impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_MESSAGE> {
+impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
         self.0.next_slot()
@@ -50,16 +55,12 @@ impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_
         }
         let head = if self.0.wants_head { head } else { None };
         let (srq, opcode, data) = (opcode.srq(), opcode.opcode(), by_value(data));
-        self.0.put_as::<LOOKS, IS_MESSAGE, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)
+        self.0.put_as::<LOOKS, KIND, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)
     }
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        if self.0.is_ready {
-            self.0.begin::<IS_MESSAGE>(wr_id, flags, opcode)
-        } else {
-            Err(Refused::NotReady)
-        }
+        if self.0.is_ready { self.0.begin::<KIND>(wr_id, flags, opcode) } else { Err(Refused::NotReady) }
     }
 
     #[inline(always)]
@@ -74,7 +75,7 @@ impl<const LOOKS: bool, const IS_MESSAGE: bool> Lower for Writing<'_, LOOKS, IS_
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         // Whether the bytes stand in the request is seen by them.
-        self.0.set_data::<IS_MESSAGE, _, _>(head.as_ref(), &by_value(data))
+        self.0.set_data::<KIND, _, _>(head.as_ref(), &by_value(data))
     }
 
     #[inline(always)]

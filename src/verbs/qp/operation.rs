@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use uverbs_abi::types::qp_type;
 
-use crate::driver::request::{Opcode, Remote, Terms, Told};
+use crate::driver::request::{Opcode, Remote, RequestKind, Terms, Told};
 use crate::verbs::ah::AddressHandle;
 
 /// A kind of queue pair; sealed.
@@ -17,15 +17,15 @@ pub trait QpType: sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use crate::driver::request::{Opcode, Terms};
+    use crate::driver::request::{Opcode, RequestKind, Terms};
     use crate::verbs::ah::AddressHandle;
 
     pub trait Sealed {}
 
     /// An operation in verbs' terms.
     pub trait Encode: Terms {
-        /// Whether requests are frames: with checksums that the device fills in, or a head that it must find apart.
-        const IS_FRAME: bool;
+        /// What requests are. Frames may have checksums that the device fills in, and a head that it must find apart.
+        const KIND: RequestKind;
 
         /// Whether it is one of those that are looked at before they are posted.
         #[inline(always)]
@@ -200,9 +200,9 @@ pub struct Datagram<'a> {
 
 /// What an operation is in verbs' terms.
 macro_rules! encode {
-    ($type:ty, $is_frame:literal { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
+    ($type:ty, $kind:ident { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
         impl Encode for $type {
-            const IS_FRAME: bool = $is_frame;
+            const KIND: RequestKind = RequestKind::$kind;
 
             $($address)?
         }
@@ -225,13 +225,13 @@ macro_rules! encode {
     };
 }
 
-encode! { Frame<'_>, true {
+encode! { Frame<'_>, Frames {
     Self::Whole => Opcode::Send,
     Self::Large { header, mss } => Opcode::Large { header, mss },
 } }
 
 // Numbers travel in network order.
-encode! { Operation, false {
+encode! { Operation, Messages {
     Self::Send => Opcode::Send,
     Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
     Self::SendInvalidate(key) => Opcode::SendInvalidate(key),
@@ -242,7 +242,7 @@ encode! { Operation, false {
     Self::FetchAdd { remote, add } => Opcode::FetchAdd { remote, add },
 } }
 
-encode! { UcOperation, false {
+encode! { UcOperation, Messages {
     Self::Send => Opcode::Send,
     Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
     Self::Write(remote) => Opcode::Write(remote),
@@ -250,7 +250,7 @@ encode! { UcOperation, false {
 } }
 
 encode! {
-    Datagram<'_>, false {
+    Datagram<'_>, Addressed {
         Self { to, qp_num, qkey, immediate } => {
             Opcode::Datagram { ah: to.address(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
         },
@@ -263,7 +263,7 @@ encode! {
 }
 
 impl Encode for XrcOperation {
-    const IS_FRAME: bool = false;
+    const KIND: RequestKind = RequestKind::Addressed;
 }
 
 impl Terms for XrcOperation {

@@ -9,7 +9,7 @@ use super::send::{Batch, FillSends, SEND, SendQueue};
 use super::{Capacity, QpType, QueuePair, SendRequest};
 use crate::device::object::Object;
 use crate::driver::queues::Lower;
-use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms};
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind, Terms};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::mr::{MemoryRegion, Segment};
 use crate::verbs::work::{ReceiveRequest, Slots, refused};
@@ -229,6 +229,7 @@ struct One<'a, 'r, O> {
 }
 
 impl<O: Encode> FillSends for One<'_, '_, O> {
+    const KIND: Option<RequestKind> = Some(O::KIND);
     type Answer = Result<(), Stopped>;
 
     #[inline(always)]
@@ -244,6 +245,7 @@ struct All<'a, 'r, O> {
 }
 
 impl<O: Encode> FillSends for All<'_, '_, O> {
+    const KIND: Option<RequestKind> = Some(O::KIND);
     type Answer = Result<(), Stopped>;
 
     #[inline(always)]
@@ -270,7 +272,8 @@ impl Posting<'_> {
     ) -> Result<(), Stopped> {
         let SendRequest { wr_id, operation, data, flags } = request;
         let mut head = None;
-        let is_special = O::IS_FRAME && (self.wants_head || flags.contains(SendFlags::IP_CSUM));
+        let is_special =
+            matches!(O::KIND, RequestKind::Frames) && (self.wants_head || flags.contains(SendFlags::IP_CSUM));
         if is_special || operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }

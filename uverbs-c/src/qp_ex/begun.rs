@@ -96,8 +96,8 @@ pub(super) trait Way {
 }
 
 pub(super) struct Slots;
-pub(super) struct Frames;
-pub(super) struct Messages;
+/// Of requests of this kind.
+pub(super) struct Blocks<const KIND: u8>;
 
 impl Way for Slots {
     #[inline(always)]
@@ -106,17 +106,10 @@ impl Way for Slots {
     }
 }
 
-impl Way for Frames {
+impl<const KIND: u8> Way for Blocks<KIND> {
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.step_in_frames::<LOOKS>(here)
-    }
-}
-
-impl Way for Messages {
-    #[inline(always)]
-    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.step_in_messages::<LOOKS>(here)
+        queue.step_in_blocks::<LOOKS, KIND>(here)
     }
 }
 

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 use super::{Bench, PIECE, cap, ends, frame, inline, limits, pieces, poll};
 use crate::driver::completion::{Completion, Extended, Status};
-use crate::driver::mlx5::{Completions, Form, QpPlan, Registers};
+use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
 use crate::driver::queues::Lower;
 #[cfg(feature = "raw")]
 use crate::driver::queues::Unread;
@@ -20,7 +20,7 @@ fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {
 
 /// Begins a frame, signaled.
 fn begin(bench: &mut Bench, wr_id: u64) {
-    bench.sends.begin::<false>(wr_id, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+    bench.sends.begin::<FRAMES>(wr_id, SendFlags::SIGNALED, &Opcode::Send).unwrap();
 }
 
 /// So many pieces, with keys from zero on.
@@ -33,19 +33,19 @@ fn a_request_that_is_begun_is_whole_and_is_given_data_as_often_as_wanted() {
     let mut bench = Bench::new(1, &cap(4, 1, 2, 40));
     begin(&mut bench, 1);
     assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 2, 8), 1));
-    bench.sends.set_data::<false, _, _>(None, &inline(&[&[7; 30], &[8; 10]])).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &inline(&[&[7; 30], &[8; 10]])).unwrap();
     // 32 bytes, and 44 more.
     assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 5, 8), 2));
-    bench.sends.set_data::<false, _, _>(None, &pieces(&[PIECE])).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[PIECE])).unwrap();
     assert_eq!((control(&bench, 0), bench.sends.next_slot()), ((0x0a, 3, 8), 1));
     assert_eq!(bench.ring(0, 48)[32..], *b"\x00\x00\x00\x99\xaa\xbb\xcc\xdd\x11\x22\x33\x44\x55\x66\x77\x88");
     begin(&mut bench, 2);
     assert_eq!((control(&bench, 1), bench.sends.next_slot()), ((0x10a, 2, 8), 2));
-    bench.sends.set_data::<false, _, _>(None, &pieces(&list(2))).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     bench.sends.publish();
     assert_eq!((bench.counter(1), bench.doorbell(0x800)), (2, *b"\x00\x00\x01\x0a\x00\x12\x34\x04"));
     // What the device was told of stays as it is.
-    assert_eq!(bench.sends.set_data::<false, _, _>(None, &pieces(&[])), Err(Refused::NotBegun));
+    assert_eq!(bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[])), Err(Refused::NotBegun));
     assert_eq!(control(&bench, 1), (0x10a, 4, 8));
     bench.complete(CQE_REQ, 0, |_| {});
     bench.complete(CQE_REQ, 1, |_| {});
@@ -62,17 +62,17 @@ fn a_request_that_was_begun_is_laid_out_as_one_that_was_put() {
         let (mut put, mut begun) = (Bench::new(mode, &cap(4, 1, 3, 60)), Bench::new(mode, &cap(4, 1, 3, 60)));
         put.sends.put(&frame(1, head, inline(&parts))).unwrap();
         begin(&mut begun, 1);
-        begun.sends.set_data::<false, _, _>(head.as_ref(), &inline(&parts)).unwrap();
+        begun.sends.set_data::<FRAMES, _, _>(head.as_ref(), &inline(&parts)).unwrap();
         assert_eq!(put.ring(0, 128), begun.ring(0, 128));
         assert_eq!(put.sends.next_slot(), begun.sends.next_slot());
         put.sends.put(&frame(2, head, pieces(&list(3)))).unwrap();
         begin(&mut begun, 2);
-        begun.sends.set_data::<false, _, _>(head.as_ref(), &pieces(&list(3))).unwrap();
+        begun.sends.set_data::<FRAMES, _, _>(head.as_ref(), &pieces(&list(3))).unwrap();
         assert_eq!(put.ring(0, 256), begun.ring(0, 256));
         let opcode = Opcode::Large { header: &[9; 20], mss: 100 };
         put.sends.put(&Request { opcode, ..frame(3, None, pieces(&list(1))) }).unwrap();
-        begun.sends.begin::<false>(3, SendFlags::SIGNALED, &opcode).unwrap();
-        begun.sends.set_data::<false, _, _>(None, &pieces(&list(1))).unwrap();
+        begun.sends.begin::<FRAMES>(3, SendFlags::SIGNALED, &opcode).unwrap();
+        begun.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(1))).unwrap();
         assert_eq!(put.ring(0, 256), begun.ring(0, 256));
         assert_eq!(put.sends.next_slot(), begun.sends.next_slot());
     }
@@ -87,17 +87,17 @@ fn the_head_of_a_frame_that_was_begun_comes_with_its_data_or_is_zero() {
         (3, &[&[0, 18], [0; 18].as_slice()].concat()[..])
     );
     assert_eq!(
-        bench.sends.set_data::<false, _, _>(None, &pieces(&[PIECE])),
+        bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[PIECE])),
         Err(Refused::TooLarge),
         "the device wants it"
     );
-    bench.sends.set_data::<false, _, _>(Some(&[5; 18]), &pieces(&[PIECE])).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(Some(&[5; 18]), &pieces(&[PIECE])).unwrap();
     let wqe = bench.ring(0, 64);
     assert_eq!((wqe[7], &wqe[30..48], &wqe[48..52]), (4, &[5; 18][..], &[0, 0, 0, 0x99 - 18][..]));
     let mut other = Bench::new(1, &cap(4, 1, 1, 0));
     begin(&mut other, 1);
     assert_eq!(
-        other.sends.set_data::<false, _, _>(Some(&[5; 18]), &pieces(&[PIECE])),
+        other.sends.set_data::<FRAMES, _, _>(Some(&[5; 18]), &pieces(&[PIECE])),
         Err(Refused::TooLarge),
         "it does not"
     );
@@ -114,9 +114,9 @@ fn data_may_grow_round_the_end_of_the_ring() {
         assert_eq!(bench.poll(), [(wr_id, Status::Success)]);
     }
     begin(&mut bench, 3);
-    bench.sends.set_data::<false, _, _>(None, &pieces(&list(1))).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(1))).unwrap();
     assert_eq!(bench.sends.next_slot(), 0);
-    bench.sends.set_data::<false, _, _>(None, &pieces(&list(5))).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(5))).unwrap();
     assert_eq!((control(&bench, 3), bench.sends.next_slot()), ((3 << 8 | 0x0a, 7, 8), 1));
     // The third piece is the first thing in the ring.
     assert_eq!(bench.ring(0, 8), *b"\x00\x00\x00\x99\x00\x00\x00\x02");
@@ -125,11 +125,11 @@ fn data_may_grow_round_the_end_of_the_ring() {
     for parts in
         [&[&bytes[..]][..], &[&bytes[..28], &bytes[28..]], &[&bytes[..10], &bytes[10..40], &bytes[40..]]]
     {
-        bench.sends.set_data::<false, _, _>(None, &inline(parts)).unwrap();
+        bench.sends.set_data::<FRAMES, _, _>(None, &inline(parts)).unwrap();
         assert_eq!((control(&bench, 3).1, bench.sends.next_slot()), (8, 1));
         assert_eq!(bench.ring(3, 64)[32..36], [0x80, 0, 0, 90]);
         assert_eq!([&bench.ring(3, 64)[36..], &bench.ring(0, 62)[..]].concat(), bytes);
-        bench.sends.set_data::<false, _, _>(None, &inline(&[&[0xff; 92]])).unwrap();
+        bench.sends.set_data::<FRAMES, _, _>(None, &inline(&[&[0xff; 92]])).unwrap();
     }
     bench.sends.rewind();
     // As one slice into a new request.
@@ -169,7 +169,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     bench.sends.set_ready(true);
     let unseen = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
-        bench.sends.writing::<false, false>().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data)
+        bench.sends.writing::<false, FRAMES>().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data)
     };
     assert_eq!(unseen(&mut bench), Err(Refused::Full));
     assert!(bench.send(0, &[PIECE]));
@@ -186,7 +186,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     bench.sends.set_ready(false);
     let looking = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
-        bench.sends.writing::<true, false>().put(4, SendFlags::SIGNALED, &Opcode::Send, None, &data)
+        bench.sends.writing::<true, FRAMES>().put(4, SendFlags::SIGNALED, &Opcode::Send, None, &data)
     };
     assert_eq!([unseen(&mut bench), looking(&mut bench)], [Err(Refused::Full), Err(Refused::NotReady)]);
     bench.sends.set_ready(true);
@@ -197,7 +197,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
 fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_published() {
     let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
     assert_eq!(
-        bench.sends.set_data::<false, _, _>(None, &pieces(&[PIECE])),
+        bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[PIECE])),
         Err(Refused::NotBegun),
         "nothing was begun"
     );
@@ -205,30 +205,30 @@ fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_p
     bench.sends.publish();
     assert!(bench.send(2, &[PIECE]));
     // One that was put may be given other data too.
-    bench.sends.set_data::<false, _, _>(None, &pieces(&list(2))).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     assert_eq!(control(&bench, 1), (1 << 8 | 0x0a, 4, 8));
     begin(&mut bench, 3);
     for length in [0x8000_0000, u32::MAX] {
         let long = [Sge { length, ..PIECE }];
         assert_eq!(
-            bench.sends.set_data::<false, _, _>(None, &pieces(&long)),
+            bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&long)),
             Err(Refused::TooLarge),
             "{length:#x}"
         );
     }
-    assert_eq!(bench.sends.set_data::<false, _, _>(None, &pieces(&list(3))), Err(Refused::TooLarge));
-    assert_eq!(bench.sends.set_data::<false, _, _>(None, &inline(&[&[0; 29]])), Err(Refused::TooLarge));
+    assert_eq!(bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(3))), Err(Refused::TooLarge));
+    assert_eq!(bench.sends.set_data::<FRAMES, _, _>(None, &inline(&[&[0; 29]])), Err(Refused::TooLarge));
     for opcode in [Opcode::SendImmediate(1), Opcode::Write(Remote { address: 0, rkey: 0 })] {
-        assert_eq!(bench.sends.begin::<false>(4, SendFlags::empty(), &opcode), Err(Refused::Lacks));
+        assert_eq!(bench.sends.begin::<FRAMES>(4, SendFlags::empty(), &opcode), Err(Refused::Lacks));
         assert_eq!(bench.sends.put(&Request { opcode, ..frame(4, None, pieces(&[])) }), Err(Refused::Lacks));
     }
     for len in [0, 200] {
         let opcode = Opcode::Large { header: &[0; 200][..len], mss: u16::from(len > 0) };
-        assert_eq!(bench.sends.begin::<false>(4, SendFlags::empty(), &opcode), Err(Refused::TooLarge));
+        assert_eq!(bench.sends.begin::<FRAMES>(4, SendFlags::empty(), &opcode), Err(Refused::TooLarge));
     }
     bench.sends.rewind();
     assert_eq!(
-        bench.sends.set_data::<false, _, _>(None, &pieces(&[PIECE])),
+        bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[PIECE])),
         Err(Refused::NotBegun),
         "it was taken back"
     );
@@ -236,9 +236,9 @@ fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_p
     for wr_id in 5..8 {
         begin(&mut bench, wr_id);
     }
-    assert_eq!(bench.sends.begin::<false>(8, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
+    assert_eq!(bench.sends.begin::<FRAMES>(8, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
     // That leaves the last one as it was.
-    bench.sends.set_data::<false, _, _>(None, &pieces(&list(2))).unwrap();
+    bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     bench.sends.publish();
     assert_eq!((bench.counter(1), control(&bench, 3)), (4, (3 << 8 | 0x0a, 4, 8)));
     for counter in 0..4 {
@@ -289,7 +289,7 @@ fn a_receive_of_too_many_pieces_takes_no_place() {
 fn a_queue_pair_of_one_direction_takes_nothing_in_the_other() {
     let mut bench = Bench::new(1, &cap(0, 0, 1, 8));
     assert!(!bench.send(1, &[PIECE]));
-    assert_eq!(bench.sends.begin::<false>(1, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
+    assert_eq!(bench.sends.begin::<FRAMES>(1, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
     assert_eq!(bench.receives.put(1, [PIECE].into_iter()), Err(Refused::Full));
     assert_eq!((bench.sends.free(), bench.receives.free()), (0, 0));
     let mut all = vec![1; bench.qp_memory.len()];

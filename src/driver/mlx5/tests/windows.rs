@@ -3,6 +3,7 @@
 use uverbs_abi::types::AccessFlags;
 
 use super::*;
+use crate::driver::mlx5::MESSAGES;
 use crate::driver::queues::Lower;
 use crate::driver::request::Binding;
 
@@ -139,7 +140,7 @@ fn a_message_waits_for_the_change_that_is_before_it_in_the_ring() {
     let flags = |bench: &mut Bench, is_short: bool| {
         let block = bench.sends.next_slot() as usize;
         let short = |bench: &mut Bench| {
-            let mut batch = bench.sends.writing::<false, true>();
+            let mut batch = bench.sends.writing::<false, MESSAGES>();
             batch.put(7, none, &Opcode::Send, None, &pieces(&[]))
         };
         if !is_short || short(bench).is_err() {

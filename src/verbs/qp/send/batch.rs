@@ -7,10 +7,12 @@ use uverbs_abi::types::SendFlags;
 use super::super::counting;
 use crate::completion_counter::{Bound, Posted};
 use crate::driver::queues::Lower;
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 
 /// How a batch of requests is made, for whichever driver.
 pub trait FillSends {
+    /// What all the requests are, where that is known before.
+    const KIND: Option<RequestKind> = None;
     /// What comes of it.
     type Answer;
 

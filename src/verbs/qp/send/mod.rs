@@ -15,7 +15,7 @@ use crate::driver::queues::SendLayout;
 use crate::driver::queues::{Lower, Published, Sends, WithSends};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
-use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused};
+use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
 use crate::kernel::command::Doorbell;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::process::{Here, Origin, elsewhere};
@@ -118,8 +118,7 @@ impl SendQueue {
         Ok(answer)
     }
 
-    /// Of what the queue is: the shortest way is [`SendQueue::step_in_slots`], [`SendQueue::step_in_frames`] or
-    /// [`SendQueue::step_in_messages`].
+    /// Of what the queue is: the shortest way is [`SendQueue::step_in_slots`] or [`SendQueue::step_in_blocks`].
     #[cfg(feature = "raw")]
     pub fn layout(&self) -> SendLayout {
         self.sends.layout()
@@ -137,22 +136,15 @@ impl SendQueue {
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same in a queue of blocks with messages.
+    /// The same in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub fn step_in_messages<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+    pub fn step_in_blocks<const LOOKS: bool, const KIND: u8>(
+        &mut self,
+        here: Here,
+    ) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.messages_way::<LOOKS>()?;
-        let is_short = origin.is(here) && bound.is_none();
-        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
-    }
-
-    /// The same in a queue of blocks with frames.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn step_in_frames<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.frames_way::<LOOKS>()?;
+        let lower = sends.blocks_way::<LOOKS, KIND>()?;
         let is_short = origin.is(here) && bound.is_none();
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
@@ -341,6 +333,7 @@ struct Filling<'a, F> {
 }
 
 impl<F: FillSends> WithSends for Filling<'_, F> {
+    const KIND: Option<RequestKind> = F::KIND;
     type Answer = F::Answer;
 
     #[inline(always)]
