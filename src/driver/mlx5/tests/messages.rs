@@ -15,7 +15,7 @@ use super::super::AhPlan;
 use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
-use crate::driver::mlx5::{Form, MESSAGES};
+use crate::driver::mlx5::{ADDRESSED, Form, MESSAGES};
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
 
@@ -93,7 +93,7 @@ fn over_an_extended_connection_each_request_names_a_queue() {
     bench.sends.set_ready(true);
     let mut send = |opcode, srq| {
         let opcode = ToSrq(opcode, srq);
-        bench.sends.writing::<true, MESSAGES>().put(7, SendFlags::empty(), &opcode, None, &pieces(&[PIECE]))
+        bench.sends.writing::<true, ADDRESSED>().put(7, SendFlags::empty(), &opcode, None, &pieces(&[PIECE]))
     };
     assert_eq!((send(Opcode::Send, 0x0001_0203), send(Opcode::Read(REMOTE), 5)), (Ok(()), Ok(())));
     let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
@@ -105,7 +105,7 @@ fn over_an_extended_connection_each_request_names_a_queue() {
         [[1 << 8 | 0x10, 0x1234 << 8 | 4, 0, 0], queue(5), remote, piece].concat()
     );
     // In parts, as bindings write it.
-    let mut batch = bench.sends.writing::<true, MESSAGES>();
+    let mut batch = bench.sends.writing::<true, ADDRESSED>();
     assert_eq!(batch.set_srq(1), Ok(()));
     batch.begin(8, SendFlags::empty(), &Opcode::Send).unwrap();
     assert_eq!(
