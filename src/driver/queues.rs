@@ -221,10 +221,13 @@ pub(crate) enum Sends {
 /// Does something with a queue of blocks by the way for its requests.
 #[inline(always)]
 fn of_kind<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
-    match W::KIND.unwrap_or(sends.kind()) {
-        RequestKind::Frames => what.with(sends.writing::<true, FRAMES>()),
-        RequestKind::Messages => what.with(sends.writing::<true, MESSAGES>()),
-        RequestKind::Addressed => what.with(sends.writing::<true, ADDRESSED>()),
+    match W::KIND {
+        Some(RequestKind::Frames) => what.with(sends.writing::<true, FRAMES>()),
+        Some(RequestKind::Messages) => what.with(sends.writing::<true, MESSAGES>()),
+        Some(RequestKind::Addressed) => what.with(sends.writing::<true, ADDRESSED>()),
+        None if sends.kind() == RequestKind::Frames => what.with(sends.writing::<true, FRAMES>()),
+        // A third way in one place makes the other two longer.
+        None => what.with(sends.writing::<true, ADDRESSED>()),
     }
 }
 

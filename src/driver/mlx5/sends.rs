@@ -270,8 +270,12 @@ impl Sends {
         match KIND {
             FRAMES => Ok((self.start_frame(flags, opcode, head)?, 0)),
             MESSAGES => self.start_message(opcode, 1),
-            _ if self.form == Form::Extended => self.start_extended(opcode, srq),
-            _ => self.start_datagram(opcode),
+            _ => match self.form {
+                Form::Messages => self.start_message(opcode, 1),
+                Form::Datagrams => self.start_datagram(opcode),
+                Form::Extended => self.start_extended(opcode, srq),
+                Form::Frames { .. } => Err(Refused::Lacks),
+            },
         }
     }
 

@@ -9,7 +9,7 @@ use super::sends::Sends;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, Terms};
 
-/// What requests are, as numbers.
+/// What requests are, as numbers. The way of those that are addressed is one for messages to a queue pair that is known, too.
 pub(crate) const FRAMES: u8 = RequestKind::Frames as u8;
 pub(crate) const MESSAGES: u8 = RequestKind::Messages as u8;
 pub(crate) const ADDRESSED: u8 = RequestKind::Addressed as u8;
