@@ -141,8 +141,8 @@ pub(super) struct Lane {
     since: AtomicU64,
     /// The poller's: all before this counter is done.
     done: AtomicU32,
-    /// The poster's: the counter with which this life began.
-    begin: AtomicU32,
+    /// The poster's: what it saw of that last, or the counter with which this life began.
+    seen: AtomicU32,
 }
 
 /// A place of the ring.
@@ -170,7 +170,7 @@ impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("places", &self.places())
-            .field("done", &self.done())
+            .field("done", &self.done)
             .finish_non_exhaustive()
     }
 }
@@ -181,8 +181,8 @@ impl Lane {
         let mut entries = Error::room(op, places as usize)?;
         entries.extend((0..places).map(|_| Entry::default()));
         let entries = entries.into_boxed_slice();
-        let [done, begin] = [(); 2].map(|()| AtomicU32::new(0));
-        Ok(Self { entries, since: AtomicU64::new(0), done, begin })
+        let [done, seen] = [(); 2].map(|()| AtomicU32::new(0));
+        Ok(Self { entries, since: AtomicU64::new(0), done, seen })
     }
 
     #[inline(always)]
@@ -225,16 +225,16 @@ impl Lane {
         }
     }
 
-    /// Which half of a word is of this counter: that of the round before is another. The poller looks when the place is free already, and
-    /// the poster may have begun the next round.
-    fn half(&self, counter: u32) -> u32 {
-        if counter & self.places() == 0 { 0 } else { u16::BITS }
+    /// Which half of a word is of this counter: that of the round before is another, unless the ring has as many places as the device
+    /// counts. The poller looks when the place is free already, and the poster may have begun the next round.
+    fn half(&self, counter: u16) -> u32 {
+        if u32::from(counter) & self.places() == 0 { 0 } else { u16::BITS }
     }
 
     /// The poster: the request at `begin` is this one of those that the device has one opcode for.
     pub(super) fn note(&self, begin: u32, opcode: u32) {
         if let Some(entry) = self.entry(begin) {
-            let half = self.half(begin);
+            let half = self.half(begin as u16);
             let others = entry.opcodes.load(Ordering::Relaxed) & !(u32::from(u16::MAX) << half);
             entry.opcodes.store(others | opcode << half, Ordering::Relaxed);
         }
@@ -243,7 +243,7 @@ impl Lane {
     /// The poller: which of those the request at place `counter` is.
     pub(super) fn noted(&self, counter: u16) -> u32 {
         let opcodes = self.entry(counter.into()).map_or(0, |entry| entry.opcodes.load(Ordering::Relaxed));
-        opcodes >> self.half(counter.into()) & u32::from(u16::MAX)
+        opcodes >> self.half(counter) & u32::from(u16::MAX)
     }
 
     /// The poster: the request at `begin` has grown or shrunk to `end`.
@@ -256,15 +256,20 @@ impl Lane {
 
     /// The poster: all before this counter is done.
     pub(super) fn done(&self) -> u32 {
-        let (done, begin) = (self.done.load(Ordering::Acquire), self.begin.load(Ordering::Relaxed));
+        let (done, seen) = (self.done.load(Ordering::Acquire), self.seen.load(Ordering::Relaxed));
         // A poller that was in the middle of a completion of an earlier life may have stored what was done then.
-        if is_behind(begin, done) { begin } else { done }
+        if is_behind(seen, done) {
+            return seen;
+        }
+        // Both go round: the poster, who looks once in a round at least, keeps them near each other.
+        self.seen.store(done, Ordering::Relaxed);
+        done
     }
 
     /// All before this counter is done.
     #[cfg(test)]
     pub(super) fn start_at(&self, counter: u32) {
-        self.begin.store(counter, Ordering::Relaxed);
+        self.seen.store(counter, Ordering::Relaxed);
         self.done.store(counter, Ordering::Relaxed);
     }
 
@@ -284,7 +289,7 @@ impl Lane {
         // A poller that sees anything of the new life sees `since`.
         fence(Ordering::Release);
         self.entries.iter().for_each(|entry| entry.set(begin, 0));
-        self.begin.store(begin, Ordering::Relaxed);
+        self.seen.store(begin, Ordering::Relaxed);
         self.done.store(begin, Ordering::Relaxed);
         begin
     }
@@ -321,6 +326,8 @@ fn is_behind(counter: u32, other: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uverbs_abi::types::wc_opcode;
+
     use super::*;
 
     #[test]
@@ -335,6 +342,29 @@ mod tests {
         lane.post(4, 5, 73);
         assert_eq!((lane.complete(3, 1), lane.complete(4, 2)), (Some(72), Some(73)));
         assert_eq!(lane.done(), 5);
+    }
+
+    #[test]
+    fn a_life_goes_on_when_its_counter_goes_round() {
+        let lane = Lane::new("test", 4).unwrap();
+        for counter in (0..=12).map(|step: u32| step.wrapping_mul(1 << 29)) {
+            lane.post(counter, counter + 1, counter.into());
+            assert_eq!(lane.complete(counter as u16, 0), Some(counter.into()));
+            assert_eq!((lane.done(), lane.free(counter + 1)), (counter + 1, 4));
+        }
+    }
+
+    #[test]
+    fn which_request_it_was_is_found_by_the_bits_that_a_device_knows() {
+        for places in [4, 1 << 15, 1 << 16] {
+            let lane = Lane::new("test", places).unwrap();
+            for (round, opcode) in
+                [(0, wc_opcode::BIND_MW), (1, wc_opcode::LOCAL_INV), (4, wc_opcode::BIND_MW)]
+            {
+                lane.note(round * places, opcode);
+                assert_eq!(lane.noted((round * places) as u16), opcode, "round {round} of {places}");
+            }
+        }
     }
 
     #[test]
