@@ -9,30 +9,19 @@ mod common;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::*;
 use uverbs::{
-    AddressHandle, Completion, CompletionQueue, Context, Datagram, Error, ErrorKind, EventKind, MemoryRegion,
-    Operation, QpState, QueuePair, Rc, ReceiveRequest, Remote, SendRequest, SharedReceiveQueue, Status, Ud,
+    AddressHandle, Completion, CompletionQueue, Context, Datagram, Error, ErrorKind, MemoryRegion, Operation,
+    QpState, QueuePair, Rc, ReceiveRequest, Remote, SendRequest, SharedReceiveQueue, Status, Ud,
 };
 
-/// Long enough for any machine; what takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(20);
 const KEY: u32 = 0x11;
 
 fn run(variable: &str) -> bool {
     let Ok(command) = std::env::var(variable) else { return false };
     Command::new("sh").args(["-c", &command]).status().expect("sh").success()
-}
-
-#[track_caller]
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_true() {
-        assert!(start.elapsed() < LIMIT, "in vain: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// A connection, one whose receives are of a shared queue, and datagrams, each to itself; and what is posted.
@@ -169,17 +158,7 @@ fn a_device_that_is_taken_away_in_the_midst_of_traffic_ends_it_and_nothing_hangs
             talker.join().unwrap()
         });
         assert!(matches!(refused, None | Some(ErrorKind::Disassociated)), "{refused:?}");
-        let mut events = Vec::new();
-        until("the end of events", || match context.next_event() {
-            Ok(Some(event)) => {
-                events.push(event.kind);
-                false
-            }
-            Ok(None) => events.contains(&EventKind::DeviceFatal),
-            Err(error) => error.kind() == ErrorKind::Disassociated,
-        });
-        assert!(events.contains(&EventKind::DeviceFatal), "{events:?}");
-        assert!(channel.wait(Some(LIMIT)).unwrap(), "the end of a channel can be seen");
+        sees_the_end(&context, &channel);
         gone("a channel", channel.next_event());
         gone("a protection domain", context.alloc_pd());
         gone("a query", context.query_device());

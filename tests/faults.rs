@@ -16,9 +16,6 @@ use uverbs::{
     Operation, QpState, QueuePair, Rc, ReceiveRequest, SendRequest, Status,
 };
 
-/// Long enough for any machine; what takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(20);
-
 /// Starts the command that a variable holds, if there is one.
 fn start(variable: &str, argument: &str) -> Option<Child> {
     let command = std::env::var(variable).ok()?;
@@ -40,16 +37,6 @@ fn finish(mut child: Child) {
 #[track_caller]
 fn run(variable: &str, argument: &str) -> bool {
     start(variable, argument).map(finish).is_some()
-}
-
-/// Waits for something to come true.
-#[track_caller]
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_true() {
-        assert!(start.elapsed() < LIMIT, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Two queue pairs that are connected, and memory.
@@ -128,17 +115,7 @@ fn a_device_that_is_taken_away_ends_everything_and_nothing_hangs() {
         gone("a request for events", cq.notify(false).err());
         // Either way it must come back.
         drop(pair.send(3));
-        let mut events = Vec::new();
-        until("the end of events", || match context.next_event() {
-            Ok(Some(event)) => {
-                events.push(event.kind);
-                false
-            }
-            Ok(None) => events.contains(&EventKind::DeviceFatal),
-            Err(error) => error.kind() == ErrorKind::Disassociated,
-        });
-        assert!(events.contains(&EventKind::DeviceFatal), "{events:?}");
-        assert!(channel.wait(Some(LIMIT)).unwrap(), "the end of a channel can be seen");
+        sees_the_end(&context, &channel);
         gone("a channel", channel.next_event().err());
         drop((cq, channel));
         // The queues are the process's own memory still.

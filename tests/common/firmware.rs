@@ -23,3 +23,23 @@ pub fn is_of(error: &Error, errno: i32, what: &str) {
     assert_eq!(error.kind() == ErrorKind::Other, errno == EIO, "{what}: {error}");
     assert_eq!(error.hint().is_some_and(|hint| hint.contains("firmware")), errno == EIO, "{what}: {error}");
 }
+
+/// Has the firmware refuse the end of an object once: a call of this name tells of that, or none does; and the firmware has the object
+/// still, or the driver has passed over the refusal.
+#[track_caller]
+pub fn refuses_an_end(
+    control: &Control,
+    request: &str,
+    told: Option<(&str, i32)>,
+    is_left: bool,
+    run: impl FnOnce() -> Option<Error>,
+) {
+    let objects = control.ask("objects").len();
+    control.ask(request);
+    let error = run();
+    assert_eq!(error.as_ref().map(Error::op), told.map(|(op, _)| op), "{request}");
+    if let (Some(error), Some((_, errno))) = (&error, told) {
+        is_of(error, errno, request);
+    }
+    assert_eq!(control.ask("objects").len() > objects, is_left, "{request}");
+}

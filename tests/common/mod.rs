@@ -9,6 +9,7 @@ mod control;
 pub mod counted;
 pub mod counting;
 mod differences;
+mod ends;
 mod extended;
 mod firmware;
 mod footprint;
@@ -35,6 +36,7 @@ use uverbs::{
 pub use bulk::*;
 pub use control::Control;
 pub use differences::Answers;
+pub use ends::*;
 pub use extended::*;
 pub use firmware::*;
 pub use footprint::{Footprint, resident};
