@@ -157,7 +157,8 @@ impl Places {
     /// so all the same, stays in the list, and is nobody's: also when it says so to two pollers at a time.
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         let place = self.entries.get(usize::from(entry))?;
-        place.state.compare_exchange(POSTED, TAKEN, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        // Also for a device that says so before it was told of the request: that is one with its number then.
+        place.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let wr_id = place.wr_id.load(Ordering::Relaxed);
         place.state.store(DONE, Ordering::Release);
         Some(wr_id)
@@ -307,7 +308,7 @@ impl LowerReceive for Writing<'_> {
         let first = index * (HEAD + *segments) as usize + HEAD as usize;
         put_pieces(units.writing(), first, *segments, pieces)?;
         place.wr_id.store(wr_id, Ordering::Relaxed);
-        place.state.store(POSTED, Ordering::Relaxed);
+        place.state.store(POSTED, Ordering::Release);
         self.head = Head { entry: place.link.load(Ordering::Relaxed), filled: filled.wrapping_add(1) };
         Ok(())
     }
