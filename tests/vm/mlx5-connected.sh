@@ -3,7 +3,6 @@
 #
 # order: 7
 # packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev
-# boot: --append=tsc=reliable
 # vhca: --port infiniband
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name

@@ -3,7 +3,6 @@
 #
 # order: 5
 # packages: gcc libc6-dev libibverbs-dev
-# boot: --append=tsc=reliable
 # vhca: --port infiniband
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs

@@ -4,7 +4,6 @@
 #
 # order: 7
 # packages: ibverbs-utils perftest
-# boot: --append=tsc=reliable
 # vhca: --port infiniband --lid 7 --wire one,two
 # vhca: --port infiniband --lid 9 --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

@@ -4,7 +4,6 @@
 #
 # order: 3
 # packages: ibverbs-utils ibverbs-providers
-# boot: --append=tsc=reliable
 # vhca: --port roce
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # roots: sid

@@ -4,7 +4,6 @@
 #
 # order: 6
 # packages: ibverbs-utils python3-pyverbs
-# boot: --append=tsc=reliable
 # vhca: --port roce
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # shellcheck disable=SC2317  # `step` calls the functions by name

@@ -3,7 +3,6 @@
 #
 # order: 4
 # packages: ibverbs-utils perftest
-# boot: --append=tsc=reliable
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

@@ -3,7 +3,6 @@
 #
 # order: 7
 # packages: ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
-# boot: --append=tsc=reliable
 # vhca: --port roce --wire one,two
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

@@ -2,7 +2,6 @@
 # The second guest of the lane mlx5-rxe: the kernel's software RoCE device on a network interface of virtio, from which a wire leads to the card
 # of the first, whose commands it carries out; see far.sh.
 #
-# boot: --append=tsc=reliable
 # nic: nic,card
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

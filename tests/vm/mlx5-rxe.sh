@@ -4,7 +4,6 @@
 #
 # order: 8
 # packages: ibverbs-utils perftest
-# boot: --append=tsc=reliable
 # vhca: --port roce --wire card,nic
 # peer: mlx5-rxe-peer.sh
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

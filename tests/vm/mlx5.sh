@@ -3,8 +3,6 @@
 #
 # order: 3
 # packages: gcc libc6-dev libibverbs-dev
-# A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
-# boot: --append=tsc=reliable
 # DEVX, for counters in bulk. Without it, as in mlx5-beside, drivers and libraries send what they send to most cards.
 # vhca: --cap cmd_hca_cap.log_max_uctx=20
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

@@ -95,7 +95,7 @@ static void gone_while_posted(long is_remote)
 	uint32_t key = gone->rkey;
 	if (!is_remote)
 		p.b.mr = gone;
-	post_receive(&p.b, 1, 0, 64);
+	post_receive(&p.b, 1, 0, 256);
 	p.b.mr = own;
 	EQUAL(ibv_dereg_mr(gone), 0);
 	if (is_remote) {
@@ -107,8 +107,8 @@ static void gone_while_posted(long is_remote)
 		flushed(p.b.in, 1);
 		event(IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
 	} else {
-		/* A short one would stand in the completion. */
-		SEND(&p.a, 10, 0, 64);
+		/* One of up to 64 bytes may stand in the completion. */
+		SEND(&p.a, 10, 0, 256);
 		bad(p.a.out, 10, IBV_WC_REM_OP_ERR);
 		bad(p.b.in, 1, IBV_WC_LOC_PROT_ERR);
 	}
