@@ -6,7 +6,7 @@
 //!
 //! Rings and registered memory belong to the user: whatever they say is bounded here, and read once.
 
-use uverbs_abi::types::{event_type, qp_state, qp_type, wc_opcode, wc_status};
+use uverbs_abi::types::{event_type, qp_state, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -127,11 +127,15 @@ impl State {
         }
     }
 
-    /// A send has failed. Of a queue pair for raw packets the send queue alone stops, and frames still come in: it is two queues on
-    /// mlx5 (`sqrq_state_to_qp_state`, qp.c, Linux 6.1).
+    /// A send has failed. Where nobody answers, the send queue alone stops, and messages still come in (InfiniBand, 10.3.1); so it is of a
+    /// queue pair for raw packets, which is two queues on mlx5 (`sqrq_state_to_qp_state`, qp.c, Linux 6.1).
     pub(super) fn break_sends(&mut self, number: u32) {
+        let stops_alone = match self.qps.get(&number) {
+            Some(qp) if qp.state == qp_state::RTS => self.profile.stops_sends_alone(qp.kind),
+            _ => false,
+        };
         match self.qps.get_mut(&number) {
-            Some(qp) if qp.kind == qp_type::RAW_PACKET && qp.state == qp_state::RTS => {
+            Some(qp) if stops_alone => {
                 qp.state = qp_state::SQE;
                 self.flush_sends(number);
             }

@@ -150,6 +150,10 @@ impl State {
             // It waits for one of those before it to end (`check_init_depth`, rxe_req.c).
             return if self.profile.is_rxe() { None } else { local_end(wc_status::LOC_QP_OP_ERR) };
         }
+        let is_atomic = matches!(operation.action, Action::CompareSwap | Action::FetchAdd);
+        if is_atomic && wqe.dma.length < 8 && !self.profile.sends_without_room() {
+            return local_end(wc_status::LOC_LEN_ERR);
+        }
         let inline = if operation.is_answered() { Ok(Vec::new()) } else { pieces::inline(qp, wqe) };
         let inline = match inline {
             Ok(inline) => inline,

@@ -68,7 +68,7 @@ impl Qp {
 
     /// Whether its send queue alone has stopped, and flushes what is posted.
     pub(super) fn has_stopped_sends(&self) -> bool {
-        self.kind == qp_type::RAW_PACKET && self.state == qp_state::SQE
+        self.state == qp_state::SQE
     }
 
     /// Receives that wait in its own ring.

@@ -4,7 +4,7 @@
 //! here is as on cards whatever the profile says, and is listed in `tests/common/differences`.
 
 use nix::errno::Errno;
-use uverbs_abi::types::{AccessFlags, wc_status};
+use uverbs_abi::types::{AccessFlags, qp_type, wc_status};
 
 use super::profile::Profile;
 
@@ -38,6 +38,16 @@ impl Profile {
     pub(super) fn remote_key(&self, key: u32, access: AccessFlags) -> u32 {
         let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         if self.is_rxe_before((6, 12)) && !access.intersects(remote) { 0 } else { key }
+    }
+
+    /// Whether a failed request stops the send queue of such a queue pair alone; rxe has no such state (`rxe_completer`, rxe_comp.c).
+    pub(super) fn stops_sends_alone(&self, kind: u8) -> bool {
+        !self.is_rxe() && matches!(kind, qp_type::UC | qp_type::UD | qp_type::RAW_PACKET)
+    }
+
+    /// Whether an atomic operation is sent that has no room for its answer (`do_atomic`, rxe_comp.c, looks at that when it is there).
+    pub(super) fn sends_without_room(&self) -> bool {
+        self.is_rxe()
     }
 
     /// `rxe_qp_chk_init`, rxe_qp.c.

@@ -3,7 +3,7 @@
 use crate::commands::verbs::*;
 use crate::commands::{done, new_pd, write};
 use uverbs_abi::rxe::{Av, NETWORK_TYPE_IPV4, NETWORK_TYPE_IPV6, SockaddrIn, SockaddrIn6, UdWr};
-use uverbs_abi::types::{qp_state, qp_type, wc_opcode, wc_status, wr_opcode};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type, wc_opcode, wc_status, wr_opcode};
 use uverbs_abi::write::{ModifyQp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -155,7 +155,7 @@ fn what_a_datagram_cannot_be() {
         let (_, ah) = pair.a.ah(IPV4, 1);
         pair.send(&[post(&pair, ah)]);
         assert_eq!(ends(&pair.a.take()), [(1, status)], "{name}");
-        assert_eq!(pair.a.query(&pair.qa).qp_state, qp_state::ERR, "{name}");
+        assert_eq!(pair.a.query(&pair.qa).qp_state, qp_state::SQE, "{name}");
     }
     let pair = Pair::new(UD);
     let (handle, ah) = pair.a.ah(IPV4, 1);
@@ -167,6 +167,46 @@ fn what_a_datagram_cannot_be() {
     done(&pair.a.file, write(cmd::DESTROY_AH, &handle, 0));
     pair.send(&[Post::new(2, wr_opcode::SEND, &[]).to(pair.qb.number, ah)]);
     assert_eq!(ends(&pair.a.take()), [(1, OK), (2, wc_status::LOC_QP_OP_ERR)]);
+}
+
+#[test]
+fn where_nobody_answers_a_failed_send_stops_sends_alone() {
+    let too_long = |side: &Side| [side.piece(0, 4097)];
+    let nowhere = |side: &Side| [side.piece(16384, 1)];
+    for kind in [UD, UC] {
+        let pair = Pair::new(kind);
+        let (_, to_b) = pair.a.ah(IPV4, 1);
+        let (_, to_a) = pair.b.ah(IPV4, 1);
+        let send = |wr_id, pieces: &[_], to: (u32, u32)| {
+            let post = Post::new(wr_id, wr_opcode::SEND, pieces);
+            if kind == UD { post.to(to.0, to.1) } else { post }
+        };
+        let there = (pair.qb.number, to_b);
+        let bad = if kind == UD { too_long(&pair.a) } else { nowhere(&pair.a) };
+        let status = if kind == UD { wc_status::LOC_LEN_ERR } else { wc_status::LOC_PROT_ERR };
+        pair.qa.receive(10, &[pair.a.piece(0, 48)]);
+        pair.send(&[send(1, &bad, there), send(2, &[], there)]);
+        pair.send(&[send(3, &[], there)]);
+        let flushed = wc_status::WR_FLUSH_ERR;
+        assert_eq!(ends(&pair.a.take()), [(1, status), (2, flushed), (3, flushed)], "{kind}");
+        assert_eq!(pair.a.query(&pair.qa).qp_state, qp_state::SQE, "{kind}");
+        // What comes in is received, and nothing is flushed.
+        let back = send(4, &[pair.b.piece(0, 8)], (pair.qa.number, to_a));
+        pair.qb.post(&back);
+        pair.qb.ring_doorbell(&pair.b.file);
+        assert_eq!(ends(&pair.a.take()), [(10, OK)], "{kind}");
+        // It starts again.
+        let ready = ModifyQp {
+            attr_mask: (QpAttrMask::STATE | QpAttrMask::CUR_STATE).bits(),
+            cur_qp_state: qp_state::SQE,
+            ..change(kind, pair.qa.handle, pair.qb.number, qp_state::RTS)
+        };
+        assert_eq!(pair.a.modify(&ready), Ok(()), "{kind}");
+        pair.b.take();
+        pair.qb.receive(20, &[pair.b.piece(0, 48)]);
+        pair.send(&[send(5, &[], there)]);
+        assert_eq!((ends(&pair.a.take()), ends(&pair.b.take())), (vec![(5, OK)], vec![(20, OK)]), "{kind}");
+    }
 }
 
 #[test]

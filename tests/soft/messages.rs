@@ -133,3 +133,18 @@ fn nothing_is_left_of_a_file_whose_sender_waits() {
     drop(a);
     assert!(device.resources().is_empty());
 }
+
+/// An answer of eight bytes needs room for them: without it nothing is sent, and nothing changes at the other side.
+#[test]
+fn an_atomic_operation_without_room_is_not_carried_out() {
+    let add = |pair: &Pair, room| {
+        let add = Post::new(1, wr_opcode::ATOMIC_FETCH_AND_ADD, &[pair.a.piece(0, room)]);
+        add.atomic(pair.b.address, pair.b.key, 5, 0)
+    };
+    let pair = Pair::new(RC);
+    pair.send(&[add(&pair, 8), add(&pair, 16), add(&pair, 7)]);
+    assert_eq!(ends(&pair.a.take()), [(1, OK), (1, OK), (1, wc_status::LOC_LEN_ERR)]);
+    assert_eq!(pair.b.look(0, 8), 10_u64.to_ne_bytes());
+    let states = [pair.a.query(&pair.qa).qp_state, pair.b.query(&pair.qb).qp_state];
+    assert_eq!(states, [qp_state::ERR, qp_state::RTS]);
+}
