@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use uverbs_abi::mlx5::wqe::{
     CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM,
     CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ,
-    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_TSO, OPCODE_UMR,
+    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_SEND_IMM, OPCODE_TSO, OPCODE_UMR,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -106,10 +106,12 @@ impl Found<'_> {
         let wc = self.known();
         let said = match kind {
             CQE_REQ => {
-                let opcode = sent(self.number());
+                let number = self.number();
+                let (opcode, wc_flags) = (sent(number), sent_flags(number).bits());
                 let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
                 let status = without_data(cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>(), wc.status);
-                Extended { wc: Wc { status, opcode, byte_len, ..wc }, timestamp: self.timestamp(), vlan: 0 }
+                let wc = Wc { status, opcode, byte_len, wc_flags, ..wc };
+                Extended { wc, timestamp: self.timestamp(), vlan: 0 }
             }
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => {
                 Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: self.timestamp() }
@@ -308,6 +310,15 @@ fn sent(number: u32) -> u32 {
         BOUND => wc_opcode::BIND_MW,
         INVALIDATED => wc_opcode::LOCAL_INV,
         _ => wc_opcode::SEND,
+    }
+}
+
+/// Whether it had immediate data (`handle_good_req`, cq.c of the kernel's mlx5).
+#[inline(always)]
+fn sent_flags(number: u32) -> WcFlags {
+    match (number >> 24) as u8 {
+        OPCODE_RDMA_WRITE_IMM | OPCODE_SEND_IMM => WcFlags::WITH_IMM,
+        _ => WcFlags::empty(),
     }
 }
 

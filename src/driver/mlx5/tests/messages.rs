@@ -155,13 +155,15 @@ fn completed(bench: &mut Bench) -> Completion {
 
 #[test]
 fn completions_say_what_was_done() {
-    for (code, opcode, len) in [
-        (0x0a, wc_opcode::SEND, 0),
-        (0x08, wc_opcode::RDMA_WRITE, 0),
-        (0x09, wc_opcode::RDMA_WRITE, 0),
-        (0x10, wc_opcode::RDMA_READ, 77),
-        (0x11, wc_opcode::COMP_SWAP, 8),
-        (0x12, wc_opcode::FETCH_ADD, 8),
+    let (none, with_imm) = (WcFlags::empty(), WcFlags::WITH_IMM);
+    for (code, opcode, len, flags) in [
+        (0x0a, wc_opcode::SEND, 0, none),
+        (0x0b, wc_opcode::SEND, 0, with_imm),
+        (0x08, wc_opcode::RDMA_WRITE, 0, none),
+        (0x09, wc_opcode::RDMA_WRITE, 0, with_imm),
+        (0x10, wc_opcode::RDMA_READ, 77, none),
+        (0x11, wc_opcode::COMP_SWAP, 8, none),
+        (0x12, wc_opcode::FETCH_ADD, 8, none),
     ] {
         let mut bench = bench(&cap(4, 1, 1, 0));
         post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]).unwrap();
@@ -171,6 +173,7 @@ fn completions_say_what_was_done() {
         });
         let done = completed(&mut bench);
         assert_eq!((done.wr_id, done.status, done.opcode, done.len), (7, Status::Success, opcode, len));
+        assert_eq!((done.flags, done.immediate), (flags, 0));
     }
 }
 
