@@ -277,7 +277,7 @@ impl Qp {
     fn begin_write(&mut self, packet: &Packet, reach: Reach, around: &Around<'_>) -> Result<(), Refusal> {
         let remote = packet.remote;
         if !self.context.is(qpc::rwe) {
-            return Err(Refusal::Access);
+            return Err(Refusal::InvalidRequest);
         }
         if remote.len > 0 {
             let all = Segment { len: remote.len, key: remote.key, address: remote.address };
@@ -300,7 +300,7 @@ impl Qp {
         let reach = self.remote_reach(packet, around)?;
         let Remote { address, key, len } = packet.remote;
         if !self.context.is(qpc::rre) || len > 1 << 31 {
-            return Err(Refusal::Access);
+            return Err(Refusal::InvalidRequest);
         }
         let place = Segment { len, key, address };
         around.mkeys.check(reach, place, len.into(), Access::RemoteRead).map_err(|_| Refusal::Access)?;
@@ -334,7 +334,7 @@ impl Qp {
     fn atomic(&mut self, packet: &Packet, around: &mut Around<'_>) -> Result<(), Refusal> {
         let reach = self.remote_reach(packet, around)?;
         if !self.context.is(qpc::rae) {
-            return Err(Refusal::Access);
+            return Err(Refusal::InvalidRequest);
         }
         let asked = packet.atomic;
         let operation = match packet.operation {

@@ -105,6 +105,7 @@ const SEND: u8 = 0x0a;
 const READ: u8 = 0x10;
 const REQUESTER: u8 = 0;
 const RESPONDER: u8 = 2;
+const REQUESTER_ERROR: u8 = 13;
 
 #[test]
 fn a_sender_that_finds_no_receive_waits() {
@@ -154,6 +155,24 @@ fn what_is_missing_of_an_answer_is_asked_for_once() {
     let mut read = vec![0; 1200];
     device.memory.read(0xa000, &mut read).unwrap();
     assert_eq!(read, bytes);
+}
+
+/// What a queue pair does not carry out at all is an invalid request; a key that does not open the memory is another fault
+/// (InfiniBand, 11.6.2).
+#[test]
+fn an_operation_that_is_not_allowed_is_an_invalid_request() {
+    let (invalid, access) = (0x12, 0x13);
+    for (is_allowed, key, syndrome) in [(false, KEY, invalid), (true, KEY + 1, access)] {
+        let mut device = pair();
+        device.transport.qps.get_mut(&B).unwrap().context.set(qpc::rre, u32::from(is_allowed));
+        let remote = [&0x8000_u64.to_be_bytes()[..], &key.to_be_bytes(), &[0; 4]].concat();
+        post(&device, A, 0, READ, &[remote, segment(8, 0xa000)]);
+        device.ring_qp(A);
+        assert_eq!(completions(&device, A), [REQUESTER_ERROR]);
+        let mut entry = [0; 64];
+        device.memory.read(place(A, 2), &mut entry).unwrap();
+        assert_eq!(entry[0x37], syndrome);
+    }
 }
 
 #[test]
