@@ -196,6 +196,15 @@ impl SrqPlan {
         }
     }
 
+    /// The device's number of the queue, now that the kernel has made it, if the driver says it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn number(&self) -> Option<u32> {
+        match self {
+            Self::Rings(..) => None,
+            Self::Mlx5(plan) => Some(plan.number()),
+        }
+    }
+
     /// Whether the driver leaves out of account which limit the kernel is told with the queue (`mlx5_ib_create_srq`, srq.c, Linux 6.1).
     pub(crate) fn forgets_limit(&self) -> bool {
         match self {

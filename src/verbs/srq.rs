@@ -62,6 +62,9 @@ pub struct SharedReceiveQueue {
     segments: u32,
     /// Of a queue of a domain.
     number: Option<u32>,
+    /// As the driver says it.
+    #[cfg(feature = "raw")]
+    device_number: Option<u32>,
     /// The device works on a ring that could not be mapped.
     lost: bool,
 }
@@ -254,6 +257,8 @@ impl SharedReceiveQueueBuilder<'_> {
         let handle = command.new_handle_of(create::HANDLE)?;
         let is_armed_later = self.arms && self.limit > 0 && plan.forgets_limit();
         let object = Object::new(context, Kind::Srq, handle).holding(plan.memory());
+        #[cfg(feature = "raw")]
+        let device_number = plan.number();
         let receives = plan.open(op, context)?;
         let side = receives.side();
         let queue = ReceiveQueue::new(context.origin(), receives, segments);
@@ -265,7 +270,16 @@ impl SharedReceiveQueueBuilder<'_> {
         let shared =
             SharedReceiveQueueCore { object, kept: Kept::default(), side, _extended, _pd: self.pd.clone() };
         let shared = Arc::new(shared);
-        let queue = SharedReceiveQueue { receives, shared, capacity, segments, number, lost: false };
+        let queue = SharedReceiveQueue {
+            receives,
+            shared,
+            capacity,
+            segments,
+            number,
+            #[cfg(feature = "raw")]
+            device_number,
+            lost: false,
+        };
         if is_armed_later {
             queue.arm(self.limit)?;
         }
@@ -406,6 +420,11 @@ impl SharedReceiveQueue {
     /// The kernel's handle of the queue.
     pub fn handle(&self) -> u32 {
         self.shared.id()
+    }
+
+    /// The device's number of the queue, of a domain or not; none if the driver does not say it (rxe).
+    pub fn device_number(&self) -> Option<u32> {
+        self.number.or(self.device_number)
     }
 
     /// The queue by address and key; none if its ring was lost in a resize.

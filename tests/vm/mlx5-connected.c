@@ -83,7 +83,7 @@ static const struct check {
 	{ "ud immediate", ud_immediate }, { "ud pieces", ud_pieces }, { "ud loss", ud_loss }, { "ud own key", ud_own_key }, { "ud send error", send_error, IBV_QPT_UD }, { "ud many", ud_many },
 	{ "ud with a global header", ud_global, 0, ETHERNET }, { "ud multicast", ud_multicast, 0, ETHERNET },
 
-	{ "srq order, short", srq_order, 20 }, { "srq order, long", srq_order, 1500 }, { "srq limit", srq_limit }, { "srq last", srq_last }, { "srq late", srq_late },
+	{ "srq numbers", srq_numbers }, { "srq order, short", srq_order, 20 }, { "srq order, long", srq_order, 1500 }, { "srq limit", srq_limit }, { "srq last", srq_last }, { "srq late", srq_late },
 	{ "srq too long", srq_too_long }, { "srq of datagrams", srq_of_datagrams },
 	{ "xrc send 20", xrc_send, 20 }, { "xrc send 2500", xrc_send, 2500 }, { "xrc remote", xrc_remote }, { "xrc late and limit", xrc_late_and_limit }, { "xrc fault", xrc_fault },
 	{ "xrc queue that is not there", xrc_wrong_queue, 0 }, { "xrc queue of another domain", xrc_wrong_queue, 1 },

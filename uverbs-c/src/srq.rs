@@ -100,11 +100,11 @@ pub(crate) extern "C" fn create_srq_ex(
     or_null(attr.ok_or(EINVAL).and_then(|attr| create_extended(context, attr)))
 }
 
-/// Only a queue of a domain has a number here.
+/// Of a queue of no domain only mlx5 has the number, as with libmlx5.
 pub(crate) extern "C" fn get_srq_num(srq: Option<&Srq>, number: Option<&mut MaybeUninit<u32>>) -> c_int {
     let get = || {
         let queue = srq.ok_or(EINVAL)?.queue.lock()?;
-        let found = queue.get()?.number().ok_or(EOPNOTSUPP)?;
+        let found = queue.get()?.device_number().ok_or(EOPNOTSUPP)?;
         number.ok_or(EINVAL)?.write(found);
         Ok(())
     };

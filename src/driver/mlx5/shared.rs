@@ -103,6 +103,12 @@ impl SrqPlan {
         [self.places.entries.len() as u32 - 1, self.segments]
     }
 
+    /// The device's number of the queue, now that the kernel has made it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn number(&self) -> u32 {
+        self.response.srqn
+    }
+
     /// The queue, now that the kernel has made it.
     pub(crate) fn open(self) -> SharedReceives {
         let Self { units, counter, segments, places, queues, .. } = self;

@@ -53,6 +53,19 @@ static void srq_order(long len)
 	EQUAL(ibv_destroy_srq(srq), 0);
 }
 
+/* Each queue has a number of its own, as one of a domain has. */
+static void srq_numbers(long)
+{
+	struct ibv_srq *one = make_srq(16), *two = make_srq(16);
+	uint32_t numbers[2] = { 0, 0 };
+
+	EQUAL(ibv_get_srq_num(one, &numbers[0]), 0);
+	EQUAL(ibv_get_srq_num(two, &numbers[1]), 0);
+	NEED(numbers[0] != 0 && numbers[1] != 0 && numbers[0] != numbers[1]);
+	EQUAL(ibv_destroy_srq(one), 0);
+	EQUAL(ibv_destroy_srq(two), 0);
+}
+
 static void srq_limit(long)
 {
 	struct pair p;
