@@ -1,6 +1,6 @@
 //! What a requester does with the answers of the other side, and when there is none.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::data::scatter;
 use super::packet::{Operation as Kind, Packet, Remote};
@@ -59,7 +59,7 @@ impl Qp {
         }
     }
 
-    fn progress(&mut self, now: Instant) {
+    fn progress(&mut self, now: Duration) {
         let is_waiting = self.requester.flights.iter().any(|flight| !flight.is_done());
         (self.requester.retries, self.requester.unready, self.requester.has_asked) = (0, 0, false);
         self.requester.deadline = self.deadline(now).filter(|_| is_waiting);

@@ -49,6 +49,8 @@ pub(crate) struct Transport {
     pub(crate) groups: BTreeMap<[u8; 16], Vec<u32>>,
     /// Packets that have left a queue pair.
     transit: VecDeque<(Route, Packet)>,
+    /// The time by which timers go; see [`keep_time`].
+    time: Duration,
 }
 
 /// What a queue pair reaches of the device, and what it has to say to it.
@@ -60,7 +62,7 @@ pub(crate) struct Around<'a> {
     cqs: &'a BTreeMap<u32, Cq>,
     port: &'a Port,
     faults: &'a mut u64,
-    now: Instant,
+    now: Duration,
     said: Vec<Said>,
 }
 
@@ -114,7 +116,8 @@ impl Device {
             cqs: &self.cqs,
             port: &self.port,
             faults: &mut self.statistics.faults,
-            now: Instant::now(),
+            // It may be as much later than it was last said.
+            now: self.transport.time + TICK,
             said: Vec::new(),
         };
         step(&mut qp, &mut around);
@@ -218,9 +221,10 @@ impl Device {
         self.with_qp(number, |qp, around| qp.receive(route, packet, around));
     }
 
-    /// Does what is due by time, and what nobody rings for.
-    fn tick(&mut self) {
-        let now = Instant::now();
+    /// So much time has gone by: does what is due, and what nobody rings for.
+    fn tick(&mut self, elapsed: Duration) {
+        self.transport.time += elapsed;
+        let now = self.transport.time;
         let due: Vec<_> =
             self.transport.qps.values().filter(|qp| qp.is_due(now)).map(|qp| qp.number).collect();
         for number in due {
@@ -244,20 +248,29 @@ impl Qp {
         self.advance(around);
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Duration) -> bool {
         self.state() == qp::state::ERROR && self.context.is(qpc::dbr_addr)
             || self.requester.due().is_some_and(|due| due <= now)
     }
 }
 
-/// How often queue pairs are looked at, when there are any.
+/// How often queue pairs are looked at.
 const TICK: Duration = Duration::from_millis(1);
 
+/// The most by which time goes on at once.
+const STEP: Duration = Duration::from_millis(4);
+
 /// Looks after timers as long as the process lives.
+///
+/// Time stands still while the process does: on a busy host it may not run for longer than a peer has to answer, and the answer would
+/// be waiting.
 pub(crate) fn keep_time(device: &Shared) {
+    let mut last = Instant::now();
     loop {
         thread::sleep(TICK);
         let mut device = lock(device);
-        device.tick();
+        let now = Instant::now();
+        device.tick((now - last).min(STEP));
+        last = now;
     }
 }

@@ -2,7 +2,7 @@
 //! are acknowledged.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::data::{gather, segments};
 use super::message::message;
@@ -37,9 +37,9 @@ pub(crate) struct Requester {
     /// It has sent again what was missing, and nothing of it was acknowledged since: what else shows that it is missing is no news.
     pub(super) has_asked: bool,
     /// When it gives up waiting for an answer.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<Duration>,
     /// When it tries again, after the other side was not ready.
-    pub(super) resume: Option<Instant>,
+    pub(super) resume: Option<Duration>,
 }
 
 /// A request under way.
@@ -111,7 +111,7 @@ impl Requester {
     }
 
     /// The time at which something is to be done without being asked.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Duration> {
         self.resume.or(self.deadline)
     }
 }
@@ -321,7 +321,7 @@ impl Qp {
         Packet::new(self.kind.service(), operation, self.context.num(qpc::remote_qpn))
     }
 
-    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn deadline(&self, now: Duration) -> Option<Duration> {
         let code = self.path().num(ads::ack_timeout);
         (code > 0).then(|| now + Duration::from_nanos(4096 << code))
     }

@@ -120,8 +120,9 @@ fn a_sender_that_finds_no_receive_waits() {
 
     device.memory.write(place(B, 0), &[segment(8, 0x9000), segment(8, 0x9008)].concat()).unwrap();
     device.memory.write(place(B, 1), &2_u32.to_be_bytes()).unwrap();
-    thread::sleep(TICK);
-    device.tick();
+    device.tick(TICK);
+    assert!(completions(&device, A).is_empty());
+    device.tick(TICK);
     assert_eq!(completions(&device, A), [REQUESTER; 2]);
     assert_eq!(completions(&device, B), [RESPONDER; 2]);
     let mut received = [0; 11];

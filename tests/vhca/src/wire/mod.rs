@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -19,6 +19,9 @@ use crate::server::{Shared, lock};
 
 /// Frames that were sent and are kept for the control line.
 const SENT_KEPT: usize = 4096;
+
+/// Frames that wait to be sent at most: some messages of many megabytes, and a bound for what the process takes.
+const UNDER_WAY: usize = 1 << 16;
 
 /// The wire, as the device sees it.
 #[derive(Debug, Default)]
@@ -29,15 +32,15 @@ pub(crate) struct Wire {
     /// What happens on the way to packets of the connected transports.
     pub(crate) mishaps: Mishaps,
     /// To the thread that sends, if there is another end.
-    line: Option<Sender<Vec<u8>>>,
+    line: Option<SyncSender<Vec<u8>>>,
 }
 
 impl Wire {
     /// Sends a frame to the other end, if there is one.
     pub(crate) fn send(&self, frame: &[u8]) {
         if let Some(line) = &self.line {
-            // The thread lives as long as the device.
-            drop(line.send(frame.to_vec()));
+            // It is lost where there is no room, as on a way that is too narrow.
+            drop(line.try_send(frame.to_vec()));
         }
     }
 
@@ -87,7 +90,7 @@ pub(crate) fn connect(ends: &Ends, device: &Shared) -> io::Result<()> {
     }
     let socket = UnixDatagram::bind(&ends.own)?;
     let sending = socket.try_clone()?;
-    let (line, frames) = mpsc::channel();
+    let (line, frames) = mpsc::sync_channel(UNDER_WAY);
     lock(device).wire.line = Some(line);
     let other = Arc::new(Mutex::new(ends.peer.clone()));
     let (to, learns) = (Arc::clone(&other), ends.peer.is_none());
