@@ -17,7 +17,7 @@ use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
-use crate::qp_ex::Begun;
+use crate::qp_ex::{Begun, too_many};
 
 /// The memory of a request, of `most` pieces at most: nothing of more is looked at.
 #[inline(always)]
@@ -269,7 +269,23 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     if let (Some(bad), true) = (bad, published.is_err() || answer.is_err()) {
         *bad = at;
     }
-    published.and(answer)
+    published.and(answer.map_err(|code| not_posted(qp, queue, at, code)))
+}
+
+/// Why this request is not posted. What has no room in any is looked at before all else but the operation.
+#[cold]
+#[inline(never)]
+fn not_posted(qp: &Qp, queue: &SendQueue, at: Pointer, code: Code) -> Code {
+    let Some(wr) = at.get::<SendWr>().filter(|_| qp.is_in_blocks && code == EINVAL) else { return code };
+    let too_many_pieces = wr.num_sge as u32 > queue.max_pieces();
+    let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
+    let is_too_large = || {
+        let pieces = pieces(wr.sg_list, wr.num_sge, queue.max_pieces()).unwrap_or_default();
+        let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
+        is_inline && bytes > queue.max_inline().into()
+    };
+    let is_known = wr.opcode <= wr_opcode::TSO;
+    if is_known && (too_many_pieces || is_too_large()) { too_many(qp) } else { code }
 }
 
 /// The device was not told of what is in the queue.
@@ -376,11 +392,13 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
             Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
                 post_receives(queue, list, bad)
             }
-            _ => {
+            queue => {
                 if let Some(bad) = bad {
                     *bad = list;
                 }
-                Err(EINVAL)
+                // To libmlx5 a queue that is not there is full.
+                let is_full = queue.is_none() && qp.is_in_blocks;
+                Err(if is_full { ENOMEM } else { EINVAL })
             }
         }
     };

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
-use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue};
+use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendLayout};
 use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
@@ -33,6 +33,8 @@ pub(crate) struct Qp {
     /// Whether its sends are looked at before they are posted: datagrams, frames whose first bytes stand in the request itself, and what
     /// is for a shared receive queue at the other side.
     pub(crate) is_special: bool,
+    /// What has no room in its requests is answered as a queue is that is full: by libmlx5.
+    pub(crate) is_in_blocks: bool,
     /// The flags that every send request has: whether each makes a completion.
     all_flags: u32,
     /// Whether it was made for the extended interface.
@@ -163,6 +165,7 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         sends: Lock::default(),
         receives: Lock::default(),
         is_special: false,
+        is_in_blocks: false,
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
         is_spread: init.comp_mask & HAS_TABLE != 0,
@@ -223,9 +226,11 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         pd.pd.get()?.create_parts(&init)?
     };
     let real = made.capacity();
-    // On a shared queue there is none of its own, and what was asked of it stays.
+    // On a shared queue there is none of its own. What was asked of it stays with librxe; libmlx5 says that there is nothing.
+    let is_in_blocks = matches!(sends.layout(), SendLayout::Blocks(_));
     let (max_recv_wr, max_recv_sge) = match srq {
         _ if is_initiator => (0, 0),
+        Some(_) if is_in_blocks => (0, 0),
         Some(_) => (init.cap.max_recv_wr, init.cap.max_recv_sge),
         None => (real.receives, real.receive_segments),
     };
@@ -238,6 +243,7 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.is_special = qp.is_datagram() || qp.is_initiator() || sends.wants_head();
+    qp.is_in_blocks = is_in_blocks;
     qp_ex::choose(&mut qp.c, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));

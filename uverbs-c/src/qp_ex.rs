@@ -11,10 +11,9 @@ use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
 use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout, SendQueue, Sge, ToSrq};
 
-pub(crate) use self::begun::Begun;
+pub(crate) use self::begun::{Begun, too_many};
 use self::begun::{
     Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, put, set_data,
-    too_many,
 };
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};

@@ -86,8 +86,8 @@ impl Begun {
 }
 
 /// What an operation with too many parts is answered; libmlx5 says ENOMEM.
-pub(super) fn too_many(qp: &Qp) -> Code {
-    if qp.is_raw_packet() { ENOMEM } else { EINVAL }
+pub(crate) fn too_many(qp: &Qp) -> Code {
+    if qp.is_in_blocks { ENOMEM } else { EINVAL }
 }
 
 /// The shortest way to a send queue.

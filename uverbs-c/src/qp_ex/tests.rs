@@ -15,7 +15,7 @@ use crate::context::{Context, close_device, open_device};
 use crate::cq::{Cq, create_cq, destroy_cq, poll_cq};
 use crate::device::Device;
 use crate::pd::{Pd, alloc_pd, dealloc_pd};
-use crate::post::post_send;
+use crate::post::{post_recv, post_send};
 use crate::qp::{create_qp, create_qp_ex, destroy_qp, modify_qp, open_qp, query_qp};
 use crate::srq::{create_srq_ex, destroy_srq, get_srq_num, post_srq_recv};
 use crate::xrcd::{Xrcd, close_xrcd, open_xrcd};
@@ -284,5 +284,37 @@ fn what_is_missing_is_told_in_the_order_of_libibverbs() {
     (of_reliable.qp_type, of_reliable.comp_mask) = (qp_type::RC.into(), 3);
     assert_eq!(create_qp_ex(context, Some(&mut of_reliable)).is_none().then(errno), Some(unsupported));
     assert_eq!(close_xrcd(Some(domain)), 0);
+    world.end();
+}
+
+#[test]
+fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
+    let (world, mut bad) = (World::new(), Pointer::NULL);
+    let mut init = wanted_initiator(&world.pd, &world.sent);
+    let mut qp = create_qp_ex(Some(world.context()), Some(&mut init)).unwrap();
+    let sge = [(); 100].map(|()| world.sge(0, 100));
+    let (invalid, no_room) = (nix::libc::EINVAL, nix::libc::ENOMEM);
+    let inline = SendFlags::INLINE.bits();
+    for (pieces, flags, opcode, of_blocks) in [
+        (100, 0, wr_opcode::SEND, no_room),
+        (1, inline, wr_opcode::RDMA_WRITE, no_room),
+        (100, 0, 99, invalid),
+        // Not before it is ready to send.
+        (1, 0, wr_opcode::SEND, invalid),
+    ] {
+        let mut wr = SendWr::new_zeroed();
+        (wr.sg_list, wr.num_sge) = (Pointer::to_first(&sge), pieces);
+        (wr.opcode, wr.send_flags) = (opcode, flags);
+        for (is_in_blocks, code) in [(false, invalid), (true, of_blocks)] {
+            qp.is_in_blocks = is_in_blocks;
+            assert_eq!(post_send(Some(&qp), Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
+        }
+    }
+    // Nor is there room in a receive queue that it has not.
+    for (is_in_blocks, code) in [(false, invalid), (true, no_room)] {
+        qp.is_in_blocks = is_in_blocks;
+        assert_eq!(post_recv(Some(&qp), Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
+    }
+    assert_eq!(destroy_qp(Given::of(qp)), 0);
     world.end();
 }
