@@ -220,10 +220,11 @@ impl Mkeys {
         key: u32,
         operation: Atomic,
     ) -> Result<u64, Denied> {
+        let segment = Segment { len: 8, key, address };
+        self.check(reach, segment, 8, Access::RemoteAtomic)?;
         if !address.is_multiple_of(8) {
             return Err(Denied::Alignment);
         }
-        let segment = Segment { len: 8, key, address };
         let mut bytes = [0; 8];
         self.read(memory, reach, segment, &mut bytes, Access::RemoteAtomic)?;
         let before = u64::from_le_bytes(bytes);
