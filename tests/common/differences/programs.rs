@@ -16,6 +16,10 @@ pub struct Row {
     pub below: Version,
     /// The program is the same behind it: what follows is compared.
     pub goes_on: bool,
+    /// All that the device tells the soft device tells too.
+    pub fewer: bool,
+    /// And the other way round.
+    pub more: bool,
     /// The device has done one of these steps before.
     pub behind: &'static [&'static str],
     /// The kernel's function, and what it does.
@@ -23,12 +27,31 @@ pub struct Row {
 }
 
 const fn row(step: &'static str, soft: &'static str, device: &'static str, why: &'static str) -> Row {
-    Row { step, soft, device, from: ALWAYS, below: NEVER, goes_on: false, behind: &[], why }
+    Row {
+        step,
+        soft,
+        device,
+        from: ALWAYS,
+        below: NEVER,
+        goes_on: false,
+        fewer: false,
+        more: false,
+        behind: &[],
+        why,
+    }
 }
 
 impl Row {
     const fn goes_on(self) -> Self {
         Self { goes_on: true, ..self }
+    }
+
+    const fn fewer(self) -> Self {
+        Self { fewer: true, ..self }
+    }
+
+    const fn more(self) -> Self {
+        Self { more: true, ..self }
     }
 
     const fn since(self, from: Version) -> Self {
@@ -103,10 +126,11 @@ const fn family(step: &'static str, soft: &'static str) -> Row {
     row(step, soft, "*", ONLY_MLX5).goes_on()
 }
 
+const NO_ADDRESS: &str =
+    "the soft device has none beside a card whose port has no address, which leads to no message";
+
+/// Whatever its port is.
 pub const ON_MLX5: &[Row] = &[
-    // Frames go to their receivers: what follows is another program.
-    row("pool-flow *", "-", "ok*", ONLY_MLX5),
-    row("flow-rss *", "-", "ok*", ONLY_MLX5),
     family("pool *", "Unsupported EOPNOTSUPP"),
     family("pool-* *", "-"),
     family("*-pool* *", "-"),
@@ -132,49 +156,12 @@ pub const ON_MLX5: &[Row] = &[
     row("device-mlx5 *", "ok false", "ok true", "a question to mlx5's driver").goes_on(),
     row("about *", "ok true true false", "ok true true true", "the soft device has no DEVX").goes_on(),
     row(
-        "qp * raw* * * * * 0 *",
-        "InvalidInput EINVAL",
-        "ok*",
-        "without a send queue mlx5 looks at no inline bytes (`calc_sq_size`, qp.c)",
-    ),
-    row(
-        "srq *",
-        "Unsupported EOPNOTSUPP",
-        "*",
-        "the soft device has none beside a card whose port has no address, which leads to no message",
-    ),
-    row("qp * raw-strip *", "Unsupported EOPNOTSUPP", "*", "the soft device strips no tags"),
-    row("qp * raw-large *", "Unsupported EOPNOTSUPP", "*", "the soft device cuts no frames"),
-    row(
-        "poll *",
-        "ok * LocalLength*",
-        "ok * LocalQpOperation*",
-        "of a frame that is too short the virtual card says another error",
-    )
-    .behind(&["frame *"]),
-    row(
-        "frame *",
-        "Exhausted ENOMEM",
-        "InvalidInput EINVAL",
-        "without room for sends there is no queue for them",
-    )
-    .goes_on()
-    .behind(&["qp * raw* * * * * 0 *"]),
-    row(
         "cq *",
         "InvalidInput EBADF",
         "InvalidInput EINVAL",
         "the crate looks at the size before the kernel looks at the channel",
     )
     .goes_on(),
-    row("frame *", "Unsupported EOPNOTSUPP", "*", "the soft device computes no checksums"),
-    row(
-        "flow* *",
-        "ok*",
-        "InvalidInput EINVAL",
-        "one match with two counters is beyond `log_max_flow_counter` (`mlx5_add_flow_rules`, fs_core.c)",
-    )
-    .behind(&["flow *", "flow-of *"]),
     row("destroy-mr *", "ok", "Busy EBUSY", "requests of a work queue have it").behind(&["wq-recv *"]),
     row(
         "recv *",
@@ -195,25 +182,9 @@ pub const ON_MLX5: &[Row] = &[
     row("recv *", "ok", "Exhausted ENOMEM", "the soft device's ring has more room than was asked for"),
     row("recv *", "InvalidInput EINVAL", "*", "a receive of no segments has room for one on mlx5")
         .behind(&["qp * * * * * * * * 0 *"]),
-    row("qp-fail *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
-    row("usual * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
-    row("modify * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
-    row("qp-query *", "ok 5 *", "ok 3 *", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
-    row("qp-state *", "ok SendQueueError", "ok ReadyToSend", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
-    row("qp-reset *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
-    row("usual * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
-    row("modify * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
-    row("drain *", "ok *", "InvalidInput EINVAL", STOPPED).behind(STOPS),
-    row("poll *", "ok *", "ok *", UNTOLD).behind(ENDS),
-    row("events *", "ok * CqError*", "ok *", UNTOLD).behind(ENDS),
-    row("poll *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
-    row("drain *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
-    row("progress *", "ok *", "ok *", UNTOLD).behind(FRAMES),
-    row("poll *", "ok *", "ok *", CLEANED).behind(RESETS),
-    row("qp-state *", "ok Error", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
-    row("qp-query *", "ok 6 *", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
+    row("poll *", "ok *", "ok *", CLEANED).fewer().behind(RESETS),
     row("progress *", "ok *", "ok *", CLEANED).behind(RESETS),
-    row("drain *", "ok *", "ok *", CLEANED).behind(RESETS),
+    row("drain *", "ok *", "ok *", CLEANED).fewer().behind(RESETS),
     row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
         .since((7, 3))
         .goes_on(),
@@ -228,6 +199,70 @@ pub const ON_MLX5: &[Row] = &[
     )
     .since((6, 12))
     .goes_on(),
+    row(
+        "mr-dmabuf *",
+        "Unsupported EOPNOTSUPP",
+        "InvalidInput EINVAL",
+        "the file is no dma-buf (`dma_buf_get`, dma-buf.c); the soft device, like rxe, does not look",
+    )
+    .goes_on(),
+];
+
+pub const ON_ETHERNET: &[Row] = &[
+    // Frames go to their receivers: what follows is another program.
+    row("pool-flow *", "-", "ok*", ONLY_MLX5),
+    row("flow-rss *", "-", "ok*", ONLY_MLX5),
+    row(
+        "qp * raw* * * * * 0 *",
+        "InvalidInput EINVAL",
+        "ok*",
+        "without a send queue mlx5 looks at no inline bytes (`calc_sq_size`, qp.c)",
+    ),
+    row("srq *", "Unsupported EOPNOTSUPP", "*", NO_ADDRESS),
+    row("qp * rc *", "Unsupported EOPNOTSUPP", "*", NO_ADDRESS),
+    row("qp * uc *", "Unsupported EOPNOTSUPP", "*", NO_ADDRESS),
+    row("qp * ud *", "Unsupported EOPNOTSUPP", "*", NO_ADDRESS),
+    row("qp * raw-strip *", "Unsupported EOPNOTSUPP", "*", "the soft device strips no tags"),
+    row("qp * raw-large *", "Unsupported EOPNOTSUPP", "*", "the soft device cuts no frames"),
+    row(
+        "poll *",
+        "ok * LocalLength*",
+        "ok * LocalQpOperation*",
+        "of a frame that is too short the virtual card says another error",
+    )
+    .behind(&["frame *"]),
+    row(
+        "frame *",
+        "Exhausted ENOMEM",
+        "InvalidInput EINVAL",
+        "without room for sends there is no queue for them",
+    )
+    .goes_on()
+    .behind(&["qp * raw* * * * * 0 *"]),
+    row("frame *", "Unsupported EOPNOTSUPP", "*", "the soft device computes no checksums"),
+    row(
+        "flow* *",
+        "ok*",
+        "InvalidInput EINVAL",
+        "one match with two counters is beyond `log_max_flow_counter` (`mlx5_add_flow_rules`, fs_core.c)",
+    )
+    .behind(&["flow *", "flow-of *"]),
+    row("qp-fail *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("usual * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
+    row("modify * *", "InvalidInput EINVAL", "ok", STOPPED).behind(STOPS),
+    row("qp-query *", "ok 5 *", "ok 3 *", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
+    row("qp-state *", "ok SendQueueError", "ok ReadyToSend", ONE_QUEUE).goes_on().behind(WITHOUT_RECEIVES),
+    row("qp-reset *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("usual * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("modify * *", "ok", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("drain *", "ok *", "InvalidInput EINVAL", STOPPED).behind(STOPS),
+    row("poll *", "ok *", "ok *", UNTOLD).behind(ENDS),
+    row("events *", "ok * CqError*", "ok *", UNTOLD).behind(ENDS),
+    row("poll *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
+    row("drain *", "ok * Flushed*", "ok *", UNTOLD).behind(FRAMES),
+    row("progress *", "ok *", "ok *", UNTOLD).behind(FRAMES),
+    row("qp-state *", "ok Error", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
+    row("qp-query *", "ok 6 *", "InvalidInput EINVAL", NAMELESS).goes_on().behind(&["inject *", "frame *"]),
     row("flow-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     row("flow * all-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
     row("flow * mc-default *", "ok*", "InvalidInput EINVAL", DEFAULTS).since((7, 0)),
@@ -240,11 +275,91 @@ pub const ON_MLX5: &[Row] = &[
         "without a network interface the card's port is down (tests/vhca/README.md)",
     )
     .goes_on(),
+];
+
+const NO_DRAINING: &str = "the driver has no step there (`optab` in `__mlx5_ib_modify_qp`, qp.c)";
+const UNGUARDED: &str =
+    "the crate holds such a request back only from a device that its key could harm (`Driver::guarded_keys`)";
+const OF_GROUP: &str =
+    "a group of InfiniBand has a local identifier of its own (`is_valid_mcast_lid`, verbs.c)";
+const LIMIT: &str = "the driver arms no queue that it makes, so it is done behind that, and then the kernel looks at the limit (`mlx5_ib_modify_srq`, srq.c)";
+const NO_FLOWS: &str = "a port of InfiniBand has no table for them (`get_flow_table`, fs.c)";
+const UNSEEN: &str = "a card makes the event for what came before it was asked for one, too, if nobody has polled it (`mlx5_cq_arm`, cq.h, names the last that was)";
+const KEY_FIRST: &str = "a card looks at the key of a write before it takes a receive; the soft device, as rxe, takes the receive first (`check_resource`, rxe_resp.c)";
+const WITH_IMMEDIATE: &[&str] = &["send * write-imm *", "send-window * write-imm *"];
+const ANSWERS: &[&str] = &["send* read *", "send* swap *", "send* add *"];
+const PLACE_FIRST: &str = "the virtual card looks at where an answer goes to before it asks for it; the soft device, as rxe, when the answer is there (`do_read`, rxe_comp.c)";
+const TOO_LONG: &str = "of a message that is too long for its receive the virtual card tells by an event too, besides the completion";
+const CQ_ROOM: &str = "the card's completion queue has more room than was asked for";
+const SMALL_CQ: &[&str] =
+    &["cq * * 1 *", "cq * * 2 *", "cq * * 3 *", "cq-plain * * 1", "cq-resize * 1", "cq-resize * 4"];
+const SEND_ROOM: &str =
+    "more than was asked for fits into the one's ring or the other's: the card's is in blocks of 64 bytes";
+
+pub const ON_INFINIBAND: &[Row] = &[
+    row("modify * sqd *", "ok", "InvalidInput EINVAL", NO_DRAINING),
+    row("usual * sqd *", "ok", "InvalidInput EINVAL", NO_DRAINING),
+    row("send* send-inv *", "InvalidInput EINVAL", "ok", UNGUARDED),
+    row("join * 0", "ok true", "InvalidInput EINVAL", OF_GROUP),
+    row("join * 1", "ok true", "InvalidInput EINVAL", OF_GROUP),
+    row("srq-resize *", "ok", "Unsupported EINVAL", "the driver resizes none (`mlx5_ib_modify_srq`, srq.c)"),
     row(
-        "mr-dmabuf *",
-        "Unsupported EOPNOTSUPP",
+        "srq-resize *",
         "InvalidInput EINVAL",
-        "the file is no dma-buf (`dma_buf_get`, dma-buf.c); the soft device, like rxe, does not look",
+        "Unsupported EINVAL",
+        "the driver resizes none (`mlx5_ib_modify_srq`, srq.c)",
+    )
+    .goes_on(),
+    row("srq * 4", "ok*", "InvalidInput EINVAL", LIMIT),
+    row("srq * 17", "ok*", "InvalidInput EINVAL", LIMIT),
+    row(
+        "mr-access *",
+        "Unsupported EOPNOTSUPP",
+        "ok",
+        "the soft device changes to the rights that rxe knows (`rxe_rereg_user_mr`, rxe_verbs.c), mlx5 to others too",
+    ),
+    row("mr-access *", "ok", "PermissionDenied EACCES", PINNED).since((6, 12)),
+    row("flow *", "ok*", "Unsupported EOPNOTSUPP", NO_FLOWS),
+    row("flow-of *", "ok*", "Unsupported EOPNOTSUPP", NO_FLOWS),
+    row("channel-next *", "ok nothing", "ok q*", UNSEEN).behind(&["notify *"]),
+    row("poll *", "ok *", "ok *RemoteAccess*", KEY_FIRST).behind(WITH_IMMEDIATE),
+    row("drain *", "ok *", "ok *RemoteAccess*", KEY_FIRST).behind(WITH_IMMEDIATE),
+    row("progress *", "ok *", "ok *", KEY_FIRST).behind(WITH_IMMEDIATE),
+    row("events *", "ok*", "ok*QpAccessError*", KEY_FIRST).behind(WITH_IMMEDIATE),
+    row("poll *", "ok *", "ok *LocalProtection*", PLACE_FIRST).behind(ANSWERS),
+    row("drain *", "ok *", "ok *LocalProtection*", PLACE_FIRST).behind(ANSWERS),
+    row("datagram *", "ok", "Exhausted ENOMEM", SEND_ROOM),
+    row("datagram *", "Exhausted ENOMEM", "ok", SEND_ROOM),
+    row("send* *", "ok", "Exhausted ENOMEM", SEND_ROOM),
+    row("send* *", "Exhausted ENOMEM", "ok", SEND_ROOM),
+    row("poll-invalidated *", "ok *", "ok *", CLEANED).behind(RESETS),
+    row("mr-memory *", "Busy EBUSY", "ok", CLEANED).behind(RESETS),
+    row("mr-domain *", "Busy EBUSY", "ok", CLEANED).behind(RESETS),
+    row("mr-access *", "Busy EBUSY", "ok", CLEANED).behind(RESETS),
+    row("destroy-mr *", "Busy EBUSY", "ok", CLEANED).behind(RESETS),
+    row("events-awaited *", "ok*", "ok*2*", TOO_LONG).goes_on().behind(&["send *", "send-window *"]),
+    row("poll *", "ok *", "ok *", CQ_ROOM).more().behind(SMALL_CQ),
+    row("drain *", "ok *", "ok *", CQ_ROOM).more().behind(SMALL_CQ),
+    row(
+        "send* *",
+        "ok",
+        "InvalidInput EINVAL",
+        "the soft device's slots have room for as many pieces as for inline bytes",
+    )
+    .behind(&["qp * * * * * * * * 0 *"]),
+    row("events *", "ok*", "ok*QpRequestError*", TOO_LONG).goes_on().behind(&["send *", "send-window *"]),
+    row(
+        "qp * 0 * 1048576",
+        "InvalidInput EINVAL",
+        "ok*",
+        "without a send queue mlx5 looks at no inline bytes (`calc_sq_size`, qp.c)",
+    ),
+    row("pkey * 1 *", "NotFound ENOENT", "ok 0x0", "the card's table has room for more partitions").goes_on(),
+    row(
+        "gid * 1 *",
+        "InvalidInput EINVAL",
+        "NotFound ENODATA",
+        "the card's table has room for more addresses",
     )
     .goes_on(),
 ];

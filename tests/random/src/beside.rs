@@ -8,7 +8,7 @@ use uverbs::soft::Profile;
 
 use crate::alone::{How, turn};
 use crate::compare::{Comparison, Difference, compare};
-use crate::differences::kernel;
+use crate::differences::{self, Row, kernel};
 use crate::kernel_log::KernelLog;
 use crate::language::Program;
 use crate::play::{Played, play, soft};
@@ -24,6 +24,10 @@ const SHRINKING: Duration = Duration::from_secs(15);
 /// A device, what the soft device beside it can do, and how long it may take.
 pub struct Beside {
     pub machine: Machine,
+    /// A card whose port is of Ethernet has no address by which connections could be made.
+    lacks_messages: bool,
+    /// Where it may differ.
+    rows: &'static [&'static [Row]],
     pub profile: Profile,
     pub log: KernelLog,
     /// How long the device may take when it is looked at again.
@@ -42,16 +46,35 @@ impl Beside {
         // Kernels that look for mistakes are slow.
         let is_slow = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().ends_with("-debug");
         let patience = Duration::from_millis(if is_slow { 600 } else { 200 });
-        let machine = Machine { device, soft: None, card, lacks_messages: false, has_wire };
-        Ok(Self { machine, profile, log: KernelLog::from_here(), patience, at: None, number: 0 })
+        let (is_mlx5, lid) = (device.driver() == "mlx5", infiniband(&device)?);
+        let rows = differences::of(device.driver(), lid.is_some());
+        let machine = Machine {
+            device,
+            soft: None,
+            card,
+            lacks_messages: false,
+            has_wire,
+            lid: lid.unwrap_or(0),
+            tells_as_mlx5: is_mlx5,
+        };
+        Ok(Self {
+            lacks_messages: is_mlx5 && lid.is_none(),
+            rows,
+            machine,
+            profile,
+            log: KernelLog::from_here(),
+            patience,
+            at: None,
+            number: 0,
+        })
     }
 
     /// Plays a program on both: alone on the soft device, and as it is said on the other.
     fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
-        let (driver, at) = (self.machine.device.driver().to_owned(), turn(program));
-        let has_wire = self.machine.has_wire;
-        let lacks_messages = driver == "mlx5";
-        let beside = Machine { lacks_messages, has_wire, ..soft(self.profile.clone()) };
+        let at = turn(program);
+        let Machine { has_wire, tells_as_mlx5, .. } = self.machine;
+        let lacks_messages = self.lacks_messages;
+        let beside = Machine { lacks_messages, has_wire, tells_as_mlx5, ..soft(self.profile.clone()) };
         let first = play(&beside, program, None, patience);
         if let Some(path) = &self.at {
             // If it cannot be written, nobody will look for it.
@@ -82,7 +105,7 @@ impl Beside {
             // What a fault hits differs, and in which order threads did their steps nobody knows.
             Comparison::Same
         } else {
-            compare(program, &first, &second, &driver)
+            compare(program, &first, &second, self.rows)
         };
         (first, second, comparison)
     }
@@ -115,6 +138,12 @@ impl Beside {
     }
 }
 
+/// The local identifier of its port, if it is one of InfiniBand.
+fn infiniband(device: &uverbs::Device) -> uverbs::Result<Option<u16>> {
+    let port = device.open()?.query_port(1)?.legacy_resp;
+    Ok(Some(port.lid).filter(|_| port.link_layer == uverbs::abi::types::link_layer::INFINIBAND))
+}
+
 /// What a device says that it has, as far as the soft device can be told.
 fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
     let context = device.open()?;
@@ -133,7 +162,9 @@ fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
         .with_cq_moderation(has.cq_moderation_caps.max_cq_moderation_count > 0)
         .with_disassociate(false);
     let port = context.query_port(1)?.legacy_resp;
+    let is_infiniband = port.link_layer == uverbs::abi::types::link_layer::INFINIBAND;
     let profile = profile.with_gids(port.gid_tbl_len).with_port_mtu(128 << port.active_mtu);
+    let profile = if is_infiniband { profile.with_gids(1).with_moves_regions(true) } else { profile };
     Ok(if device.driver() == "rxe" { profile.with_rxe(Some(kernel())) } else { profile })
 }
 

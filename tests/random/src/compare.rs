@@ -48,14 +48,14 @@ pub enum Comparison {
 }
 
 /// Compares, up to the first step that differs.
-pub fn compare(program: &Program, soft: &Played, device: &Played, driver: &str) -> Comparison {
+pub fn compare(program: &Program, soft: &Played, device: &Played, rows: &[&'static [Row]]) -> Comparison {
     for (at, step) in program.steps.iter().enumerate() {
         let (Some(one), Some(two)) = (soft.outcomes.get(at), device.outcomes.get(at)) else { break };
         if one == two {
             continue;
         }
         let soft = one.to_string();
-        match differences::listed(driver, &program.steps[..=at], &soft, device) {
+        match differences::listed(rows, &program.steps[..=at], &soft, device) {
             Some(row) if row.goes_on => {}
             Some(row) => return Comparison::Listed(row),
             None => {

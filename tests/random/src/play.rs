@@ -11,7 +11,15 @@ use crate::world::{Machine, Outcome, World};
 /// A new soft device.
 pub fn soft(profile: Profile) -> Machine {
     let soft = SoftDevice::new(profile);
-    Machine { device: soft.device(), soft: Some(soft), card: None, lacks_messages: false, has_wire: true }
+    Machine {
+        device: soft.device(),
+        soft: Some(soft),
+        card: None,
+        lacks_messages: false,
+        has_wire: true,
+        lid: 0,
+        tells_as_mlx5: false,
+    }
 }
 
 /// What became of the steps of a program, and of its end.

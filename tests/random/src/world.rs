@@ -27,6 +27,10 @@ pub struct Machine {
     pub lacks_messages: bool,
     /// Frames can come in from the wire.
     pub has_wire: bool,
+    /// The local identifier of the port, on InfiniBand.
+    pub lid: u16,
+    /// Attributes of queue pairs are looked at as far as mlx5 tells them.
+    pub tells_as_mlx5: bool,
 }
 
 impl Machine {

@@ -18,6 +18,14 @@ static int gid_index(struct ibv_context *context, union ibv_gid *gid)
 	return entries[chosen].gid_index;
 }
 
+/* That of the port, on InfiniBand. */
+static uint16_t lid_of(struct ibv_context *context)
+{
+	struct ibv_port_attr port = { 0 };
+
+	return !ibv_query_port(context, 1, &port) && port.link_layer == IBV_LINK_LAYER_INFINIBAND ? port.lid : 0;
+}
+
 static void create_qp(int at)
 {
 	static const char *const types[] = { "rc", "uc", "ud", "raw", "raw-up", "raw-strip", "raw-large" };
@@ -31,6 +39,7 @@ static void create_qp(int at)
 	struct ibv_qp *qp;
 
 	NEEDS(!control || type >= 3);
+	NEEDS(!pd || type < 3 || !lid_of(pd->context));
 	NEEDS(!pairs[at].qp && pd && cq && pd->context == cq->context);
 	if (arg[5] != NONE)
 		init.recv_cq = completions[place(5)];
@@ -84,7 +93,7 @@ static int modify_to(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_st
 
 static void route(struct ibv_ah_attr *attr, struct ibv_context *context, int port)
 {
-	attr->port_num = port, attr->is_global = 1, attr->grh.hop_limit = 64;
+	attr->port_num = port, attr->is_global = 1, attr->grh.hop_limit = 64, attr->dlid = lid_of(context);
 	attr->grh.sgid_index = gid_index(context, &attr->grh.dgid);
 }
 
@@ -270,6 +279,7 @@ static void handle_step(void)
 		struct ibv_wc wc = { .wc_flags = IBV_WC_GRH };
 		NEEDS(!control && !handles[at] && domains[place(2)] && region->mr && region->len >= arg[5] + 40);
 		settle();
+		wc.slid = lid_of(domains[place(2)]->context);
 		made(handles[at] = ibv_create_ah_from_wc(domains[place(2)], &wc, (struct ibv_grh *)(region->memory + arg[5]), 1));
 		return;
 	}

@@ -7,7 +7,8 @@
  * Left out, which is `-`:
  * - what libibverbs has not: readers, snapshots, samplers, pools (DEVX is mlx5dv's), completion counters in software, options of an open,
  *   words of rules, frames of a generator, futures, faults
- * - on mlx5, where the drop-in has raw packets alone: other queue pairs, shared receive queues, address handles, windows
+ * - on mlx5, where the port is Ethernet's and without an address: other queue pairs than those of raw packets, shared receive queues, address
+ *   handles, windows; and on a port of InfiniBand those of raw packets, which a card has not there, though the virtual one does not say so
  * - objects of two open devices in one call: libibverbs hands on a number, which is another object's there
  * - operations that queue pairs of a type have not, which are tried by ../dropin/posts.c
  * - a send to a queue pair that cannot send yet: librxe refuses it and carries it out later, the drop-in refuses it (../dropin/posts.c)

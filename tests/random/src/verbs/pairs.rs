@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use uverbs::abi::types::qp_state;
+use uverbs::abi::write::QueryQpResp;
 use uverbs::{
-    Attributes, Completion, CompletionQueue, ConnectionOptions, Context, Counted, QpAttrMask, QpState,
-    QueuePairBuilder, Route,
+    AccessFlags, Attributes, Completion, CompletionQueue, ConnectionOptions, Context, Counted, QpAttrMask,
+    QpState, QueuePairBuilder, Route,
 };
 
 use super::memory::{ACCESS, rights};
@@ -21,6 +23,25 @@ pub(super) fn options(context: &Context) -> Result<ConnectionOptions, Miss> {
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let gid = gids.iter().find(|gid| of_ipv4(&gid.raw)).or_else(|| gids.first());
     Ok(ConnectionOptions::new(1, gid.map_or(0, |gid| gid.index as u8)))
+}
+
+/// The same way on InfiniBand, where a port is found by its local identifier: all that is sent stays on this one.
+fn with_lid(w: &World, mut route: Route) -> Route {
+    route.lid = w.machine.lid;
+    route
+}
+
+/// Rights and MTU as they are told: by mlx5 only the rights of others, those to read and to atomic operations only with room for these
+/// (`set_qpc_atomic_flags`, qp.c), and an MTU of what is connected and ready.
+fn told(w: &World, pair: &Pair, is: &QueryQpResp) -> (u32, u8) {
+    if !w.machine.tells_as_mlx5 {
+        return (is.qp_access_flags, is.path_mtu);
+    }
+    let (all, write) = (rights(0) - rights(1) - AccessFlags::MW_BIND, AccessFlags::REMOTE_WRITE);
+    let kept = if is.max_dest_rd_atomic > 0 { all } else { write };
+    let is_ready = (qp_state::RTR..=qp_state::SQE).contains(&is.qp_state);
+    let has_mtu = matches!(pair, Pair::Rc(_) | Pair::Uc(_)) && is_ready;
+    (is.qp_access_flags & kept.bits(), if has_mtu { is.path_mtu } else { 0 })
 }
 
 /// The open device of a completion queue that was given, by asking all that are open.
@@ -128,7 +149,7 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
     let route = || -> Result<Route, Miss> {
         let options = options(context)?;
         let gid = context.gid(1, options.gid_index.into())?.raw;
-        Ok(Route::new(pick(1, 7) as u8, options.gid_index, gid))
+        Ok(with_lid(w, Route::new(pick(1, 7) as u8, options.gid_index, gid)))
     };
     let mut attributes = Attributes::to(STATES[a[1] as usize]);
     for bit in 0..15 {
@@ -253,18 +274,12 @@ pub(super) const VERBS: &[&[Verb]] = &[
             w.settle();
             let pair = w.pairs.get(a[0])?;
             let is = each_pair!(pair, qp => qp.query(QpAttrMask::all())?);
-            let dest = w.place_of(is.dest.dlid.into());
+            let ((rights, path_mtu), dest) = (told(w, pair, &is), w.place_of(is.dest_qp_num));
             // How many sends it takes mlx5 does not tell a program (`mlx5_ib_query_qp`, qp.c).
             let receives = is.max_recv_wr > 0;
             Ok(format!(
                 "{} {} {:#x} {} {} {} {} {dest} {receives}",
-                is.qp_state,
-                is.path_mtu,
-                is.qp_access_flags,
-                is.rnr_retry,
-                is.retry_cnt,
-                is.timeout,
-                is.min_rnr_timer
+                is.qp_state, path_mtu, rights, is.rnr_retry, is.retry_cnt, is.timeout, is.min_rnr_timer
             ))
         }),
         verb("drain", 2, &[Has(Kind::Pair), Has(Completions), May(Completions)], drain),
@@ -321,7 +336,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 let context = context_of(w, a[2])?;
                 let options = options(context)?;
                 let gid = context.gid(1, options.gid_index.into())?.raw;
-                let mut route = Route::new(1, options.gid_index, gid);
+                let mut route = with_lid(w, Route::new(1, options.gid_index, gid));
                 match a[3] {
                     1 => route.port = 2,
                     2 => route.gid_index = 200,
@@ -344,7 +359,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 w.handles.free(a[0])?;
                 let mut header = [0; 40];
                 w.regions.get(a[3])?.read(a[4] as usize, &mut header)?;
-                let route = Route::back(1, &context_of(w, a[2])?.gid_table()?, &header)?;
+                let route = with_lid(w, Route::back(1, &context_of(w, a[2])?.gid_table()?, &header)?);
                 let domain = w.domains.get(a[1])?;
                 w.machine.has_messages()?;
                 let handle = domain.create_ah(&route)?;

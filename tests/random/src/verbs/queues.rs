@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uverbs::{Completion, ReceiveRequest, Status};
+use uverbs::{Completion, ReceiveRequest, Status, WcFlags};
 
 use super::memory::{LENGTHS, OFFSETS};
 use super::{done, ends, verb};
@@ -21,7 +21,11 @@ pub(super) fn describe(w: &World, completion: &Completion) -> String {
     let len = if is_receive { completion.len } else { 0 };
     let flags = completion.flags.bits();
     let immediate = if flags & 2 != 0 { completion.immediate } else { 0 };
-    let path = (completion.pkey_index(), completion.source_lid());
+    // The own port's is no other than that of a port without any.
+    let lid = Some(completion.source_lid()).filter(|lid| *lid != w.machine.lid).unwrap_or(0);
+    // What came with a message stands where mlx5 would tell the index of its key (`handle_responder`, cq.c).
+    let comes_alone = flags & (WcFlags::WITH_IMM | WcFlags::WITH_INVALIDATE).bits() == 0;
+    let path = (if comes_alone { completion.pkey_index() } else { 0 }, lid);
     format!("{id} {from} {} {len} {flags:#x} {immediate} {path:?}", completion.opcode)
 }
 

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Lane random-mlx5-ib: the same as lane random on a virtual ConnectX (tests/vhca) with a port of InfiniBand. Runs in the guest; see guest.sh.
+#
+# order: 3
+# packages: gcc libc6-dev libibverbs-dev
+# A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
+# boot: --append=tsc=reliable
+# The kernel's log is long, and is read at the end.
+# boot: --append=log_buf_len=8M
+# vhca: --port infiniband --cap cmd_hca_cap.log_max_uctx=20
+# cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: RANDOM_VOICE random/voice.c -libverbs
+# passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM UVERBS_RANDOM_VOICES
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/random/programs.sh
+. "$here/random/programs.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# shellcheck source=tests/vm/random/voices.sh
+. "$here/random/voices.sh"
+
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
+export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
+
+begin make_device
+
+step programs programs messages
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults messages
+if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "$voices" -gt 0 ]; then
+    step voices voices messages differences-mlx5-ib
+    step libraries only_ours_was_loaded
+fi
+step kernel-log kernel_log_is_clean
+finish
