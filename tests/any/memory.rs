@@ -3,11 +3,15 @@
 use std::fs::File;
 use std::ops::Bound;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 use crate::common::*;
 use memmap2::{MmapMut, MmapOptions};
 use uverbs::soft::Profile;
-use uverbs::{AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, ProtectionDomain, Remote, Status};
+use uverbs::{
+    AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, ProtectionDomain, ReceiveRequest, Remote,
+    SendRequest, Status,
+};
 
 const LOCAL: AccessFlags = AccessFlags::LOCAL_WRITE;
 
@@ -253,6 +257,71 @@ fn a_region_can_move_to_another_domain() {
     });
 }
 
+/// Whether the device can put a region on other memory.
+fn can_move(target: &Target, pd: &ProtectionDomain) -> bool {
+    let memory = Mapping::from(MmapMut::map_anon(4096).unwrap());
+    let moved = pd.register(4096, LOCAL).unwrap().change_memory(&memory, .., None);
+    if moved.is_err() {
+        skip(target, "the driver cannot move memory regions");
+    }
+    moved.is_ok()
+}
+
+#[test]
+fn a_region_that_was_moved_is_the_other_memory_for_the_peer() {
+    on_every_connecting_device(|target| {
+        let (mut one, two) = rc_pair(target);
+        if !can_move(target, &two.pd) {
+            return;
+        }
+        let [first, second, third] =
+            [8192, 8192, 3 * 4096].map(|len| Mapping::from(MmapMut::map_anon(len).unwrap()));
+        let mut region = two.pd.memory(&first).range(0..5000).access(ALL).register().unwrap();
+        let mut write = |region: &MemoryRegion, at: u64, text: &[u8]| {
+            one.memory.write(0, text).unwrap();
+            let remote = Remote { address: region.address().wrapping_add(at), rkey: region.rkey() };
+            one.send(1, Operation::Write(remote), 0..text.len());
+            one.completion().status
+        };
+        assert_eq!(write(&region, 10, b"first"), Status::Success);
+        let (clone, address) = (region.clone(), region.address());
+        refuses(region.change_memory(&second, .., None), ErrorKind::Busy, EBUSY, "clone");
+        refuses(region.change_memory(&second, 0..8193, None), ErrorKind::Busy, EBUSY, "clone");
+        drop(clone);
+        refuses(region.change_memory(&second, 0..8193, None), ErrorKind::InvalidInput, EINVAL, "outside");
+        assert_eq!(
+            (region.address(), region.len(), write(&region, 0, b"still")),
+            (address, 5000, Status::Success)
+        );
+
+        // At its own address, and from within a page on.
+        region.change_memory(&second, 100..8000, None).unwrap();
+        assert_eq!((region.len(), region.access()), (7900, ALL));
+        assert_eq!(write(&region, 7894, b"second"), Status::Success);
+        let first = MmapMut::try_from(first).expect("it was let go");
+        assert!(
+            first.starts_with(b"still")
+                && &first[10..15] == b"first"
+                && first[15..].iter().all(|byte| *byte == 0)
+        );
+        let mut bytes = [0; 6];
+        region.read(7894, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"second");
+        // At an address of one's own.
+        region.change_memory(&third, 4096.., Some(1 << 40)).unwrap();
+        assert_eq!((region.address(), region.len()), (1 << 40, 8192));
+        assert_eq!(write(&region, 8187, b"third"), Status::Success);
+        assert!(third.read(3 * 4096 - 5, &mut bytes[..5]));
+        assert_eq!(&bytes[..5], b"third");
+        let second = MmapMut::try_from(second).expect("it was let go");
+        assert!(&second[7994..8000] == b"second" && second[8000..].iter().all(|byte| *byte == 0));
+        // Not a byte behind it.
+        assert_eq!(write(&region, 8188, b"third"), Status::RemoteAccess);
+        region.destroy().map_err(|(_, error)| error).unwrap();
+        assert!(MmapMut::try_from(third).unwrap()[4096..3 * 4096 - 5].iter().all(|byte| *byte == 0));
+    });
+}
+
 #[test]
 fn a_region_stays_where_it_is_on_devices_that_cannot_move_it() {
     on_every_device(|target| {
@@ -309,6 +378,63 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
         refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "same offset");
         refuses(dmabuf(5..5, 5), ErrorKind::InvalidInput, EINVAL, "");
         pd.destroy().map_err(|(_, error)| error).unwrap();
+    });
+}
+
+/// A dma-buf as the standard input, and the name of its memory's file, are there where `tests/vm/dma-buf` starts the test.
+#[test]
+fn memory_of_another_device_is_written_and_read_by_the_peer() {
+    on_every_connecting_device(|target| {
+        let path = std::env::var_os("UVERBS_TEST_DMABUF").filter(|_| target.device.driver() == "mlx5");
+        let Some(path) = path else {
+            return skip(target, "there is no dma-buf, or the driver does not take it");
+        };
+        let memory = File::options().read(true).write(true).open(path).unwrap();
+        let (mut one, mut two) = rc_pair(target);
+        let (file, iova) = (std::io::stdin(), (1 << 40) + 8);
+        let make = |range| two.pd.register_dmabuf(file.as_fd(), range, iova, ALL);
+        let beyond = 8..memory.metadata().unwrap().len() + 8;
+        refuses(make(beyond), ErrorKind::InvalidInput, EINVAL, "");
+        let region = make(4104..12_296).unwrap();
+        assert_eq!((region.address(), region.len()), (iova, 8192));
+        let hint = "another device";
+        refuses(region.write(0, b"no"), ErrorKind::Unsupported, EOPNOTSUPP, hint);
+        refuses(region.read(0, &mut [0]), ErrorKind::Unsupported, EOPNOTSUPP, hint);
+
+        let remote = |at| Remote { address: iova + at, rkey: region.rkey() };
+        let text: Vec<_> = (0..5000_u32).map(|i| (i % 251) as u8).collect();
+        one.memory.write(0, &text).unwrap();
+        one.send(1, Operation::Write(remote(777)), 0..5000);
+        assert_eq!(one.completion().status, Status::Success);
+        let mut bytes = vec![0; 5000];
+        memory.read_exact_at(&mut bytes, 4104 + 777).unwrap();
+        assert!(bytes == text);
+        memory.write_all_at(b"by the other device", 4104).unwrap();
+        one.send(2, Operation::Read(remote(0)), 6000..6019);
+        assert_eq!(one.completion().status, Status::Success);
+        let mut answer = [0; 19];
+        one.memory.read(6000, &mut answer).unwrap();
+        assert_eq!(&answer, b"by the other device");
+
+        // A message into it, and one from it.
+        let segment = [region.segment(100..200).unwrap()];
+        two.qp.post_receive(&[ReceiveRequest::new(3, &segment)]).unwrap();
+        one.send(4, Operation::Send, 0..64);
+        assert_eq!((two.completion().wr_id, one.completion().status), (3, Status::Success));
+        let mut message = [0; 64];
+        memory.read_exact_at(&mut message, 4104 + 100).unwrap();
+        assert_eq!(message, text[..64]);
+        one.receive(5, 7000..7100);
+        two.qp.post_send(&[SendRequest::new(6, Operation::Send, &segment[..]).signaled()]).unwrap();
+        assert_eq!(one.completion().wr_id, 5);
+        assert_eq!(two.completion().status, Status::Success);
+        one.memory.read(7000, &mut message).unwrap();
+        assert_eq!(message, text[..64]);
+
+        one.send(7, Operation::Write(remote(8192 - 7)), 0..8);
+        assert_eq!(one.completion().status, Status::RemoteAccess);
+        drop(two.qp);
+        region.destroy().map_err(|(_, error)| error).unwrap();
     });
 }
 

@@ -312,3 +312,72 @@ static void reregistered(long)
 	drop(&p);
 	EQUAL(ibv_dealloc_pd(another), 0);
 }
+
+/* Memory of another device, here of the kernel's udmabuf (include/uapi/linux/udmabuf.h, Linux 6.12), from the middle of its second page on. */
+static void dma_buf(long)
+{
+	struct {
+		uint32_t memory, flags;
+		uint64_t offset, size;
+	} wanted = { .size = 4 * 4096 };
+	int memory = memfd_create("dma-buf", MFD_ALLOW_SEALING), maker = open("/dev/udmabuf", O_RDWR);
+	const uint64_t iova = (1L << 40) + 8, offset = 4096 + 8, length = 8192;
+	struct pair p;
+
+	MAKE_PAIR(&p, RC);
+	NEED(memory >= 0 && maker >= 0 && !ftruncate(memory, wanted.size) && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK));
+	wanted.memory = memory;
+	int fd = ioctl(maker, _IOW('u', 0x42, wanted), &wanted);
+	NEED(fd >= 0);
+	uint8_t *bytes = mmap(NULL, wanted.size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	NEED(bytes != MAP_FAILED);
+
+	const struct {
+		uint64_t offset, length, iova;
+		int fd, error;
+	} wrongs[] = {
+		{ offset, length, iova, -1, EBADF }, { offset, length, iova, memory, EINVAL },
+		{ offset, wanted.size, iova, fd, EINVAL }, { offset, length, iova + 1, fd, EINVAL },
+	};
+	for (int i = 0; i < 4; i++) {
+		errno = 0;
+		NEED(!ibv_reg_dmabuf_mr(pd, wrongs[i].offset, wrongs[i].length, wrongs[i].iova, wrongs[i].fd, ALL_RIGHTS));
+		EQUAL(errno, wrongs[i].error);
+	}
+
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, ALL_RIGHTS);
+	NEED(mr);
+	/* The region keeps it. */
+	EQUAL(close(fd), 0);
+	fill(&p.a, 0, 5000, 3);
+	use(&p.a, 1, IBV_WR_RDMA_WRITE, 0, 5000, iova + 777, mr->rkey);
+	good(p.a.out, 1, IBV_WC_RDMA_WRITE);
+	NEED(!memcmp(bytes + offset + 777, p.a.bytes, 5000));
+	memset(bytes + offset, 0x5a, 100);
+	use(&p.a, 2, IBV_WR_RDMA_READ, 6000, 100, iova, mr->rkey);
+	good(p.a.out, 2, IBV_WC_RDMA_READ);
+	NEED(!memcmp(p.a.bytes + 6000, bytes + offset, 100));
+
+	/* On this side: what is sent comes from it, and what comes goes there. */
+	struct ibv_sge own = { iova + 8000, 100, mr->lkey };
+	memset(bytes + offset + 8000, 0xa5, 100);
+	post_receive(&p.b, 3, 0, 100);
+	struct ibv_send_wr wr = { .wr_id = 4, .sg_list = &own, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED };
+	post(&p.a, &wr);
+	good(p.a.out, 4, IBV_WC_SEND);
+	received(&p.b, 3, IBV_WC_RECV, 100);
+	NEED(!memcmp(p.b.bytes, bytes + offset + 8000, 100));
+	struct ibv_recv_wr room = { .wr_id = 5, .sg_list = &own, .num_sge = 1 }, *bad_room;
+	EQUAL(ibv_post_recv(p.a.qp, &room, &bad_room), 0);
+	memset(p.b.bytes, 0x77, 100);
+	SEND(&p.b, 6, 0, 100);
+	good(p.b.out, 6, IBV_WC_SEND);
+	received(&p.a, 5, IBV_WC_RECV, 100);
+	NEED(!memcmp(p.b.bytes, bytes + offset + 8000, 100));
+
+	refused(&p, IBV_WR_RDMA_WRITE, iova + length - 7, mr->rkey);
+	drop(&p);
+	EQUAL(ibv_dereg_mr(mr), 0);
+	munmap(bytes, wanted.size), close(memory), close(maker);
+}

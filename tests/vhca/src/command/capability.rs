@@ -15,6 +15,7 @@ use crate::transport::PORT;
 
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
+const PAGING: u32 = 2;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
@@ -27,6 +28,10 @@ const DOMAINS: [Field; 2] = [
 
 /// Bytes of one kind of capability.
 const SIZE: usize = 4096;
+
+/// Where the device has paging (`pg`), no transport has it: the driver makes an event queue for faults then, which none comes to, and takes
+/// memory of other devices.
+static PAGING_VALUES: [u8; SIZE] = [0; SIZE];
 
 /// What a ConnectX-5 function without RoCE, without an embedded switch and without paging says. What is not listed is
 /// zero: each such field would bring a part of the driver that is not of interest here.
@@ -217,6 +222,7 @@ impl Capabilities {
             GENERAL => Some(&self.general[usize::from(current)]),
             ETHERNET => Some(&self.ethernet),
             // Where the general ones do not say so, nobody asks.
+            PAGING => Some(&PAGING_VALUES),
             ATOMIC => Some(&self.atomic[usize::from(current)]),
             ROCE => Some(&self.roce),
             FLOW_TABLE => Some(&self.flow_table),

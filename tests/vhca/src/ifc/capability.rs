@@ -35,6 +35,7 @@ layouts! {
         cq_oi: 0x220 + 1,
         cq_resize: 0x221 + 1,
         cq_moderation: 0x222 + 1,
+        pg: 0x227 + 1,
         cd: 0x22c + 1,
         xrc: 0x23c + 1,
         ud: 0x23d + 1,
