@@ -132,7 +132,7 @@ fn a_message_that_was_posted_first_finds_its_receive() {
         assert_eq!(cq.poll_places(&mut completions), 0);
         match &mut receives {
             Some(receives) => receives.post_one(2, &[]).unwrap(),
-            None => srq.queue_mut().unwrap().post_one(2, &[]).unwrap(),
+            None => srq.queue_mut().post_one(2, &[]).unwrap(),
         }
         assert_eq!(cq.poll_places(&mut completions), 2, "shared: {shared}");
         let mut wr_ids = [0, 1].map(|at| (completions[at].wc.wr_id, completions[at].wc.status));

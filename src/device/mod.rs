@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::driver::ring::RingDevice;
 use crate::kernel::error::{Error, Result};
 #[cfg(feature = "soft")]
-use crate::soft::SoftDevice;
+pub(crate) use crate::soft::SoftDevice;
 
 /// An RDMA device: plain data, found by [`devices`] or made by a soft device.
 #[derive(Clone, Debug)]

@@ -14,9 +14,9 @@ pub trait LowerReceive {
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
 
-    /// The slot that is filled behind this one, if that is not the next of a ring.
-    fn link(&self, _slot: u32) -> Option<u32> {
-        None
+    /// What gives the slot that is filled behind another, if that is not the next of a ring.
+    fn links(&self) -> impl Fn(u32) -> Option<u32> {
+        |_| None
     }
 
     /// Fills the next slot.
@@ -26,6 +26,26 @@ pub trait LowerReceive {
     fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>;
+}
+
+impl<L: LowerReceive> LowerReceive for &mut L {
+    #[inline(always)]
+    fn next_slot(&self) -> u32 {
+        L::next_slot(self)
+    }
+
+    #[inline(always)]
+    fn links(&self) -> impl Fn(u32) -> Option<u32> {
+        L::links(self)
+    }
+
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        L::put(self, wr_id, pieces)
+    }
 }
 
 /// What is done with a receive queue of whichever driver: once for each of them.
@@ -51,17 +71,25 @@ fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDev
     answer
 }
 
-/// Posts to a queue that the device reads by itself.
-macro_rules! told {
-    ($receives:ident, $what:ident) => {{
-        let answer = $what.with($receives.writing());
-        if W::is_kept(&answer) {
-            $receives.publish();
-        } else {
-            $receives.rewind();
-        }
-        answer
-    }};
+/// Posts to a ring that the device reads by itself.
+#[inline(always)]
+fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
+    let answer = what.with(receives.writing());
+    if W::is_kept(&answer) {
+        receives.publish();
+    } else {
+        receives.rewind();
+    }
+    answer
+}
+
+/// Posts to a list of entries.
+#[inline(always)]
+fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
+    let mut writing = receives.writing();
+    let answer = what.with(&mut writing);
+    writing.end(W::is_kept(&answer));
+    answer
 }
 
 /// The receive queue of a queue pair, or a shared one.
@@ -74,6 +102,31 @@ pub(crate) enum Receives {
     Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
     Mlx5Shared(mlx5::SharedReceives),
+    /// What the device works on now could not be mapped.
+    Lost(Lost),
+}
+
+/// A ring that was lost, and its next slot.
+#[derive(Debug)]
+pub(crate) struct Lost(u32);
+
+impl LowerReceive for &Lost {
+    fn next_slot(&self) -> u32 {
+        self.0
+    }
+
+    fn put<P>(&mut self, _: u64, _: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        Err(Refused::Lost)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn nowhere<W: WithReceives>(lost: &Lost, what: W) -> W::Answer {
+    what.with(lost)
 }
 
 impl Receives {
@@ -83,6 +136,7 @@ impl Receives {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
             Self::Mlx5Shared(receives) => receives.slots(),
+            Self::Lost(_) => 0,
         }
     }
 
@@ -93,6 +147,7 @@ impl Receives {
             Self::Mlx5(receives) => receives.slots() as u32,
             // One of them is never posted.
             Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
+            Self::Lost(_) => 0,
         }
     }
 
@@ -102,13 +157,19 @@ impl Receives {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().next_slot(),
             Self::Mlx5(receives) => receives.next_slot(),
             Self::Mlx5Shared(receives) => receives.next_slot(),
+            Self::Lost(Lost(next)) => *next,
         }
+    }
+
+    /// What the device works on now could not be mapped: nothing can be posted any more.
+    pub(crate) fn lose(&mut self) {
+        *self = Self::Lost(Lost(self.next_slot()));
     }
 
     /// What queue pairs that take from it must know of it, if it is shared.
     pub(crate) fn side(&self) -> SrqSide {
         match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) => SrqSide::Rings,
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Lost(_) => SrqSide::Rings,
             Self::Mlx5Shared(receives) => SrqSide::Mlx5(receives.places().clone()),
         }
     }
@@ -116,6 +177,10 @@ impl Receives {
     /// Posts a batch.
     #[inline(always)]
     pub(crate) fn post<W: WithReceives>(&mut self, what: W) -> W::Answer {
+        // Shared queues of mlx5 are written in the fewest instructions of all: of those a jump by a table would be many.
+        if let Self::Mlx5Shared(receives) = self {
+            return listed(receives, what);
+        }
         match self {
             Self::Rings(receives) => {
                 let answer = what.with(rxe::Writing(receives.ring().batch()));
@@ -123,14 +188,18 @@ impl Receives {
                 answer
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told!(receives, what),
-            Self::Mlx5Shared(receives) => told!(receives, what),
+            Self::Mlx5(receives) => told(receives, what),
+            Self::Mlx5Shared(receives) => listed(receives, what),
+            Self::Lost(lost) => nowhere(lost, what),
         }
     }
 
     /// The same of one request.
     #[inline(always)]
     pub(crate) fn step<W: WithReceives>(&mut self, what: W) -> W::Answer {
+        if let Self::Mlx5Shared(receives) = self {
+            return listed(receives, what);
+        }
         match self {
             Self::Rings(receives) => {
                 let answer = what.with(rxe::Writing(receives.ring().one::<true>()));
@@ -138,8 +207,9 @@ impl Receives {
                 answer
             }
             Self::Announced(receives, device) => announced(receives, &**device, what),
-            Self::Mlx5(receives) => told!(receives, what),
-            Self::Mlx5Shared(receives) => told!(receives, what),
+            Self::Mlx5(receives) => told(receives, what),
+            Self::Mlx5Shared(receives) => listed(receives, what),
+            Self::Lost(lost) => nowhere(lost, what),
         }
     }
 
@@ -149,7 +219,8 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
-            Self::Mlx5Shared(receives) => receives.rewind(),
+            // What was filled is forgotten already, or nothing was.
+            Self::Mlx5Shared(_) | Self::Lost(_) => {}
         }
     }
 
@@ -159,7 +230,7 @@ impl Receives {
             // The kernel knows the state.
             Self::Rings(_) | Self::Announced(..) => {}
             // A shared queue has no state.
-            Self::Mlx5Shared(_) => {}
+            Self::Mlx5Shared(_) | Self::Lost(_) => {}
             Self::Mlx5(receives) => {
                 if state == qp_state::RESET {
                     receives.reset();

@@ -270,6 +270,8 @@ pub enum Refused {
     NotReady,
     /// The queue is another process's, since a fork.
     Elsewhere,
+    /// The queue's ring was lost in a resize.
+    Lost,
     /// The driver or the device has no such requests.
     Lacks,
     /// There is no request that was begun.

@@ -65,8 +65,6 @@ pub struct SharedReceiveQueue {
     /// As the driver says it.
     #[cfg(feature = "raw")]
     device_number: Option<u32>,
-    /// The device works on a ring that could not be mapped.
-    lost: bool,
 }
 
 /// The part of a shared receive queue that queue pairs have, too.
@@ -278,7 +276,6 @@ impl SharedReceiveQueueBuilder<'_> {
             number,
             #[cfg(feature = "raw")]
             device_number,
-            lost: false,
         };
         if is_armed_later {
             queue.arm(self.limit)?;
@@ -317,9 +314,6 @@ impl SharedReceiveQueue {
     #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "srq.post_receive";
-        if self.lost {
-            return Err(lost(op));
-        }
         self.receives.post(op, requests)
     }
 
@@ -373,9 +367,8 @@ impl SharedReceiveQueue {
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
         // From here on the device looks at the new ring only.
-        self.lost = true;
-        self.receives.move_to(op, plan.open(op, &context)?)?;
-        self.lost = false;
+        let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
+        moved.inspect_err(|_| self.receives.lose())?;
         self.capacity = self.receives.queue.capacity();
         Ok(())
     }
@@ -427,10 +420,10 @@ impl SharedReceiveQueue {
         self.number.or(self.device_number)
     }
 
-    /// The queue by address and key; none if its ring was lost in a resize.
+    /// The queue by address and key.
     #[inline]
-    pub fn queue_mut(&mut self) -> Option<&mut ReceiveQueue> {
-        (!self.lost).then_some(&mut self.receives.queue)
+    pub fn queue_mut(&mut self) -> &mut ReceiveQueue {
+        &mut self.receives.queue
     }
 
     /// Destroys the queue, and says how many of its asynchronous events were read.
@@ -448,12 +441,6 @@ impl Drop for SharedReceiveQueue {
         // Queue pairs may go on taking what is posted.
         self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
-}
-
-#[cold]
-#[inline(never)]
-fn lost(op: &'static str) -> Error {
-    Error::malformed(op, "the ring was lost in a resize; resize again, or destroy the queue")
 }
 
 /// The error of posting a receive to a queue pair that has no receive queue of its own.

@@ -234,7 +234,7 @@ impl From<Refused> for Code {
         match refused {
             Refused::Full => ENOMEM,
             Refused::TooLarge | Refused::NotReady | Refused::NotBegun | Refused::Lacks => EINVAL,
-            Refused::Elsewhere => Code::new(nix::libc::EIO),
+            Refused::Elsewhere | Refused::Lost => Code::new(nix::libc::EIO),
         }
     }
 }
@@ -368,7 +368,9 @@ pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option
         let count = list.get::<RecvWr>().map(|wr| wr.num_sge);
         (Err(not_here(why, count, most)), list)
     });
-    if let (Some(bad), true) = (bad, answer.is_err()) {
+    if answer.is_err()
+        && let Some(bad) = bad
+    {
         *bad = at;
     }
     answer

@@ -157,9 +157,7 @@ pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
 pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let mut queue = srq.ok_or(EINVAL)?.queue.lock()?;
-        let queue = queue.get_mut()?;
-        // Its ring may be lost.
-        post_receives(queue.queue_mut().ok_or(Code::new(nix::libc::EIO))?, list, bad)
+        post_receives(queue.get_mut()?.queue_mut(), list, bad)
     };
     // The data path leaves `errno` alone.
     post().map_or_else(Code::get, |()| 0)

@@ -29,7 +29,7 @@ use super::shape::{Queues, SEGMENT, Source, part, word};
 use super::{Form, Limits};
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
-use crate::driver::ring::units::{Units, Word};
+use crate::driver::ring::units::{self, Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -46,7 +46,7 @@ pub(crate) struct SrqPlan {
     memory: Mapping,
     units: Units,
     counter: Word,
-    segments: u32,
+    segments: u8,
     places: Arc<Places>,
     queues: Option<Queues>,
     request: CreateSrq,
@@ -74,7 +74,8 @@ impl SrqPlan {
         let record = bytes.next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) = (part(op, &memory, 0, bytes)?, word(op, &memory, record + 4 * RCV_DBR)?);
-        let places = Places::new(op, entries)?;
+        let segments = u8::try_from(stride / SEGMENT - HEAD).map_err(|_| wrong())?;
+        let places = Places::new(op, entries, segments)?;
         let source = Source::Shared(places.clone());
         let queues =
             queue.map(|queue| Queues::join(op, [queue; 2], Form::Messages, 0, source, index)).transpose()?;
@@ -84,7 +85,7 @@ impl SrqPlan {
             uidx: queues.as_ref().map_or(0, |queues| queues.track().index()),
             ..CreateSrq::new_zeroed()
         };
-        let (segments, response) = (stride / SEGMENT - HEAD, CreateSrqResp::new_zeroed());
+        let response = CreateSrqResp::new_zeroed();
         Ok(Self { memory, units, counter, segments, places, queues, request, response })
     }
 
@@ -100,7 +101,7 @@ impl SrqPlan {
 
     /// How many requests it holds, and segments each of them.
     pub(crate) fn capacity(&self) -> [u32; 2] {
-        [self.places.entries.len() as u32 - 1, self.segments]
+        [self.places.entries.len() as u32 - 1, self.segments.into()]
     }
 
     /// The device's number of the queue, now that the kernel has made it.
@@ -111,12 +112,12 @@ impl SrqPlan {
 
     /// The queue, now that the kernel has made it.
     pub(crate) fn open(self) -> SharedReceives {
-        let Self { units, counter, segments, places, queues, .. } = self;
-        let (head, last) = (Head::default(), places.last());
-        let published = head;
-        let mut queue =
-            SharedReceives { units, counter, segments, places, head, published, tail: last, _queues: queues };
-        (0..=last).for_each(|entry| queue.put_link(entry, entry.wrapping_add(1) & last));
+        let Self { units, counter, places, queues, .. } = self;
+        let last = places.last();
+        let ends = Ends { head: Head::default(), tail: last };
+        let mut queue = SharedReceives { units, counter, places, ends, _queues: queues };
+        let mut list = queue.list();
+        (0..=last).for_each(|entry| list.put_link(entry, entry.wrapping_add(1) & last));
         queue
     }
 }
@@ -126,12 +127,15 @@ pub(crate) struct Places {
     entries: Box<[Place]>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Place {
     wr_id: AtomicU64,
     state: AtomicU8,
     /// The poster's: the entry behind it, as the entry says too.
     link: AtomicU16,
+    /// Where its segments are, and how many.
+    first: u32,
+    segments: u8,
 }
 
 /// States of an entry: in the list and free, posted, taken by a poller, and completed, but not in the list yet.
@@ -148,9 +152,10 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    fn new(op: &'static str, count: u32) -> Result<Arc<Self>> {
+    fn new(op: &'static str, count: u32, segments: u8) -> Result<Arc<Self>> {
         let mut entries = Error::room(op, count as usize)?;
-        entries.extend((0..count).map(|_| Place::default()));
+        let first = |entry: u32| entry * (HEAD + u32::from(segments)) + HEAD;
+        entries.extend((0..count).map(|entry| Place { first: first(entry), segments, ..Place::default() }));
         Ok(Arc::new(Self { entries: entries.into_boxed_slice() }))
     }
 
@@ -169,23 +174,31 @@ impl Places {
         place.state.store(DONE, Ordering::Release);
         Some(wr_id)
     }
+}
 
+impl Place {
     /// The poster: whether this entry is done; then it is the poster's again.
-    fn take_back(&self, entry: u16) -> bool {
-        let Some(place) = self.entries.get(usize::from(entry)) else { return false };
-        let is_done = place.state.load(Ordering::Acquire) == DONE;
+    fn take_back(&self) -> bool {
+        let is_done = self.state.load(Ordering::Acquire) == DONE;
         if is_done {
-            place.state.store(FREE, Ordering::Relaxed);
+            self.state.store(FREE, Ordering::Relaxed);
         }
         is_done
     }
 }
 
-/// The entry that is filled next, and how many were filled.
+/// The entry that is filled next, and how many were filled; the device is told the lower half of that number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     entry: u16,
-    filled: u32,
+    filled: u16,
+}
+
+/// Where the list begins and ends: the entry behind the last that was published, and the last of all.
+#[derive(Debug)]
+struct Ends {
+    head: Head,
+    tail: u16,
 }
 
 /// The side of a shared receive queue that posts; see the module's page.
@@ -193,12 +206,8 @@ struct Head {
 pub(crate) struct SharedReceives {
     units: Units,
     counter: Word,
-    segments: u32,
     places: Arc<Places>,
-    head: Head,
-    published: Head,
-    /// The last of the list.
-    tail: u16,
+    ends: Ends,
     /// Of a queue of extended connections, where it completes.
     _queues: Option<Queues>,
 }
@@ -215,76 +224,100 @@ impl SharedReceives {
     }
 
     /// The entry that is filled next.
-    #[inline(always)]
     pub(crate) fn next_slot(&self) -> u32 {
-        self.head.entry.into()
+        self.ends.head.entry.into()
+    }
+
+    fn list(&mut self) -> List<'_> {
+        List { units: self.units.writing(), entries: &self.places.entries }
     }
 
     /// Begins a batch.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
-        let head = self.head;
-        Writing { queue: self, head }
+        let Self { units, counter, places, ends, .. } = self;
+        let list = List { units: units.writing(), entries: &places.entries };
+        Writing { list, head: ends.head, ends, counter }
     }
+}
 
+/// The entries as a list.
+#[derive(Debug)]
+struct List<'a> {
+    units: units::Writing<'a>,
+    entries: &'a [Place],
+}
+
+impl List<'_> {
     /// Writes which entry is behind this one.
     fn put_link(&mut self, entry: u16, link: u16) {
-        let Some(place) = self.places.entries.get(usize::from(entry)) else { return };
+        let Some(place) = self.entries.get(usize::from(entry)) else { return };
         place.link.store(link, Ordering::Relaxed);
         let head = WqeSrqNextSeg { next_wqe_index: link.into(), ..WqeSrqNextSeg::new_zeroed() };
-        self.units.put(usize::from(entry) * (HEAD + self.segments) as usize, head);
+        self.units.put((place.first - HEAD) as usize, head);
     }
 
-    /// Puts entries that are done behind the last of the list, as many as there are one behind the other; false if none is.
+    /// Puts entries that are done behind the last of the list, as many as there are one behind the other, and gives the new last one;
+    /// the same if none is.
     #[inline(never)]
-    fn extend(&mut self) -> bool {
-        let (last, end) = (self.places.last(), self.tail);
-        let mut entry = end;
+    fn extend(mut self, end: u16) -> u16 {
+        let last = (self.entries.len() - 1) as u16;
+        let (mut entry, mut tail) = (end, end);
         loop {
             entry = entry.wrapping_add(1) & last;
             if entry == end {
                 break;
             }
-            if self.places.take_back(entry) {
-                self.put_link(self.tail, entry);
-                self.tail = entry;
-            } else if self.tail != end {
+            if self.entries.get(usize::from(entry)).is_some_and(Place::take_back) {
+                self.put_link(tail, entry);
+                tail = entry;
+            } else if tail != end {
                 break;
             }
         }
-        self.tail != end
+        tail
+    }
+}
+
+/// A shared receive queue while it is written. What is filled is forgotten unless that [ends](Self::end).
+#[derive(Debug)]
+pub(crate) struct Writing<'a> {
+    list: List<'a>,
+    head: Head,
+    ends: &'a mut Ends,
+    counter: &'a Word,
+}
+
+impl Writing<'_> {
+    /// Shows the device every entry filled so far, or forgets them.
+    #[inline(always)]
+    pub(crate) fn end(mut self, is_kept: bool) {
+        if is_kept {
+            self.ends.head = self.head;
+            self.counter.tell(self.head.filled.into());
+        } else {
+            self.forget();
+        }
+        std::mem::forget(self);
     }
 
-    /// Goes back to what was published: requests filled since are forgotten.
-    pub(crate) fn rewind(&mut self) {
-        let mut entry = self.published.entry;
-        for _ in 0..self.head.filled.wrapping_sub(self.published.filled) {
-            let Some(place) = self.places.entries.get(usize::from(entry)) else { break };
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self) {
+        let Head { mut entry, filled } = self.ends.head;
+        for _ in 0..self.head.filled.wrapping_sub(filled) {
+            let Some(place) = self.list.entries.get(usize::from(entry)) else { break };
             place.state.store(FREE, Ordering::Relaxed);
             entry = place.link.load(Ordering::Relaxed);
         }
-        self.head = self.published;
-    }
-
-    /// Shows the device every entry filled so far.
-    #[inline(always)]
-    pub(crate) fn publish(&mut self) {
-        self.published = self.head;
-        self.counter.tell(self.head.filled & 0xffff);
+        self.head = self.ends.head;
     }
 }
 
-/// A shared receive queue while it is written, with what changes at hand.
-#[derive(Debug)]
-pub(crate) struct Writing<'a> {
-    queue: &'a mut SharedReceives,
-    head: Head,
-}
-
+/// Filling was not ended.
 impl Drop for Writing<'_> {
-    #[inline(always)]
     fn drop(&mut self) {
-        self.queue.head = self.head;
+        self.forget();
     }
 }
 
@@ -294,9 +327,10 @@ impl LowerReceive for Writing<'_> {
         self.head.entry.into()
     }
 
-    fn link(&self, slot: u32) -> Option<u32> {
-        let place = self.queue.places.entries.get(slot as usize);
-        place.map(|place| place.link.load(Ordering::Relaxed).into())
+    #[inline(always)]
+    fn links(&self) -> impl Fn(u32) -> Option<u32> {
+        let entries = self.list.entries;
+        |slot| Some(entries.get(slot as usize)?.link.load(Ordering::Relaxed).into())
     }
 
     #[inline(always)]
@@ -305,15 +339,18 @@ impl LowerReceive for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
         let Head { entry, filled } = self.head;
-        if entry == self.queue.tail && !self.queue.extend() {
-            return Err(Refused::Full);
+        let List { ref mut units, entries } = self.list;
+        if entry == self.ends.tail {
+            let list = List { units: units.lend(), entries };
+            self.ends.tail = list.extend(entry);
+            if self.ends.tail == entry {
+                return Err(Refused::Full);
+            }
         }
-        let SharedReceives { units, segments, places, .. } = &mut *self.queue;
-        let index = usize::from(entry);
-        let Some(place) = places.entries.get(index) else { return Err(Refused::Full) };
-        let first = index * (HEAD + *segments) as usize + HEAD as usize;
-        put_pieces(units.writing(), first, *segments, pieces)?;
+        let Some(place) = entries.get(usize::from(entry)) else { return Err(Refused::Full) };
+        // Nobody's, if the request is refused: the entry is not posted.
         place.wr_id.store(wr_id, Ordering::Relaxed);
+        put_pieces(units.lend(), place.first as usize, place.segments.into(), pieces)?;
         place.state.store(POSTED, Ordering::Release);
         self.head = Head { entry: place.link.load(Ordering::Relaxed), filled: filled.wrapping_add(1) };
         Ok(())

@@ -145,7 +145,7 @@ impl<T: QpType> QueuePair<T> {
     /// Posts the last send; false when there is no room yet.
     fn mark_sends(&mut self) -> Result<bool> {
         let Some(slot) = self.sends.post_marker("qp.drain", self.markers.id())? else { return Ok(false) };
-        self.held.slots().hold(slot, &[], None);
+        self.held.slots().pass_in_order(slot);
         self.markers.sends += 1;
         Ok(true)
     }

@@ -122,7 +122,7 @@ impl<T: QpType> QueuePair<T> {
     fn let_go_if_refused(&mut self, error: &Error, count: usize) -> bool {
         let is_refused = error.kind() == ErrorKind::InvalidInput;
         if is_refused {
-            self.held.slots().let_go_of(self.sends.next_slot(), count);
+            self.held.let_go(self.sends.next_slot(), count, |_| None);
         }
         is_refused
     }
@@ -254,7 +254,8 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
         for request in self.requests {
             let slot = batch.next_slot();
             if let Err(why) = self.posting.put(batch, slot, request) {
-                self.posting.held.let_go(first, slot, std::ptr::eq(request, self.requests.as_ptr()));
+                let is_none = std::ptr::eq(request, self.requests.as_ptr());
+                self.posting.held.into_held().let_go_until(first, slot, is_none);
                 return Err(why);
             }
         }
@@ -289,7 +290,10 @@ impl Posting<'_> {
             Local::Inline(bytes) => {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
                 batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
-                self.held.hold(slot, &[], operation.address());
+                match operation.address() {
+                    None => self.held.pass_in_order(slot),
+                    address => self.held.hold(slot, &[], address),
+                }
             }
         }
         Ok(())
@@ -308,7 +312,10 @@ impl Posting<'_> {
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
         // Not before: of a full ring the next slot is that of a request which is not completed.
-        self.held.hold(slot, segments, operation.address());
+        match (segments, operation.address()) {
+            ([segment], None) => self.held.hold_in_order(slot, segment.region()),
+            (segments, address) => self.held.hold(slot, segments, address),
+        }
         Ok(())
     }
 }

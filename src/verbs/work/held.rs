@@ -7,13 +7,33 @@ use crate::verbs::ah::AddressHandle;
 use crate::verbs::mr::{MemoryRegion, Segment};
 
 /// What the requests in the slots of a queue need, each until its slot is used again.
+///
+/// Most queues only ever have requests of one region. That is held once, and slots are gone through from the first request on that
+/// needs something else: then each slot holds the one region, and it goes when the last of them is used again, which is that of its newest
+/// request. Requests of no memory among them change nothing where slots are used in their order, until there were as many of
+/// them one behind the other as there are slots.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// None until the first request, so that making and destroying a queue does not go through them.
+    /// The one region of all requests so far, or not yet of any.
+    all: Option<MemoryRegion>,
+    /// Of requests that need more than that; none before.
     slots: Vec<Slot>,
     /// How many there are then, for which there is room already.
     count: usize,
+    /// Requests of no memory since the last one of the one region, at least.
+    idle: usize,
+    key: Key,
+    /// The key when requests were last put.
+    before: Key,
 }
+
+/// Which region all slots of a queue hold, or one of these.
+type Key = usize;
+
+/// Nothing is held.
+const NOTHING: Key = 0;
+/// Each slot holds what it holds.
+const OWN: Key = 1;
 
 /// What the request in one slot needs.
 #[derive(Debug, Default)]
@@ -54,37 +74,114 @@ impl Held {
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
     pub(crate) fn new(op: &'static str, slots: usize) -> Result<Self> {
-        Ok(Self { slots: Error::room(op, slots)?, count: slots })
+        Ok(Self { slots: Error::room(op, slots)?, count: slots, ..Self::default() })
     }
 
-    /// Its slots.
+    /// Its slots, for requests to be put.
     #[inline(always)]
     pub(crate) fn slots(&mut self) -> Slots<'_> {
-        if self.slots.is_empty() {
-            self.fill();
-        }
-        Slots(&mut self.slots)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn fill(&mut self) {
-        self.slots.resize_with(self.count, Slot::default);
+        self.before = self.key;
+        Slots { key: self.key, held: self }
     }
 
     /// Lets go of everything.
     pub(crate) fn let_all_go(&mut self) {
         self.slots.clear();
+        (self.all, self.key) = (None, NOTHING);
+    }
+
+    /// Lets go of what the newest `count` requests need, from slot `first` on: they were not posted. `link` gives the slot behind
+    /// another if it is not the next of a ring.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_go(&mut self, first: u32, count: usize, link: impl Fn(u32) -> Option<u32>) {
+        if self.before == NOTHING {
+            return self.let_all_go();
+        }
+        self.idle = self.idle.saturating_sub(count);
+        let (mut slot, last) = (first as usize, self.slots.len().wrapping_sub(1));
+        for _ in 0..count {
+            // Earlier requests need what all need.
+            let Some(place) = self.slots.get_mut(slot) else { return };
+            *place = Slot::default();
+            slot = match link(slot as u32) {
+                Some(link) => link as usize,
+                None if slot == last => 0,
+                None => slot + 1,
+            };
+        }
+    }
+
+    /// The same of what the requests in the slots from `first` on and before `end` need, round the end of the ring. There is one
+    /// at least, unless `is_none`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_go_until(&mut self, first: u32, end: u32, is_none: bool) {
+        let slots = self.count.max(1);
+        let between = (slots + end as usize - first as usize) % slots;
+        let count = if is_none {
+            0
+        } else if between == 0 {
+            slots
+        } else {
+            between
+        };
+        self.let_go(first, count, |_| None);
+    }
+
+    /// What each slot holds by itself.
+    fn own(&mut self) -> &mut [Slot] {
+        if self.key != OWN {
+            let all = self.all.take();
+            self.slots.resize_with(self.count, || Slot { region: all.clone(), others: None });
+            self.key = OWN;
+        }
+        &mut self.slots
+    }
+
+    /// A slot's next request needs this: gives the key from then on.
+    #[cold]
+    #[inline(never)]
+    fn hold_one(&mut self, slot: u32, region: &MemoryRegion) -> Key {
+        if self.key == NOTHING {
+            (self.all, self.key) = (Some(region.clone()), region.key());
+            return self.key;
+        }
+        // There is one for each slot of the queue.
+        let held = &mut self.own()[slot as usize];
+        if held.others.is_some() {
+            held.others = None;
+        }
+        held.region = Some(region.clone());
+        OWN
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_others(&mut self, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> Key {
+        let regions = segments.iter().map(|segment| segment.region().clone());
+        self.put(slot, Slot::new(regions, address.cloned()))
+    }
+
+    #[inline(never)]
+    fn put(&mut self, slot: u32, new: Slot) -> Key {
+        self.own()[slot as usize] = new;
+        OWN
     }
 
     /// Goes on in a ring to whose first `moved` slots the newest requests have moved; `next` is where the next one would have gone.
     pub(crate) fn move_to(&mut self, mut new: Self, next: usize, moved: usize) {
+        if self.key != OWN {
+            (new.all, new.key) = (self.all.take(), self.key);
+            *self = new;
+            return;
+        }
         let mut old = std::mem::take(&mut self.slots);
         // From the oldest request to the newest.
         let next = next.min(old.len());
         old.rotate_left(next);
         let stayed = old.len().saturating_sub(moved);
-        let slots = new.slots().0;
+        let slots = new.own();
         let rest = slots.len().saturating_sub(moved).max(1);
         for (i, held) in old.into_iter().enumerate() {
             // A request that was taken may still be filled: its memory stays for as long as there are slots.
@@ -99,90 +196,74 @@ impl Held {
 }
 
 /// The slots of a queue while requests are put into them.
-// Not a `Held` by reference: where the slots are would be looked up for each request.
+// What all hold is at hand: a compiler keeps it in a register.
 #[derive(Debug)]
-pub(crate) struct Slots<'a>(&'a mut [Slot]);
+pub(crate) struct Slots<'a> {
+    key: Key,
+    held: &'a mut Held,
+}
 
-impl Slots<'_> {
+impl<'a> Slots<'a> {
     /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
     #[inline(always)]
     pub(crate) fn hold(&mut self, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-        let place = self.0.get(slot as usize);
         // Most often the request before needed the same, or nothing.
         match (segments, address) {
-            ([segment], None) => {
-                if !place
-                    .and_then(|held| held.region.as_ref())
-                    .is_some_and(|held| held.is_same(segment.region()))
-                {
-                    hold_one(self.0, slot, segment.region());
-                }
-            }
+            ([segment], None) => self.hold_one(slot, segment.region()),
             ([], None) => {
-                if !place.is_some_and(|held| held.region.is_none() && held.others.is_none()) {
-                    put(self.0, slot, Slot::default());
+                let is_empty = |held: &Slot| held.region.is_none() && held.others.is_none();
+                if self.key != NOTHING && !self.held.slots.get(slot as usize).is_some_and(is_empty) {
+                    self.key = self.held.put(slot, Slot::default());
                 }
             }
-            _ => hold_others(self.0, slot, segments, address),
+            _ => self.key = self.held.hold_others(slot, segments, address),
+        }
+    }
+
+    /// The same of a request that needs one region.
+    #[inline(always)]
+    pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
+        let key = region.key();
+        if key != self.key {
+            let held = self.held.slots.get(slot as usize).and_then(|held| held.region.as_ref());
+            if held.is_none_or(|held| held.key() != key) {
+                self.key = self.held.hold_one(slot, region);
+            }
+        }
+    }
+
+    /// The same, in a queue whose slots are used in their order, of a request that needs one region.
+    #[inline(always)]
+    pub(crate) fn hold_in_order(&mut self, slot: u32, region: &MemoryRegion) {
+        self.held.idle = 0;
+        self.hold_one(slot, region);
+    }
+
+    /// The same of a request that needs nothing.
+    #[inline(always)]
+    pub(crate) fn pass_in_order(&mut self, slot: u32) {
+        match self.key {
+            NOTHING => {}
+            OWN => self.hold(slot, &[], None),
+            _ => {
+                self.held.idle += 1;
+                if self.held.idle >= self.held.count {
+                    self.held.let_all_go();
+                    self.key = NOTHING;
+                }
+            }
         }
     }
 
     /// The same of a request that needs these regions.
     pub(crate) fn hold_regions(&mut self, slot: u32, regions: Vec<MemoryRegion>) {
-        put(self.0, slot, Slot::new(regions.into_iter(), None));
+        self.key = self.held.put(slot, Slot::new(regions.into_iter(), None));
     }
 
-    /// Lets go of what the `count` requests from slot `first` on need.
-    pub(crate) fn let_go_of(&mut self, first: u32, count: usize) {
-        self.let_go_linked(first, count, |_| None);
+    /// What they are of.
+    pub(crate) fn into_held(self) -> &'a mut Held {
+        self.held
     }
-
-    /// The same, where `link` gives the slot behind another if
-    /// it is not the next of a ring.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn let_go_linked(&mut self, first: u32, count: usize, link: impl Fn(u32) -> Option<u32>) {
-        let mut slot = first;
-        for _ in 0..count {
-            self.0[slot as usize] = Slot::default();
-            slot = link(slot).unwrap_or((slot + 1) % self.0.len() as u32);
-        }
-    }
-
-    /// Lets go of what the requests in the slots from `first` on and before `end` need, round the end of the ring: they were not
-    /// posted. There is one at least, unless `is_none`.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn let_go(&mut self, first: u32, end: u32, is_none: bool) {
-        let (first, end, slots) = (first as usize, end as usize, self.0.len());
-        let end = if is_none || first < end { end } else { end + slots };
-        for slot in first..end {
-            self.0[slot % slots] = Slot::default();
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn hold_one(slots: &mut [Slot], slot: u32, region: &MemoryRegion) {
-    // There is one for each slot of the queue.
-    let held = &mut slots[slot as usize];
-    if held.others.is_some() {
-        held.others = None;
-    }
-    held.region = Some(region.clone());
-}
-
-#[cold]
-#[inline(never)]
-fn hold_others(slots: &mut [Slot], slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-    let regions = segments.iter().map(|segment| segment.region().clone());
-    put(slots, slot, Slot::new(regions, address.cloned()));
-}
-
-#[inline(never)]
-fn put(slots: &mut [Slot], slot: u32, new: Slot) {
-    slots[slot as usize] = new;
 }
 
 /// What the requests of a queue need when its handle is gone, but its kernel object is not. It stands behind
@@ -198,9 +279,13 @@ impl Kept {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 mod tests {
     use super::*;
+    use crate::device::SoftDevice;
+    use uverbs_abi::types::AccessFlags;
+
+    const OTHERS: fn() -> Slot = || Slot { region: None, others: Some(Box::default()) };
 
     #[test]
     fn what_was_not_posted_is_let_go_round_the_end_of_the_ring() {
@@ -211,18 +296,120 @@ mod tests {
             (2, 2, false, [false; 4]),
             (2, 2, true, [true; 4]),
         ] {
-            held.slots().0.fill_with(|| Slot { region: None, others: Some(Box::default()) });
-            held.slots().let_go(first, end, is_none);
+            held.own().fill_with(OTHERS);
+            held.slots().into_held().let_go_until(first, end, is_none);
             let holds: Vec<_> = held.slots.iter().map(|slot| slot.others.is_some()).collect();
             assert_eq!(holds, left, "{first} to {end}");
         }
         held.slots().hold(0, &[], None);
         assert!(held.slots[0].others.is_none() && held.slots[1].others.is_some());
         held.let_all_go();
-        assert!(
-            held.slots.is_empty()
-                && held.slots().0.iter().all(|slot| slot.others.is_none())
-                && held.slots.len() == 4
-        );
+        assert!(held.slots.is_empty() && held.own().iter().all(|slot| slot.others.is_none()));
+        assert_eq!(held.slots.len(), 4);
+    }
+
+    #[test]
+    fn the_one_region_of_all_requests_goes_when_the_slot_of_its_newest_is_used_again() {
+        let context = SoftDevice::default().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let owners = |region: &MemoryRegion| region.owners();
+        let mut held = Held::new("test", 4).unwrap();
+        for slot in [0, 1, 2] {
+            held.slots().hold(slot, &[one.segment(..).unwrap()], None);
+        }
+        assert_eq!((owners(&one), held.slots.len()), (2, 0), "held once");
+        for (slot, left) in [(3, 4), (0, 3), (1, 2), (2, 1)] {
+            held.slots().hold(slot, &[two.segment(..).unwrap()], None);
+            assert_eq!(owners(&one), left, "{slot}");
+        }
+        assert_eq!(owners(&two), 5);
+        held.slots().hold(3, &[], None);
+        held.slots().hold(0, &[one.segment(..).unwrap(), two.segment(..).unwrap()], None);
+        assert_eq!((owners(&one), owners(&two)), (2, 4));
+        held.slots().hold(0, &[one.segment(..).unwrap()], None);
+        assert_eq!((owners(&one), owners(&two)), (2, 3));
+        held.let_all_go();
+        assert_eq!((owners(&one), owners(&two)), (1, 1));
+
+        // Of requests that were not posted nothing is left, unless an earlier one needs it.
+        let put = |held: &mut Held, regions: &[&MemoryRegion]| {
+            let mut slots = held.slots();
+            for (slot, region) in (1..).zip(regions) {
+                slots.hold(slot, &[region.segment(..).unwrap()], None);
+            }
+        };
+        for regions in [&[&one][..], &[&one, &two]] {
+            put(&mut held, regions);
+            held.let_go(1, regions.len(), |_| None);
+            assert_eq!((owners(&one), owners(&two)), (1, 1));
+        }
+        held.slots().hold(0, &[one.segment(..).unwrap()], None);
+        put(&mut held, &[&one, &one]);
+        held.let_go(1, 2, |_| None);
+        assert_eq!((owners(&one), owners(&two)), (2, 1));
+        put(&mut held, &[&one, &two]);
+        held.let_go(1, 2, |_| None);
+        assert_eq!((owners(&one), owners(&two)), (3, 1));
+        // Along the links of a list.
+        put(&mut held, &[&two, &two, &two]);
+        held.let_go(1, 2, |slot| Some(slot + 2));
+        assert_eq!(owners(&two), 2);
+    }
+
+    /// What was not posted does not count.
+    #[test]
+    fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_are_slots() {
+        let context = SoftDevice::default().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let mut held = Held::new("test", 4).unwrap();
+        let pass =
+            |held: &mut Held, slots: &[u32]| slots.iter().for_each(|slot| held.slots().pass_in_order(*slot));
+        held.slots().hold_in_order(0, &one);
+        pass(&mut held, &[1, 2]);
+        held.slots().hold_in_order(3, &one);
+        pass(&mut held, &[0, 1, 2]);
+        for _ in 0..9 {
+            pass(&mut held, &[3]);
+            held.let_go(3, 1, |_| None);
+            held.slots().hold_in_order(3, &one);
+            pass(&mut held, &[0, 1, 2]);
+        }
+        for _ in 0..9 {
+            let mut slots = held.slots();
+            slots.hold_in_order(3, &one);
+            slots.pass_in_order(0);
+            held.let_go(3, 2, |_| None);
+        }
+        assert_eq!(one.owners(), 2);
+        pass(&mut held, &[3, 0, 1]);
+        assert_eq!(one.owners(), 2);
+        pass(&mut held, &[2]);
+        assert_eq!((one.owners(), held.slots.len()), (1, 0));
+        pass(&mut held, &[3]);
+        // Each slot by itself.
+        held.slots().hold_in_order(0, &one);
+        held.slots().hold_in_order(1, &two);
+        for (slot, left) in [(2, (3, 2)), (3, (2, 2)), (0, (1, 2)), (1, (1, 1))] {
+            pass(&mut held, &[slot]);
+            assert_eq!((one.owners(), two.owners()), left, "{slot}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_moves_to_another_ring() {
+        let context = SoftDevice::default().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let mut held = Held::new("test", 2).unwrap();
+        held.slots().hold(0, &[one.segment(..).unwrap()], None);
+        held.move_to(Held::new("test", 4).unwrap(), 1, 1);
+        assert_eq!((one.owners(), held.count), (2, 4));
+        held.slots().hold(3, &[two.segment(..).unwrap()], None);
+        held.move_to(Held::new("test", 2).unwrap(), 0, 1);
+        assert_eq!((one.owners(), two.owners()), (4, 2));
+        held.let_all_go();
+        assert_eq!((one.owners(), two.owners()), (1, 1));
     }
 }

@@ -39,6 +39,10 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
         }
         Refused::NotReady => (Errno::EINVAL, NOT_READY),
         Refused::Elsewhere => return elsewhere(op),
+        Refused::Lost => {
+            let what = "the ring was lost in a resize; resize again, or destroy the queue";
+            return Error::malformed(op, what);
+        }
         Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
         Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
     };
@@ -258,7 +262,7 @@ impl FillReceives for All<'_> {
             let slot = batch.next_slot();
             if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
                 let filled = self.requests.len() - 1 - rest.len();
-                self.held.let_go_linked(first, filled, |slot| batch.lower.link(slot));
+                self.held.into_held().let_go(first, filled, batch.lower.links());
                 return Err(why);
             }
             // Not before: of a full ring the next slot is that of a request which is not completed.
@@ -329,6 +333,11 @@ impl Receiving {
         self.held.move_to(new.held, self.queue.receives.next_slot() as usize, moved);
         self.queue = new.queue;
         Ok(())
+    }
+
+    /// What the device works on now could not be mapped: nothing can be posted until the queue moves to another ring.
+    pub(crate) fn lose(&mut self) {
+        self.queue.receives.lose();
     }
 
     /// The queue pair has come to a state.

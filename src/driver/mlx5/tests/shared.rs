@@ -47,8 +47,9 @@ impl Shared {
     }
 
     fn post(&mut self, wr_id: u64) -> Result<(), Refused> {
-        let put = self.receives.writing().put(wr_id, [PIECE].into_iter());
-        self.receives.publish();
+        let mut batch = self.receives.writing();
+        let put = batch.put(wr_id, [PIECE].into_iter());
+        batch.end(true);
         put
     }
 
@@ -142,10 +143,17 @@ fn what_is_forgotten_leaves_its_entries_to_the_next() {
     shared.post(1).unwrap();
     let mut batch = shared.receives.writing();
     assert!((2..4).all(|wr_id| batch.put(wr_id, [PIECE].into_iter()).is_ok()));
-    assert_eq!((batch.put(4, [PIECE].into_iter()), batch.link(1)), (Err(Refused::Full), Some(2)));
-    drop(batch);
-    shared.receives.rewind();
+    assert_eq!((batch.put(4, [PIECE].into_iter()), batch.links()(1)), (Err(Refused::Full), Some(2)));
+    batch.end(false);
     assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
+    let mut batch = shared.receives.writing();
+    batch.put(5, [PIECE].into_iter()).unwrap();
+    // As by a panic.
+    drop(batch);
+    assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
+    // A device that takes it all the same.
+    shared.complete(0, 1);
+    assert_eq!(shared.poll(), []);
     assert!((12..14).all(|wr_id| shared.post(wr_id).is_ok()));
     shared.complete(0, 0);
     shared.complete(0, 1);
@@ -220,8 +228,9 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     assert_eq!(plan.capacity(), [7, 1]);
     assert_eq!(CreateSrq::read_from_bytes(plan.payload().0).unwrap().uidx, 9);
     let mut receives = plan.open();
-    receives.writing().put(70, [PIECE].into_iter()).unwrap();
-    receives.publish();
+    let mut batch = receives.writing();
+    batch.put(70, [PIECE].into_iter()).unwrap();
+    batch.end(true);
     shared.write(CQE_RESP_SEND, 9, 0, 0x0a00_0345);
     assert_eq!(shared.poll(), [(70, 0x345)]);
     drop(receives);
@@ -268,8 +277,7 @@ fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
         while next < turns && batch.put(next.into(), [PIECE].into_iter()).is_ok() {
             next += 1;
         }
-        drop(batch);
-        receives.publish();
+        batch.end(true);
         std::thread::yield_now();
     }
     assert!(device.join().unwrap().into_iter().eq(0..u64::from(turns)));

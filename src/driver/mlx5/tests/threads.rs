@@ -68,13 +68,13 @@ fn an_entry_is_handed_out_once() {
                 wr_ids
             })
         });
-        for turn in 0..TURNS {
-            while receives.writing().put(turn, [PIECE].into_iter()).is_err() {
+        for turn in 0..=TURNS {
+            let mut batch = receives.writing();
+            while batch.put(turn, [PIECE].into_iter()).is_err() {
                 std::hint::spin_loop();
             }
-            receives.publish();
+            batch.end(true);
         }
-        while receives.writing().put(TURNS, [PIECE].into_iter()).is_err() {}
         is_over.store(true, Ordering::Relaxed);
         pollers.map(|poller| poller.join().unwrap()).concat()
     });
