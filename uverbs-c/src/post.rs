@@ -266,7 +266,10 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
         at = list;
         unseen(queue, why)
     });
-    if let (Some(bad), true) = (bad, published.is_err() || answer.is_err()) {
+    if published.is_ok() && answer.is_ok() {
+        return Ok(());
+    }
+    if let Some(bad) = bad {
         *bad = at;
     }
     published.and(answer.map_err(|code| not_posted(qp, queue, at, code)))
