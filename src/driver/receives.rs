@@ -177,7 +177,7 @@ impl Receives {
     /// Posts a batch.
     #[inline(always)]
     pub(crate) fn post<W: WithReceives>(&mut self, what: W) -> W::Answer {
-        // Shared queues of mlx5 are written in the fewest instructions of all: of those a jump by a table would be many.
+        // By itself: a post in Rust is some instructions shorter than with the match alone (lane mlx5-messages).
         if let Self::Mlx5Shared(receives) = self {
             return listed(receives, what);
         }

@@ -46,7 +46,6 @@ pub(crate) struct SrqPlan {
     memory: Mapping,
     units: Units,
     counter: Word,
-    segments: u8,
     places: Arc<Places>,
     queues: Option<Queues>,
     request: CreateSrq,
@@ -86,7 +85,7 @@ impl SrqPlan {
             ..CreateSrq::new_zeroed()
         };
         let response = CreateSrqResp::new_zeroed();
-        Ok(Self { memory, units, counter, segments, places, queues, request, response })
+        Ok(Self { memory, units, counter, places, queues, request, response })
     }
 
     /// The driver's request, and the place of its answer.
@@ -101,7 +100,7 @@ impl SrqPlan {
 
     /// How many requests it holds, and segments each of them.
     pub(crate) fn capacity(&self) -> [u32; 2] {
-        [self.places.entries.len() as u32 - 1, self.segments.into()]
+        [self.places.last().into(), self.places.segments()]
     }
 
     /// The device's number of the queue, now that the kernel has made it.
@@ -162,6 +161,11 @@ impl Places {
     /// The last entry of the ring: there is one at least, and their number is a power of two.
     fn last(&self) -> u16 {
         (self.entries.len() - 1) as u16
+    }
+
+    /// How many segments each entry has.
+    fn segments(&self) -> u32 {
+        self.entries.first().map_or(0, |place| place.segments.into())
     }
 
     /// A poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says

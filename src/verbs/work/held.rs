@@ -287,6 +287,11 @@ mod tests {
 
     const OTHERS: fn() -> Slot = || Slot { region: None, others: Some(Box::default()) };
 
+    fn regions() -> [MemoryRegion; 2] {
+        let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
+        [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap())
+    }
+
     #[test]
     fn what_was_not_posted_is_let_go_round_the_end_of_the_ring() {
         let mut held = Held::new("test", 4).unwrap();
@@ -310,9 +315,7 @@ mod tests {
 
     #[test]
     fn the_one_region_of_all_requests_goes_when_the_slot_of_its_newest_is_used_again() {
-        let context = SoftDevice::default().open().unwrap();
-        let pd = context.alloc_pd().unwrap();
-        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let [one, two] = regions();
         let owners = |region: &MemoryRegion| region.owners();
         let mut held = Held::new("test", 4).unwrap();
         for slot in [0, 1, 2] {
@@ -360,9 +363,7 @@ mod tests {
     /// What was not posted does not count.
     #[test]
     fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_are_slots() {
-        let context = SoftDevice::default().open().unwrap();
-        let pd = context.alloc_pd().unwrap();
-        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let [one, two] = regions();
         let mut held = Held::new("test", 4).unwrap();
         let pass =
             |held: &mut Held, slots: &[u32]| slots.iter().for_each(|slot| held.slots().pass_in_order(*slot));
@@ -399,9 +400,7 @@ mod tests {
 
     #[test]
     fn what_is_held_moves_to_another_ring() {
-        let context = SoftDevice::default().open().unwrap();
-        let pd = context.alloc_pd().unwrap();
-        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let [one, two] = regions();
         let mut held = Held::new("test", 2).unwrap();
         held.slots().hold(0, &[one.segment(..).unwrap()], None);
         held.move_to(Held::new("test", 4).unwrap(), 1, 1);
