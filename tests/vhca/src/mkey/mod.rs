@@ -221,12 +221,12 @@ impl Mkeys {
         operation: Atomic,
     ) -> Result<u64, Denied> {
         let segment = Segment { len: 8, key, address };
-        self.check(reach, segment, 8, Access::RemoteAtomic)?;
+        let mut bytes = [0; 8];
+        // The key is looked at before the place.
+        self.read(memory, reach, segment, &mut bytes, Access::RemoteAtomic)?;
         if !address.is_multiple_of(8) {
             return Err(Denied::Alignment);
         }
-        let mut bytes = [0; 8];
-        self.read(memory, reach, segment, &mut bytes, Access::RemoteAtomic)?;
         let before = u64::from_le_bytes(bytes);
         let after = match operation {
             Atomic::Swap { compare, swap } if compare == before => swap,
