@@ -8,7 +8,7 @@
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{CQE_INVALID, CQE_OWNER_MASK, CQE_RESIZE_CQ, Cqe64};
 
-use crate::driver::ring::units::{Item, Units};
+use crate::driver::ring::units::{Item, Reading, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -69,10 +69,15 @@ impl Ring {
         self.units.map()
     }
 
-    /// Which the entry for `position` is, of all that are as long as what counts of one.
+    /// The ring while it is read.
     #[inline(always)]
-    pub(super) fn place(&self, position: u64) -> usize {
-        (position as usize) << u32::from(self.is_wide) | usize::from(self.is_wide)
+    pub(super) fn reading(&self) -> Entries<'_> {
+        Entries { units: self.units.reading(), entries: self.entries, is_wide: self.is_wide }
+    }
+
+    #[inline(always)]
+    fn place(&self, position: u64) -> usize {
+        self.reading().place(position)
     }
 
     /// The word that the owner of the entry at a place is in, in its last byte.
@@ -81,29 +86,16 @@ impl Ring {
         place.wrapping_mul(ENTRY / 4).wrapping_add(ENTRY / 4 - 1)
     }
 
-    /// The bit that an entry at `position` has when the device has written it.
-    #[inline(always)]
-    fn owner(&self, position: u64) -> u8 {
-        u8::from(position & u64::from(self.entries) != 0)
-    }
-
     /// Whether the device has written the entry at `position`.
     #[inline(always)]
     pub(super) fn is_filled(&self, position: u64) -> bool {
-        self.is_filled_at(self.place(position), position)
+        self.reading().filled(position).is_some()
     }
 
-    /// The same, of one whose place is known.
+    /// The entry at `position`, which the device has written.
     #[inline(always)]
-    pub(super) fn is_filled_at(&self, place: usize, position: u64) -> bool {
-        let last = self.units.load(Self::last_word(place)).to_ne_bytes()[3];
-        last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == self.owner(position)
-    }
-
-    /// The entry at a place, which the device has written.
-    #[inline(always)]
-    pub(super) fn entry(&self, place: usize) -> Item<'_, Cqe64> {
-        self.units.get(place)
+    pub(super) fn entry(&self, position: u64) -> Item<'_, Cqe64> {
+        self.reading().entry(position)
     }
 
     /// Takes over what waits in `old` from `first` on, and gives the position of the first of them here. `nobodys` are
@@ -120,21 +112,67 @@ impl Ring {
         nobodys: impl Fn(&Cqe64, u64) -> bool,
     ) -> Result<u64> {
         for position in first..first + u64::from(old.entries) {
-            if !old.is_filled(position) {
-                break;
-            }
-            let mut cqe = old.entry(old.place(position)).read();
+            let Some(entry) = old.reading().filled(position) else { break };
+            let mut cqe = entry.read();
             if cqe.op_own >> 4 == CQE_RESIZE_CQ {
                 return Ok(first + 1);
             }
             if nobodys(&cqe, position) {
                 cqe.srqn_uidx = NOBODY.into();
             }
-            cqe.op_own = cqe.op_own & !CQE_OWNER_MASK | self.owner(position + 1);
+            cqe.op_own = cqe.op_own & !CQE_OWNER_MASK | self.reading().owner(position + 1);
             let place = self.place(position + 1);
             self.units.put(place, cqe);
         }
         Err(Error::malformed(op, "the device has not ended the old ring"))
+    }
+}
+
+/// The entries of a ring while they are read: all that is asked for each is at hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entries<'a> {
+    units: Reading<'a>,
+    entries: u32,
+    is_wide: bool,
+}
+
+impl<'a> Entries<'a> {
+    /// Which the entry for `position` is, of all that are as long as what counts of one.
+    #[inline(always)]
+    pub(super) fn place(self, position: u64) -> usize {
+        (position as usize) << u32::from(self.is_wide) | usize::from(self.is_wide)
+    }
+
+    /// The place of the next one.
+    #[inline(always)]
+    pub(super) fn behind(self, place: usize) -> usize {
+        place.wrapping_add(1 + usize::from(self.is_wide))
+    }
+
+    /// The bit that an entry at `position` has when the device has written it.
+    #[inline(always)]
+    fn owner(self, position: u64) -> u8 {
+        u8::from(position & u64::from(self.entries) != 0)
+    }
+
+    /// As [`Ring::entry`].
+    #[inline(always)]
+    pub(super) fn entry(self, position: u64) -> Item<'a, Cqe64> {
+        self.units.get(self.place(position))
+    }
+
+    /// The entry at `position`, if the device has written it.
+    #[inline(always)]
+    pub(super) fn filled(self, position: u64) -> Option<Item<'a, Cqe64>> {
+        self.filled_at(self.place(position), position)
+    }
+
+    /// The same, of one whose place is known.
+    #[inline(always)]
+    pub(super) fn filled_at(self, place: usize, position: u64) -> Option<Item<'a, Cqe64>> {
+        let last = self.units.load(Ring::last_word(place)).to_ne_bytes()[3];
+        let is_filled = last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == self.owner(position);
+        is_filled.then(|| self.units.get(place))
     }
 }
 

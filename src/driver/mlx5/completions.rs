@@ -16,15 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64};
+use uverbs_abi::mlx5::wqe::{CQE_REQ_ERR, CQE_RESP_ERR, Cqe64};
 use uverbs_abi::mlx5::{CREATE_CQ_FLAGS_UAR_PAGE_INDEX, CreateCq, CreateCqResp, ResizeCq};
-use zerocopy::big_endian::{U16, U32};
+use zerocopy::native_endian::U32 as NativeU32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completion_ring::{Ring, end_of};
 use super::entry::Found;
 #[cfg(feature = "raw")]
 use super::entry::Unread;
+use super::known::Known;
 use super::track::{Track, is_send};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
@@ -107,8 +108,7 @@ impl CqPlan {
             ring,
             position: 0,
             released: 0,
-            last: 0,
-            tracks: Vec::new(),
+            known: Known::default(),
             changes: 0,
             shared: Arc::new(shared),
         }
@@ -144,6 +144,18 @@ pub(crate) struct CompletionSide {
 }
 
 impl CompletionSide {
+    /// Whether an event was asked for, and the queue is searched for what makes it.
+    #[inline(always)]
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != NOT_ARMED
+    }
+
+    /// How often it has changed who completes here.
+    #[inline(always)]
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     fn change<T>(&self, how: impl FnOnce(&mut Vec<Arc<Track>>) -> T) -> T {
         let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         // Of those that are gone all was taken.
@@ -222,18 +234,31 @@ impl CompletionSide {
     }
 }
 
+impl CompletionSide {
+    /// If this completion is the one that the queue was armed for, an event is on its way.
+    #[cold]
+    fn event_made(&self, cqe: Item<'_, Cqe64>) {
+        let op_own = cqe.read().op_own;
+        let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
+        let armed = self.armed.load(Ordering::Relaxed);
+        if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
+            self.armed.store(NOT_ARMED, Ordering::Relaxed);
+            self.sequence.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The side of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    ring: Arc<Ring>,
+    pub(super) ring: Arc<Ring>,
     /// Position of the next entry to be read, and of the first that was not given back.
-    position: u64,
+    pub(super) position: u64,
     released: u64,
-    /// Which of `tracks` the last completion was of.
-    last: usize,
-    tracks: Vec<Arc<Track>>,
-    changes: u32,
-    shared: Arc<CompletionSide>,
+    /// The queue pairs that complete here.
+    pub(super) known: Known,
+    pub(super) changes: u32,
+    pub(super) shared: Arc<CompletionSide>,
 }
 
 impl Completions {
@@ -262,10 +287,12 @@ impl Completions {
         mut fill: impl FnMut(&mut T, &Extended),
     ) -> usize {
         let mut count = 0;
-        for place in places {
-            let Ok(()) = self.next_if(&may_take, |found| found.raise(|said| fill(place, said))) else {
-                break;
-            };
+        while let Some(rest @ [_, ..]) = places.get_mut(count..) {
+            let Ok(run) = self.run(rest, &may_take, &mut fill) else { break };
+            count += run;
+            let Some(place) = places.get_mut(count).filter(|_| run == 0) else { continue };
+            let Ok(said) = self.next_other(&may_take) else { break };
+            fill(place, &said);
             count += 1;
         }
         self.release();
@@ -285,8 +312,7 @@ impl Completions {
     ) -> Result<R, bool> {
         loop {
             let position = self.position;
-            let place = self.ring.place(position);
-            if !self.ring.is_filled_at(place, position) {
+            if !self.ring.is_filled(position) {
                 return Err(true);
             }
             if !may_take() {
@@ -294,14 +320,27 @@ impl Completions {
             }
             self.look_for_changes();
             self.position = position + 1;
-            if self.shared.armed.load(Ordering::Relaxed) != NOT_ARMED {
-                self.event_made(place);
+            if self.shared.is_armed() {
+                self.shared.event_made(self.ring.entry(position));
             }
             // Of one that is nobody's nothing is said.
-            if let Some(found) = self.find(place, position) {
+            if let Some(found) = self.find(position) {
                 return Ok(raise(&found));
             }
         }
+    }
+
+    /// The same, with all that it says: for those that are not taken by [`Completions::run`].
+    #[inline(never)]
+    fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
+        self.next_if(may_take, |found| found.said())
+    }
+
+    /// The entry with what is known of its request, if its queue pair is still there.
+    #[inline(always)]
+    fn find(&self, position: u64) -> Option<Found<'_>> {
+        let cqe = self.ring.entry(position);
+        Found::new(cqe, self.known.get(index_of(&cqe))?, position)
     }
 
     /// The next completion as the device wrote it; see [`Completions::next_if`]. Without one, what was nobody's is given back: a poll
@@ -312,16 +351,24 @@ impl Completions {
         may_take: impl Fn() -> bool,
         place: &mut Unread,
     ) -> Result<(), bool> {
-        let taken = self.next_if(&may_take, |found| found.keep(place));
+        let taken = self.next_if(&may_take, |found| {
+            found.keep(place);
+            index_of(&found.cqe)
+        });
         match taken {
-            Err(true) if may_take() => self.release(),
-            _ => self.shared.next.store(self.position, Ordering::Release),
+            Ok(index) => self.known.note(index),
+            Err(true) if may_take() => {
+                self.release();
+                return Err(true);
+            }
+            Err(_) => {}
         }
-        taken
+        self.shared.next.store(self.position, Ordering::Release);
+        taken.map(drop)
     }
 
-    /// The same by the shortest way, where nothing is out of the ordinary: a request that succeeded, of the queue pair of the one before.
-    /// Nothing is done otherwise.
+    /// The same by the shortest way, where nothing is out of the ordinary: a request that succeeded, of the queue pair of the one that was
+    /// taken by the other way last. Nothing is done otherwise.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_unread(
@@ -330,19 +377,13 @@ impl Completions {
         place: &mut Unread,
     ) -> Result<(), bool> {
         let position = self.position;
-        let at = self.ring.place(position);
-        if !self.ring.is_filled_at(at, position) {
-            return Err(true);
-        }
+        let Some(cqe) = self.ring.reading().filled(position) else { return Err(true) };
         let shared = &*self.shared;
-        let is_changed = shared.changes.load(Ordering::Acquire) != self.changes;
-        if !may_take() || is_changed || shared.armed.load(Ordering::Relaxed) != NOT_ARMED {
+        let is_changed = shared.changes() != self.changes;
+        if !may_take() || is_changed || shared.is_armed() {
             return Err(false);
         }
-        let cqe = self.ring.entry(at);
-        let Some(track) = self.tracks.get(self.last).filter(|track| track.index() == index_of(&cqe)) else {
-            return Err(false);
-        };
+        let Some(track) = self.known.again(index_of(&cqe)) else { return Err(false) };
         let Some(found) = Found::succeeded(cqe, track, position) else { return Err(false) };
         found.keep_good(place);
         self.position = position + 1;
@@ -357,7 +398,10 @@ impl Completions {
         may_take: impl Fn() -> bool,
         mut fill: impl FnMut(&Extended),
     ) -> Option<bool> {
-        let taken = self.next_if(may_take, |found| found.raise(&mut fill));
+        let taken = match self.run(&mut [()], &may_take, |(), said| fill(said)) {
+            Ok(0) => self.next_other(may_take).map(|said| fill(&said)),
+            run => run.map(|_| ()),
+        };
         self.release();
         match taken {
             Ok(()) => Some(true),
@@ -400,8 +444,7 @@ impl Completions {
         command(&request, new.memory())?;
         let first = self.position;
         let is_nobodys = |cqe: &Cqe64, position| {
-            let at = find(&self.tracks, cqe.srqn_uidx.get() & COUNTER);
-            let track = at.and_then(|at| self.tracks.get(at));
+            let track = self.known.get((cqe.srqn_uidx.get() & COUNTER).to_be());
             track.is_none_or(|track| {
                 let (kind, entry) = (cqe.op_own >> 4, cqe.wqe_counter.get());
                 let is_of_earlier = track.lane(kind).is_of_an_earlier_life(position);
@@ -423,8 +466,8 @@ impl Completions {
     }
 
     #[inline(always)]
-    fn look_for_changes(&mut self) {
-        let changes = self.shared.changes.load(Ordering::Acquire);
+    pub(super) fn look_for_changes(&mut self) {
+        let changes = self.shared.changes();
         if changes != self.changes {
             self.change(changes);
         }
@@ -433,62 +476,13 @@ impl Completions {
     #[cold]
     fn change(&mut self, changes: u32) {
         let tracks = self.shared.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tracks.clone_from(&tracks);
+        self.known = Known::new(&tracks);
         self.changes = changes;
     }
-
-    /// The entry with what is known of its request, if its queue pair is still there.
-    #[inline(always)]
-    fn find(&mut self, place: usize, position: u64) -> Option<Found<'_>> {
-        let Self { ring, tracks, last, .. } = self;
-        let cqe = ring.entry(place);
-        let index = index_of(&cqe);
-        // Most often it is the queue pair of the last completion.
-        if tracks.get(*last).is_none_or(|track| track.index() != index) {
-            *last = find(tracks, index)?;
-        }
-        let track = tracks.get(*last)?;
-        let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
-        let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
-        let (wr_id, qp_num) = match kind {
-            CQE_REQ => (track.sends.complete(counter, position)?, track.number()),
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => match track.receives.complete(counter, position) {
-                Some(wr_id) => (wr_id, track.number()),
-                None => track.complete_shared(counter, position, number_of(&cqe))?,
-            },
-            _ => track.failed(kind, counter, position, number_of(&cqe))?,
-        };
-        Some(Found { cqe, kind, wr_id, qp_num, track })
-    }
-
-    /// If this completion is the one that the queue was armed for, an event is on its way.
-    #[cold]
-    fn event_made(&self, place: usize) {
-        let op_own = self.ring.entry(place).read().op_own;
-        let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
-        let shared = &*self.shared;
-        let armed = shared.armed.load(Ordering::Relaxed);
-        if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
-            shared.armed.store(NOT_ARMED, Ordering::Relaxed);
-            shared.sequence.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
-/// The number of the queue pair that an entry is of, where it has that.
+/// The index of the queue pair that an entry is of, in the order of its bytes there.
 #[inline(always)]
-fn number_of(cqe: &Item<'_, Cqe64>) -> u32 {
-    cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & COUNTER
-}
-
-/// The index of the queue pair that an entry is of.
-#[inline(always)]
-fn index_of(cqe: &Item<'_, Cqe64>) -> u32 {
-    cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, U32>().get() & COUNTER
-}
-
-/// Where the queue pair with this index is.
-#[inline(never)]
-fn find(tracks: &[Arc<Track>], index: u32) -> Option<usize> {
-    tracks.binary_search_by_key(&index, |track| track.index()).ok()
+pub(super) fn index_of(cqe: &Item<'_, Cqe64>) -> u32 {
+    cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, NativeU32>().get() & COUNTER.to_be()
 }

@@ -4,16 +4,18 @@
 
 use std::mem::offset_of;
 
+#[cfg(feature = "raw")]
+use uverbs_abi::mlx5::wqe::CQE_RESP_SEND_IMM;
 use uverbs_abi::mlx5::wqe::{
-    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM,
-    CQE_RESP_SEND_INV, CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ,
-    OPCODE_RDMA_WRITE, OPCODE_RDMA_WRITE_IMM, OPCODE_SEND_IMM, OPCODE_TSO, OPCODE_UMR,
+    CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_INV,
+    CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ, OPCODE_RDMA_WRITE,
+    OPCODE_RDMA_WRITE_IMM, OPCODE_SEND_IMM, OPCODE_TSO, OPCODE_UMR,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 #[cfg(feature = "raw")]
 use zerocopy::FromZeros;
-use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::big_endian::{U16, U32};
 
 use super::track::Track;
 use crate::driver::completion::Extended;
@@ -26,7 +28,7 @@ const KIND: u8 = 3 << 2;
 const IPV4: u8 = 2 << 2;
 
 /// Bits of [`Cqe64::op_own`]: data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
-const HAS_DATA: u8 = 3 << 2;
+pub(super) const HAS_DATA: u8 = 3 << 2;
 
 /// In the place of the opcode of changes of keys, in a copy of an entry: which of them it was. The device has no such opcodes.
 const BOUND: u8 = 0xfe;
@@ -42,9 +44,26 @@ pub(super) struct Found<'a> {
     pub(super) track: &'a Track,
 }
 
-#[cfg(feature = "raw")]
 impl<'a> Found<'a> {
-    /// The entry at `position` of this queue pair, if its request succeeded and is of this life.
+    /// The entry at `position` of this queue pair, if its request is of this life; it is done then.
+    #[inline(always)]
+    pub(super) fn new(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
+        let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
+        let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
+        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & 0xff_ffff;
+        let (wr_id, qp_num) = match kind {
+            CQE_REQ => (track.sends.complete(counter, position)?, track.number()),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => match track.receives.complete(counter, position) {
+                Some(wr_id) => (wr_id, track.number()),
+                None => track.complete_shared(counter, position, number())?,
+            },
+            _ => track.failed(kind, counter, position, number())?,
+        };
+        Some(Self { cqe, kind, wr_id, qp_num, track })
+    }
+
+    /// The same if its request succeeded.
+    #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
         const REQ: u8 = CQE_REQ << 2;
@@ -70,59 +89,24 @@ impl<'a> Found<'a> {
 }
 
 impl Found<'_> {
-    /// Gives on what it says.
-    #[inline(always)]
-    pub(super) fn raise<R>(self, to: impl FnOnce(&Extended) -> R) -> R {
-        let Self { cqe, kind, track, .. } = self;
-        let wc = self.known();
-        let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
-        let said = match kind {
-            CQE_REQ if track.has_frames => {
-                let is_large = number() >> 24 == OPCODE_TSO.into();
-                let opcode = if is_large { wc_opcode::TSO } else { wc_opcode::SEND };
-                Extended { wc: Wc { opcode, ..wc }, timestamp: self.timestamp(), vlan: 0 }
-            }
-            CQE_RESP_SEND if track.has_frames => {
-                let [checks, headers] = cqe.field::<{ offset_of!(Cqe64, hds_ip_ext) }, [u8; 2]>();
-                let wc = Wc {
-                    opcode: wc_opcode::RECV,
-                    byte_len: cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get(),
-                    ex: number() & 0xff_ffff,
-                    wc_flags: received(checks, headers).bits(),
-                    ..wc
-                };
-                let vlan = cqe.field::<{ offset_of!(Cqe64, vlan_info) }, U16>().get();
-                Extended { wc, vlan, timestamp: self.timestamp() }
-            }
-            _ => return self.raise_other(to),
-        };
-        to(&said)
-    }
-
-    /// The same of messages, and of what failed: in a place of its own, so that frames pay nothing for what these have.
+    /// What it says.
     #[inline(never)]
-    fn raise_other<R>(self, to: impl FnOnce(&Extended) -> R) -> R {
-        let Self { cqe, kind, .. } = self;
-        let wc = self.known();
+    pub(super) fn said(&self) -> Extended {
+        let Self { kind, wr_id, qp_num, track, .. } = *self;
+        let (cqe, known) = (self.cqe.read(), Wc { wr_id, qp_num, ..Wc::default() });
+        let timestamp = cqe.timestamp.get();
         let said = match kind {
-            CQE_REQ => {
-                let number = self.number();
-                let (opcode, wc_flags) = (sent(number), sent_flags(number).bits());
-                let byte_len = answered(opcode, cqe.field::<{ offset_of!(Cqe64, byte_cnt) }, U32>().get());
-                let status = without_data(cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>(), wc.status);
-                let wc = Wc { status, opcode, byte_len, wc_flags, ..wc };
-                Extended { wc, timestamp: self.timestamp(), vlan: 0 }
-            }
-            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => {
-                Extended { wc: message(&cqe.read(), wc), vlan: 0, timestamp: self.timestamp() }
-            }
+            CQE_RESP_SEND if track.has_frames => return frame(&cqe, known),
+            CQE_REQ => Sent::of(self.number()).said(&cqe, known),
+            CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => message(&cqe, known),
             kind => {
                 let opcode = if kind == CQE_REQ_ERR { wc_opcode::SEND } else { wc_opcode::RECV };
-                let (status, vendor_err) = reason(&cqe);
-                Extended { wc: Wc { status, opcode, vendor_err, ..wc }, ..Extended::default() }
+                let (status, vendor_err) = reason(&self.cqe);
+                return Extended { wc: Wc { status, opcode, vendor_err, ..known }, ..Extended::default() };
             }
         };
-        to(&said)
+        let status = if track.has_frames { said.status } else { without_data(cqe.op_own, said.status) };
+        Extended { wc: Wc { status, ..said }, timestamp, vlan: 0 }
     }
 
     /// The number of the queue pair, behind the opcode of its request. Where that is one for several, it says which.
@@ -136,17 +120,6 @@ impl Found<'_> {
         u32::from(opcode) << 24 | number & 0xff_ffff
     }
 
-    /// What is known without the entry.
-    #[inline(always)]
-    fn known(&self) -> Wc {
-        Wc { wr_id: self.wr_id, qp_num: self.qp_num, ..Wc::default() }
-    }
-
-    #[inline(always)]
-    fn timestamp(&self) -> u64 {
-        self.cqe.field::<{ offset_of!(Cqe64, timestamp) }, U64>().get()
-    }
-
     /// The same, of which no more is read now than everybody looks at.
     #[cfg(feature = "raw")]
     #[inline(always)]
@@ -155,7 +128,7 @@ impl Found<'_> {
         if !matches!(self.kind, CQE_REQ..=CQE_RESP_SEND_INV) {
             place.status = reason(&self.cqe).0;
         } else if !self.track.has_frames && self.kind != CQE_REQ {
-            place.status = message(&place.cqe, Wc::default()).status;
+            place.status = without_data(place.cqe.op_own, wc_status::SUCCESS);
         } else if self.kind == CQE_REQ {
             place.status = without_data(place.cqe.op_own, wc_status::SUCCESS);
             place.cqe.sop_drop_qpn = self.number().into();
@@ -200,10 +173,14 @@ impl Unread {
         self.cqe.op_own >> 4
     }
 
+    fn sent(&self) -> Sent {
+        Sent::of(self.cqe.sop_drop_qpn.get())
+    }
+
     /// What was completed: one of [`wc_opcode`].
     pub fn opcode(&self) -> u32 {
         match self.kind() {
-            CQE_REQ => sent(self.cqe.sop_drop_qpn.get()),
+            CQE_REQ => self.sent().opcode.into(),
             CQE_REQ_ERR => wc_opcode::SEND,
             CQE_RESP_WR_IMM => wc_opcode::RECV_RDMA_WITH_IMM,
             _ => wc_opcode::RECV,
@@ -284,7 +261,7 @@ impl Unread {
 
     fn length(&self) -> Wc {
         let byte_len = match self.kind() {
-            CQE_REQ => answered(self.opcode(), self.byte_len()),
+            CQE_REQ => self.sent().byte_len(self.byte_len()),
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => self.byte_len(),
             _ => 0,
         };
@@ -298,58 +275,76 @@ fn without_data(op_own: u8, status: u32) -> u32 {
     if op_own & HAS_DATA == 0 { status } else { wc_status::GENERAL_ERR }
 }
 
-/// What was sent, by what the entry says of its request.
-#[inline(always)]
-fn sent(number: u32) -> u32 {
-    match (number >> 24) as u8 {
-        OPCODE_TSO => wc_opcode::TSO,
-        OPCODE_RDMA_WRITE | OPCODE_RDMA_WRITE_IMM => wc_opcode::RDMA_WRITE,
-        OPCODE_RDMA_READ => wc_opcode::RDMA_READ,
-        OPCODE_ATOMIC_CS => wc_opcode::COMP_SWAP,
-        OPCODE_ATOMIC_FA => wc_opcode::FETCH_ADD,
-        BOUND => wc_opcode::BIND_MW,
-        INVALIDATED => wc_opcode::LOCAL_INV,
-        _ => wc_opcode::SEND,
-    }
+/// What an entry says of a request that is done, by its opcode: one of [`wc_opcode`], flags as [`WcFlags`], and the bytes that came back:
+/// all that the entry counts, or so many.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    opcode: u8,
+    flags: u8,
+    is_counted: bool,
+    bytes: u8,
 }
 
-/// Whether it had immediate data (`handle_good_req`, cq.c of the kernel's mlx5).
-#[inline(always)]
-fn sent_flags(number: u32) -> WcFlags {
-    match (number >> 24) as u8 {
-        OPCODE_RDMA_WRITE_IMM | OPCODE_SEND_IMM => WcFlags::WITH_IMM,
-        _ => WcFlags::empty(),
+impl Sent {
+    /// By what an entry says of its request: the opcode is before the number of the queue pair.
+    #[inline(always)]
+    pub(super) fn of(number: u32) -> Self {
+        /// A table: who polls takes no branch by the opcode. What has no row is a send.
+        const ROWS: [Sent; 1 << u8::BITS] = {
+            let mut rows = [Sent::new(wc_opcode::SEND); 1 << u8::BITS];
+            rows[OPCODE_TSO as usize] = Sent::new(wc_opcode::TSO);
+            rows[OPCODE_SEND_IMM as usize] = Sent::new(wc_opcode::SEND).with_immediate();
+            rows[OPCODE_RDMA_WRITE as usize] = Sent::new(wc_opcode::RDMA_WRITE);
+            rows[OPCODE_RDMA_WRITE_IMM as usize] = Sent::new(wc_opcode::RDMA_WRITE).with_immediate();
+            rows[OPCODE_RDMA_READ as usize] = Sent { is_counted: true, ..Sent::new(wc_opcode::RDMA_READ) };
+            rows[OPCODE_ATOMIC_CS as usize] = Sent { bytes: 8, ..Sent::new(wc_opcode::COMP_SWAP) };
+            rows[OPCODE_ATOMIC_FA as usize] = Sent { bytes: 8, ..Sent::new(wc_opcode::FETCH_ADD) };
+            rows[BOUND as usize] = Sent::new(wc_opcode::BIND_MW);
+            rows[INVALIDATED as usize] = Sent::new(wc_opcode::LOCAL_INV);
+            rows
+        };
+        ROWS[(number >> 24) as usize]
     }
-}
 
-/// Bytes that came back to a request that is done, of which the entry says `count`.
-#[inline(always)]
-fn answered(opcode: u32, count: u32) -> u32 {
-    match opcode {
-        wc_opcode::RDMA_READ => count,
-        wc_opcode::COMP_SWAP | wc_opcode::FETCH_ADD => 8,
-        _ => 0,
+    const fn new(opcode: u32) -> Self {
+        Self { opcode: opcode as u8, flags: 0, is_counted: false, bytes: 0 }
+    }
+
+    /// The flag is the kernel's (`handle_good_req`, cq.c).
+    const fn with_immediate(self) -> Self {
+        Self { flags: WcFlags::WITH_IMM.bits() as u8, ..self }
+    }
+
+    /// All of it.
+    #[inline(always)]
+    pub(super) fn said(self, cqe: &Cqe64, wc: Wc) -> Wc {
+        let byte_len = self.byte_len(cqe.byte_cnt.get());
+        Wc { opcode: self.opcode.into(), byte_len, wc_flags: self.flags.into(), ..wc }
+    }
+
+    /// Bytes that came back, of which the entry says `count`.
+    #[inline(always)]
+    fn byte_len(self, count: u32) -> u32 {
+        u32::from(self.is_counted).wrapping_neg() & count | u32::from(self.bytes)
     }
 }
 
 /// What an entry says of a message that came in (`handle_responder`, cq.c of the kernel's mlx5).
-fn message(cqe: &Cqe64, wc: Wc) -> Wc {
+#[inline(always)]
+pub(super) fn message(cqe: &Cqe64, wc: Wc) -> Wc {
     /// Where the header of the network layer is told of, and the service level.
     const GRH: u32 = 3 << 28;
     const LEVEL: u32 = 24;
-    let word = cqe.imm_inval_pkey;
-    let (opcode, flags, ex) = match cqe.op_own >> 4 {
-        CQE_RESP_WR_IMM => {
-            (wc_opcode::RECV_RDMA_WITH_IMM, WcFlags::WITH_IMM, u32::from_ne_bytes(word.to_bytes()))
-        }
-        CQE_RESP_SEND_IMM => (wc_opcode::RECV, WcFlags::WITH_IMM, u32::from_ne_bytes(word.to_bytes())),
-        CQE_RESP_SEND_INV => (wc_opcode::RECV, WcFlags::WITH_INVALIDATE, word.get()),
-        _ => (wc_opcode::RECV, WcFlags::empty(), 0),
+    let (kind, word) = (cqe.op_own >> 4, cqe.imm_inval_pkey);
+    let opcode = if kind == CQE_RESP_WR_IMM { wc_opcode::RECV_RDMA_WITH_IMM } else { wc_opcode::RECV };
+    let (flags, ex) = match kind {
+        CQE_RESP_SEND => (WcFlags::empty(), 0),
+        CQE_RESP_SEND_INV => (WcFlags::WITH_INVALIDATE, word.get()),
+        _ => (WcFlags::WITH_IMM, u32::from_ne_bytes(word.to_bytes())),
     };
     let from = cqe.flags_rqpn.get();
     let grh = if from & GRH != 0 { WcFlags::GRH } else { WcFlags::empty() };
     Wc {
-        status: without_data(cqe.op_own, wc.status),
         opcode,
         byte_len: cqe.byte_cnt.get(),
         ex,
@@ -364,6 +359,19 @@ fn message(cqe: &Cqe64, wc: Wc) -> Wc {
 }
 
 /// What an entry says of a frame that came in.
+#[inline(always)]
+pub(super) fn frame(cqe: &Cqe64, wc: Wc) -> Extended {
+    let wc = Wc {
+        opcode: wc_opcode::RECV,
+        byte_len: cqe.byte_cnt.get(),
+        ex: cqe.sop_drop_qpn.get() & 0xff_ffff,
+        wc_flags: received(cqe.hds_ip_ext, cqe.l4_hdr_type_etc).bits(),
+        ..wc
+    };
+    Extended { wc, vlan: cqe.vlan_info.get(), timestamp: cqe.timestamp.get() }
+}
+
+/// Its flags.
 #[inline(always)]
 fn received(checks: u8, headers: u8) -> WcFlags {
     let mut flags = WcFlags::empty();

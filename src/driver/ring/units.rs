@@ -108,15 +108,30 @@ impl Units {
         self.put_bytes(0, &rest[..rest.len().min(size)]);
     }
 
+    /// The memory while items are read, one behind the other.
+    #[inline(always)]
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading { place: self.place, of: PhantomData }
+    }
+}
+
+/// Memory of a queue while it is read: borrowed, and at hand, as with [`Writing`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'a> {
+    place: Place,
+    of: PhantomData<&'a Units>,
+}
+
+impl<'a> Reading<'a> {
     /// An item, whose fields are read one by one.
     #[inline(always)]
-    pub(crate) fn get<T>(&self, index: usize) -> Item<'_, T> {
+    pub(crate) fn get<T>(self, index: usize) -> Item<'a, T> {
         Item { at: self.place.item(index), of: PhantomData }
     }
 
     /// Loads a word that says whose a slot is. What the device wrote to the slot before it is read after it.
     #[inline(always)]
-    pub(crate) fn load(&self, index: usize) -> u32 {
+    pub(crate) fn load(self, index: usize) -> u32 {
         // SAFETY: inside and aligned (first point); the device may write it at any time, so it is loaded as an atomic (last point).
         unsafe { AtomicU32::from_ptr(self.place.item::<u32>(index).as_ptr()) }.load(Ordering::Acquire)
     }
@@ -220,11 +235,11 @@ mod tests {
         for index in 0..20_u8 {
             units.put(index.into(), [index; 16]);
         }
-        assert_eq!(units.get::<[u8; 16]>(3).read(), [19; 16]);
-        assert_eq!(units.get::<[u8; 16]>(usize::MAX).read(), [15; 16], "any index is inside");
-        assert_eq!(units.get::<[u8; 64]>(7).read()[..17], [[12; 16].as_slice(), &[13]].concat());
-        assert_eq!(units.get::<[u8; 64]>(7).field::<15, [u8; 2]>(), [12, 13]);
-        assert_eq!(units.load(4), u32::from_ne_bytes([17; 4]));
+        assert_eq!(units.reading().get::<[u8; 16]>(3).read(), [19; 16]);
+        assert_eq!(units.reading().get::<[u8; 16]>(usize::MAX).read(), [15; 16], "any index is inside");
+        assert_eq!(units.reading().get::<[u8; 64]>(7).read()[..17], [[12; 16].as_slice(), &[13]].concat());
+        assert_eq!(units.reading().get::<[u8; 64]>(7).field::<15, [u8; 2]>(), [12, 13]);
+        assert_eq!(units.reading().load(4), u32::from_ne_bytes([17; 4]));
         assert_eq!((bytes(&map, 0, 64), bytes(&map, 192, 64)), (vec![0; 64], vec![0; 64]));
     }
 
@@ -261,7 +276,7 @@ mod tests {
         let (mut units, word) = (Units::new(&map, 0, 64).unwrap(), Word::new(&map, 64).unwrap());
         drop(map);
         units.put(0, [3_u8; 16]);
-        assert_eq!(units.get::<u8>(15).read(), 3);
+        assert_eq!(units.reading().get::<u8>(15).read(), 3);
         let again = units.map().clone();
         drop(units);
         word.tell(5);

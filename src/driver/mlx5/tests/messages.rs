@@ -147,6 +147,50 @@ fn what_has_no_place_is_refused_before_it_is_written() {
     assert_eq!(post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]), Err(Refused::Full));
 }
 
+/// Those that come in a run are taken by a loop of their own, and others between them by another way.
+#[test]
+fn completions_of_every_kind_come_in_their_order_whatever_is_before_them() {
+    let kinds = [CQE_REQ, CQE_RESP_SEND, CQE_REQ_ERR, CQE_RESP_WR_IMM];
+    // Each three of them, one behind the other, and the places that there are for them.
+    for (case, most) in (0..64).zip([1, 2, 3, 8].into_iter().cycle()) {
+        let mut bench = bench(&cap(4, 4, 1, 0));
+        let mut counters = [0, 0];
+        let mut wanted = Vec::new();
+        for turn in 0..3 {
+            let kind = kinds[case >> (2 * turn) & 3];
+            let is_send = matches!(kind, CQE_REQ | CQE_REQ_ERR);
+            for _ in 0..2 {
+                let counter = &mut counters[usize::from(is_send)];
+                let wr_id = u64::from(*counter) << 8 | u64::from(kind);
+                if *counter == 4 {
+                    continue;
+                }
+                if is_send {
+                    let data = pieces(&[PIECE]);
+                    let (flags, opcode, head) = (SendFlags::empty(), Opcode::Send, None);
+                    bench.sends.put(&Request { wr_id, flags, opcode, data, head }).unwrap();
+                } else {
+                    bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
+                }
+                bench.complete(kind, *counter, |cqe| cqe.byte_cnt = 5.into());
+                *counter += 1;
+                let status = if kind == CQE_REQ_ERR { Status::General } else { Status::Success };
+                wanted.push((wr_id, status));
+            }
+        }
+        let mut found = Vec::new();
+        loop {
+            let mut batch = Completion::batch::<8>();
+            let count = poll(&mut bench.queue, &mut batch[..most]);
+            found.extend(batch[..count].iter().map(|completion| (completion.wr_id, completion.status)));
+            if count == 0 {
+                break;
+            }
+        }
+        assert_eq!(found, wanted, "{case}");
+    }
+}
+
 fn completed(bench: &mut Bench) -> Completion {
     let mut batch = Completion::batch::<2>();
     assert_eq!(poll(&mut bench.queue, &mut batch), 1);

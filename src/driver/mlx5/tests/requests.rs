@@ -322,7 +322,7 @@ fn completions_that_were_made_up_free_no_more_places_than_there_are() {
 
 /// The next completion, not given back, where it may be taken.
 fn poll_next(queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Extended> {
-    queue.next_if(may_take, |found| found.raise(|said| *said)).ok()
+    queue.next_if(may_take, |found| found.said()).ok()
 }
 
 #[test]
