@@ -177,6 +177,12 @@ impl ProtectionDomain {
 }
 
 impl AddressHandle {
+    /// Tells this address handle from others while it exists, and is equal for its clones.
+    #[inline]
+    pub(crate) fn key(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// What datagrams carry of it.
     pub(crate) fn address(&self) -> Address {
         self.0.address

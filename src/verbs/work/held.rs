@@ -38,33 +38,28 @@ const OWN: Key = 1;
 /// What the request in one slot needs.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The one region of most requests. If there is one, there is nothing else.
+    /// The one region of most requests. If there is one, there are no others.
     region: Option<MemoryRegion>,
-    others: Option<Box<Others>>,
-}
-
-/// What a request needs that is not one region.
-#[derive(Debug, Default)]
-struct Others {
-    regions: Vec<MemoryRegion>,
-    _address: Option<AddressHandle>,
+    /// Of a datagram.
+    address: Option<AddressHandle>,
+    others: Box<[MemoryRegion]>,
 }
 
 impl Slot {
     fn new(mut regions: impl ExactSizeIterator<Item = MemoryRegion>, address: Option<AddressHandle>) -> Self {
-        match (regions.len(), &address) {
-            (0, None) => Self::default(),
-            (1, None) => Self { region: regions.next(), others: None },
-            _ => Self {
-                region: None,
-                others: Some(Box::new(Others { regions: regions.collect(), _address: address })),
-            },
+        match regions.len() {
+            0 | 1 => Self { region: regions.next(), address, others: Box::default() },
+            _ => Self { region: None, address, others: regions.collect() },
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.region.is_none() && self.address.is_none() && self.others.is_empty()
     }
 
     /// All regions, taken out.
     fn into_regions(self) -> impl Iterator<Item = MemoryRegion> {
-        self.region.into_iter().chain(self.others.into_iter().flat_map(|others| others.regions))
+        self.region.into_iter().chain(self.others)
     }
 }
 
@@ -133,7 +128,7 @@ impl Held {
     fn own(&mut self) -> &mut [Slot] {
         if self.key != OWN {
             let all = self.all.take();
-            self.slots.resize_with(self.count, || Slot { region: all.clone(), others: None });
+            self.slots.resize_with(self.count, || Slot { region: all.clone(), ..Slot::default() });
             self.key = OWN;
         }
         &mut self.slots
@@ -148,12 +143,12 @@ impl Held {
             return self.key;
         }
         // There is one for each slot of the queue.
-        let held = &mut self.own()[slot as usize];
-        if held.others.is_some() {
-            held.others = None;
-        }
-        held.region = Some(region.clone());
-        OWN
+        self.put(slot, Slot { region: Some(region.clone()), ..Slot::default() })
+    }
+
+    #[inline(never)]
+    fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) -> Key {
+        self.put(slot, Slot { region: region.cloned(), address: Some(address.clone()), ..Slot::default() })
     }
 
     #[cold]
@@ -211,12 +206,27 @@ impl<'a> Slots<'a> {
         match (segments, address) {
             ([segment], None) => self.hold_one(slot, segment.region()),
             ([], None) => {
-                let is_empty = |held: &Slot| held.region.is_none() && held.others.is_none();
-                if self.key != NOTHING && !self.held.slots.get(slot as usize).is_some_and(is_empty) {
+                if self.key != NOTHING && !self.held.slots.get(slot as usize).is_some_and(Slot::is_empty) {
                     self.key = self.held.put(slot, Slot::default());
                 }
             }
+            ([segment], Some(address)) => self.hold_datagram(slot, Some(segment.region()), address),
+            ([], Some(address)) => self.hold_datagram(slot, None, address),
             _ => self.key = self.held.hold_others(slot, segments, address),
+        }
+    }
+
+    /// The same of a datagram. Most often the one whose slot it takes was of the same region, and for the same address.
+    #[inline(always)]
+    fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) {
+        let is_held = |held: &Slot| {
+            let is_same = held.address.as_ref().is_some_and(|held| held.key() == address.key());
+            is_same
+                && held.region.as_ref().map(MemoryRegion::key) == region.map(MemoryRegion::key)
+                && held.others.is_empty()
+        };
+        if !self.held.slots.get(slot as usize).is_some_and(is_held) {
+            self.key = self.held.hold_datagram(slot, region, address);
         }
     }
 
@@ -285,8 +295,6 @@ mod tests {
     use crate::device::SoftDevice;
     use uverbs_abi::types::AccessFlags;
 
-    const OTHERS: fn() -> Slot = || Slot { region: None, others: Some(Box::default()) };
-
     fn regions() -> [MemoryRegion; 2] {
         let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
         [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap())
@@ -294,6 +302,8 @@ mod tests {
 
     #[test]
     fn what_was_not_posted_is_let_go_round_the_end_of_the_ring() {
+        let [one, _] = regions();
+        let slot = |region: &MemoryRegion| Slot { region: Some(region.clone()), ..Slot::default() };
         let mut held = Held::new("test", 4).unwrap();
         for (first, end, is_none, left) in [
             (1, 3, false, [true, false, false, true]),
@@ -301,15 +311,15 @@ mod tests {
             (2, 2, false, [false; 4]),
             (2, 2, true, [true; 4]),
         ] {
-            held.own().fill_with(OTHERS);
+            held.own().fill_with(|| slot(&one));
             held.slots().into_held().let_go_until(first, end, is_none);
-            let holds: Vec<_> = held.slots.iter().map(|slot| slot.others.is_some()).collect();
+            let holds: Vec<_> = held.slots.iter().map(|slot| !slot.is_empty()).collect();
             assert_eq!(holds, left, "{first} to {end}");
         }
         held.slots().hold(0, &[], None);
-        assert!(held.slots[0].others.is_none() && held.slots[1].others.is_some());
+        assert!(held.slots[0].is_empty() && !held.slots[1].is_empty());
         held.let_all_go();
-        assert!(held.slots.is_empty() && held.own().iter().all(|slot| slot.others.is_none()));
+        assert!(held.slots.is_empty() && held.own().iter().all(Slot::is_empty));
         assert_eq!(held.slots.len(), 4);
     }
 
