@@ -89,14 +89,14 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// A list of requests, up to the first that is none of those that are posted most.
-struct List<'a> {
+/// A list of requests, up to the first that is none of those that are posted most: of messages, or of datagrams.
+struct List<'a, const DATAGRAMS: bool> {
     qp: &'a Qp,
     /// The request that is looked at.
     at: &'a mut Pointer,
 }
 
-impl FillSends for List<'_> {
+impl FillSends for List<'_, false> {
     type Answer = Answer;
 
     #[inline(always)]
@@ -118,7 +118,30 @@ impl FillSends for List<'_> {
     }
 }
 
-impl List<'_> {
+impl FillSends for List<'_, true> {
+    type Answer = Answer;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        while let Some(wr) = self.at.get::<SendWr>() {
+            let immediate = match wr.opcode {
+                wr_opcode::SEND => None,
+                wr_opcode::SEND_WITH_IMM => Some(wr.imm_data),
+                _ => break,
+            };
+            let [ah, to, ..] = wr.wr;
+            let (qp_num, qkey) = halves(to);
+            let ah = address(Pointer::from_word(ah).get())?;
+            if !self.put(batch, wr, &Opcode::Datagram { ah, qp_num, qkey, immediate })? {
+                break;
+            }
+            *self.at = wr.next;
+        }
+        Ok(())
+    }
+}
+
+impl<const DATAGRAMS: bool> List<'_, DATAGRAMS> {
     /// Puts a request; false, and nothing done, when it is none of those.
     #[inline(always)]
     fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer<bool> {
@@ -250,16 +273,17 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let mut answer = Ok(());
     loop {
         if !is_special {
-            let put = queue.batch(List { qp, at: &mut at });
+            let put = queue.batch(List::<false> { qp, at: &mut at });
             answer = put.unwrap_or_else(|why| Err(why.into()));
         }
         // Most often there is no other request behind those.
-        let Some(wr) = at.get::<SendWr>().filter(|_| answer.is_ok()) else { break };
-        answer = post_any(qp, queue, wr);
+        if at.is_null() || answer.is_err() {
+            break;
+        }
+        answer = post_others(qp, queue, &mut at);
         if answer.is_err() {
             break;
         }
-        at = wr.next;
     }
     // Nobody has seen any of it if this fails.
     let published = queue.try_publish().map_err(|why| {
@@ -298,10 +322,17 @@ pub(crate) fn unseen(queue: &mut SendQueue, why: Unseen) -> Code {
     queue.unseen(why).into()
 }
 
+/// Datagrams as far as they are of the most simple ones, and one request of any kind.
 #[inline(never)]
-fn post_any(qp: &Qp, queue: &mut SendQueue, wr: &SendWr) -> Answer {
+fn post_others(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
+    if qp.is_datagram() {
+        queue.batch(List::<true> { qp, at }).unwrap_or_else(|why| Err(why.into()))?;
+    }
+    let Some(wr) = at.get::<SendWr>() else { return Ok(()) };
     let any = Any { qp, wr, wants_head: queue.wants_head() };
-    queue.step(any).unwrap_or_else(|why| Err(why.into()))
+    queue.step(any).unwrap_or_else(|why| Err(why.into()))?;
+    *at = wr.next;
+    Ok(())
 }
 
 /// A large send that the device and this queue pair can take.

@@ -1,6 +1,7 @@
 //! The extended interface of send queues: `wr_start`, an operation and its parts, ..., `wr_complete`.
 
 mod begun;
+mod data;
 #[cfg(test)]
 mod tests;
 
@@ -9,19 +10,22 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout, SendQueue, Sge, ToSrq};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout, SendQueue, ToSrq};
 
 pub(crate) use self::begun::{Begun, too_many};
 use self::begun::{
-    Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, put, set_data,
+    Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, remote, set_data,
 };
-use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
+use self::data::{
+    wr_set_inline_data, wr_set_inline_data_list, wr_set_sge, wr_set_sge_list, wr_set_sge_of_datagram,
+};
+use crate::abi::{self, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
 use crate::pd::Ah;
-use crate::post::{Sending, address, bind, head, head_of, unseen};
+use crate::post::{Sending, address, bind, unseen};
 use crate::qp::Qp;
 
 /// The part that C knows. Every function is there, since the header calls them without a look; those of operations that queue pairs
@@ -114,17 +118,19 @@ pub(crate) fn choose(part: &mut abi::QpEx, queue: &SendQueue) {
     type Frames = Blocks<{ RequestKind::Frames as u8 }>;
     type Messages = Blocks<{ RequestKind::Messages as u8 }>;
     type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
+    let is_datagram = part.qp_base.qp_type == u32::from(qp_type::UD);
     let [inline, sge] = match queue.layout() {
-        SendLayout::Slots => by::<Slots>(),
-        SendLayout::Blocks(RequestKind::Frames) => by::<Frames>(),
-        SendLayout::Blocks(RequestKind::Messages) => by::<Messages>(),
-        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed>(),
+        SendLayout::Slots => by::<Slots>(is_datagram),
+        SendLayout::Blocks(RequestKind::Frames) => by::<Frames>(is_datagram),
+        SendLayout::Blocks(RequestKind::Messages) => by::<Messages>(is_datagram),
+        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed>(is_datagram),
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }
 
-fn by<W: Way>() -> [Function; 2] {
-    [wr_set_inline_data::<W> as Function, wr_set_sge::<W> as Function]
+fn by<W: Way>(is_datagram: bool) -> [Function; 2] {
+    let sge = if is_datagram { wr_set_sge_of_datagram::<W> } else { wr_set_sge::<W> };
+    [wr_set_inline_data::<W> as Function, sge as Function]
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.
@@ -248,11 +254,11 @@ extern "C" fn wr_local_inv(qp: &Qp, key: u32) {
 }
 
 extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, address: u64) {
-    message(qp, || Ok(Opcode::Read(Remote { address, rkey })));
+    remote(qp, Stage::Read, Remote { address, rkey });
 }
 
 extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, address: u64) {
-    message(qp, || Ok(Opcode::Write(Remote { address, rkey })));
+    remote(qp, Stage::Write, Remote { address, rkey });
 }
 
 extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
@@ -309,6 +315,27 @@ impl FillSends for Address {
 }
 
 extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
+    let is_set = qp.sends.held(|sending, _| {
+        let begun = &mut sending.begun;
+        let (Stage::Datagram, Opcode::Datagram { ah: its, qp_num: its_qp, qkey: its_key, .. }) =
+            (begun.stage, &mut begun.opcode)
+        else {
+            return false;
+        };
+        let Ok(ah) = address(ah) else { return false };
+        (*its, *its_qp, *its_key) = (ah, qp_num, qkey);
+        begun.stage = Stage::Other;
+        true
+    });
+    if is_set != Some(true) {
+        set_address_again(qp, ah, qp_num, qkey);
+    }
+}
+
+/// The same where there is data or another address before it, or something is wrong.
+#[cold]
+#[inline(never)]
+fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     qp.sends.held(|sending, _| {
         let Sending { queue, begun, .. } = sending;
         if begun.stage == Stage::Failed {
@@ -319,11 +346,8 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
                 return Err(EINVAL);
             }
             let ah = address(ah)?;
-            if let (Stage::Datagram | Stage::Other, Opcode::Datagram { immediate, .. }) =
-                (begun.stage, begun.opcode)
-            {
+            if let (Stage::Other, Opcode::Datagram { immediate, .. }) = (begun.stage, begun.opcode) {
                 begun.opcode = Opcode::Datagram { ah, qp_num, qkey, immediate };
-                begun.stage = Stage::Other;
                 return Ok(());
             }
             queue.get_mut()?.step(Address { ah, qp_num, qkey })??;
@@ -361,8 +385,9 @@ extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
         let Sending { queue, begun, .. } = sending;
         let set = match begun.stage {
             Stage::Failed => return,
-            Stage::Send => SetSrq::Of(begun.wr_id, begun.flags, ToSrq(Opcode::Send, srq)),
-            Stage::Other => SetSrq::Of(begun.wr_id, begun.flags, ToSrq(begun.opcode, srq)),
+            Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
+                SetSrq::Of(begun.wr_id, begun.flags, ToSrq(begun.operation(begun.stage), srq))
+            }
             Stage::Written => SetSrq::OfWritten(srq),
             _ => return begun.fail(EINVAL),
         };
@@ -370,93 +395,6 @@ extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
         begun.stage = Stage::Written;
         begun.note(answer);
     });
-}
-
-#[inline(always)]
-fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
-    Data::Pieces(std::iter::once(Sge { addr, length, lkey }))
-}
-
-// Each way ends in the next longer one with the same arguments, so that none has to keep them.
-
-extern "C" fn wr_set_sge<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if length == 0 || !put::<W, false, _, _>(qp, &one(lkey, addr, length)) {
-        set_sge_of_other::<W>(qp, lkey, addr, length);
-    }
-}
-
-#[inline(never)]
-fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if length == 0 || !put::<W, true, _, _>(qp, &one(lkey, addr, length)) {
-        set_sge(qp, lkey, addr, length);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    let piece = [Sge { addr, length, lkey }];
-    // Nothing is no piece.
-    let pieces = if length == 0 { &[] } else { piece.as_slice() };
-    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
-}
-
-extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
-    let most = qp.sends.held(|sending, _| sending.queue.get().map_or(0, SendQueue::max_pieces));
-    // The count of the list is the caller's: nothing of it is looked at before.
-    if count > most.unwrap_or(0) as usize {
-        return fail(qp, too_many(qp));
-    }
-    let Some(pieces) = list.items::<Sge>(count) else { return fail(qp, EINVAL) };
-    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
-}
-
-/// The bytes are copied at once: the caller may change them before `wr_complete`.
-extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    if !data.is_some_and(|data| put::<W, false, _, _>(qp, &data)) {
-        set_inline_of_other::<W>(qp, addr, length);
-    }
-}
-
-#[inline(never)]
-fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    if !data.is_some_and(|data| put::<W, true, _, _>(qp, &data)) {
-        set_inline_data(qp, addr, length);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
-    match bytes(qp, addr, length) {
-        Ok(bytes) => set_inline(qp, std::iter::once(bytes)),
-        Err(code) => fail(qp, code),
-    }
-}
-
-/// The bytes that stand there, if they can.
-fn bytes(qp: &Qp, addr: Pointer, length: usize) -> Answer<&'static [u8]> {
-    addr.items(length).ok_or_else(|| if addr.is_null() { EINVAL } else { too_many(qp) })
-}
-
-extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
-    if list.is_null() && count > 0 {
-        return fail(qp, EINVAL);
-    }
-    let places = (0..count).map_while(|i| list.item::<DataBuf>(i));
-    let bytes = places.map(|place| bytes(qp, place.addr, place.length));
-    match bytes.clone().try_for_each(|bytes| bytes.map(drop)) {
-        Ok(()) => set_inline(qp, bytes.flatten()),
-        Err(code) => fail(qp, code),
-    }
-}
-
-#[inline(always)]
-fn set_inline<'a>(qp: &Qp, bytes: impl Iterator<Item = &'a [u8]> + Clone) {
-    let first = bytes.clone();
-    set_data(qp, true, Data::<NoPieces, _>::Inline(bytes), || head_of(first.flatten()));
 }
 
 /// Operations that queue pairs of its type have not.

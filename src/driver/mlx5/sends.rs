@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{
     ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, SEND_WQE_BB,
-    WQE_CTRL_CQ_UPDATE, WQE_CTRL_SOLICITED, WqeCtrlSeg,
+    WqeCtrlSeg,
 };
 use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::receives::data_segment;
-use super::segments::{ETH_HEAD, UNIT, bit};
+use super::segments::{ETH_HEAD, UNIT};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 #[cfg(test)]
@@ -186,16 +186,17 @@ impl Sends {
     {
         let (start, with) =
             self.start::<LOOKS, KIND>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
+        let begin = self.head;
         if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
-            let at = self.put_inline_head(self.head, start.units.into(), bytes.len() as u32);
-            self.end::<LOOKS, KIND>(request.wr_id, request.flags, start, with, units);
+            let at = self.put_inline_head(begin, start.units.into(), bytes.len() as u32);
+            self.end::<LOOKS, KIND>(begin, request.wr_id, request.flags, start, with, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
-        let units = self.put_data::<KIND, _, _>(self.head, start, &request.data)?;
-        self.end::<LOOKS, KIND>(request.wr_id, request.flags, start, with, units);
+        let units = self.put_data::<KIND, _, _>(begin, start, &request.data)?;
+        self.end::<LOOKS, KIND>(begin, request.wr_id, request.flags, start, with, units);
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl Sends {
     ) -> Result<(), Refused> {
         let head = (KIND == FRAMES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
         let (start, with) = self.start::<true, KIND>(flags, opcode, head, 0)?;
-        self.end::<true, KIND>(wr_id, flags, start, with, start.units.into());
+        self.end::<true, KIND>(self.head, wr_id, flags, start, with, start.units.into());
         Ok(())
     }
 
@@ -397,24 +398,21 @@ impl Sends {
         at.wrapping_add(INLINE_HEAD)
     }
 
-    /// Writes the control segment of the next request, which has so many units, and goes on behind it.
+    /// Writes the control segment of the request at `begin`, which has so many units, and goes on behind it.
     #[inline(always)]
     fn end<const LOOKS: bool, const KIND: u8>(
         &mut self,
+        begin: u32,
         wr_id: u64,
         flags: SendFlags,
         start: Start,
         with: u32,
         units: u32,
     ) {
-        let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
-        let fence = if KIND != FRAMES { self.fence::<LOOKS>(flags) } else { 0 };
         let control = WqeCtrlSeg {
-            fm_ce_se: bit(flags, SendFlags::SIGNALED, WQE_CTRL_CQ_UPDATE)
-                | bit(flags, SendFlags::SOLICITED, WQE_CTRL_SOLICITED)
-                | fence,
+            fm_ce_se: self.mode::<LOOKS, KIND>(flags),
             imm: if KIND != FRAMES { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };

@@ -5,8 +5,11 @@
 
 use std::borrow::Borrow;
 
+use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, SendQueue, Sge};
+use uverbs::raw::{
+    Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, RequestKind, SendQueue, Sge,
+};
 
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::post::{Sending, no_large};
@@ -27,7 +30,10 @@ pub(super) enum Stage {
     // Those below have something to be done before the next operation.
     /// A send, which is written when its data comes.
     Send,
-    /// Another operation of which the same is true: [`Begun::opcode`].
+    /// A write or a read, of which the same is true: at [`Begun::remote`].
+    Write,
+    Read,
+    /// Another operation of which the same is true, as it is in [`Begun`].
     Other,
     /// The same, a datagram whose address has not come.
     Datagram,
@@ -46,6 +52,7 @@ pub(crate) struct Begun {
     pub(super) wr_id: u64,
     pub(super) flags: SendFlags,
     pub(super) opcode: Opcode<'static>,
+    remote: Remote,
     pub(super) stage: Stage,
     /// Its header and how much stands behind it in each frame, if it is a large send.
     pub(super) large: (usize, u16),
@@ -56,7 +63,8 @@ pub(crate) struct Begun {
 impl Default for Begun {
     fn default() -> Self {
         let (flags, opcode) = (SendFlags::empty(), Opcode::Send);
-        Self { wr_id: 0, flags, opcode, stage: Stage::Nothing, large: (0, 0), error: EINVAL }
+        let remote = Remote { address: 0, rkey: 0 };
+        Self { wr_id: 0, flags, opcode, remote, stage: Stage::Nothing, large: (0, 0), error: EINVAL }
     }
 }
 
@@ -76,6 +84,17 @@ impl Begun {
         }
     }
 
+    /// The operation of one that is not written, which is at that stage.
+    #[inline(always)]
+    pub(super) fn operation(&self, stage: Stage) -> Opcode<'static> {
+        match stage {
+            Stage::Send => Opcode::Send,
+            Stage::Write => Opcode::Write(self.remote),
+            Stage::Read => Opcode::Read(self.remote),
+            _ => self.opcode,
+        }
+    }
+
     /// A request begins. Whether it has inline data is said by the call that sets it.
     #[inline(always)]
     pub(super) fn begin(&mut self, qp: &Qp, stage: Stage) {
@@ -92,6 +111,9 @@ pub(crate) fn too_many(qp: &Qp) -> Code {
 
 /// The shortest way to a send queue.
 pub(super) trait Way {
+    /// Whether sends, writes and reads share one way; else sends have one of their own, which is shorter, and the others a longer one.
+    const IS_ONE: bool;
+
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
 }
 
@@ -100,6 +122,8 @@ pub(super) struct Slots;
 pub(super) struct Blocks<const KIND: u8>;
 
 impl Way for Slots {
+    const IS_ONE: bool = false;
+
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_slots::<LOOKS>(here)
@@ -107,6 +131,8 @@ impl Way for Slots {
 }
 
 impl<const KIND: u8> Way for Blocks<KIND> {
+    const IS_ONE: bool = KIND != RequestKind::Frames as u8;
+
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_blocks::<LOOKS, KIND>(here)
@@ -128,31 +154,43 @@ pub(super) fn begin_send(qp: &Qp) -> bool {
 
 /// An operation begins.
 #[inline(always)]
-fn begin(qp: &Qp, stage: Stage, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
+fn begin(qp: &Qp, stage: Stage, note: impl FnOnce(&mut Begun) -> Answer) {
     let begin = |sending: &mut Sending, _| {
         if sending.begun.stage > Stage::Written && !finish(qp, sending) {
             return;
         }
         let begun = &mut sending.begun;
         begun.begin(qp, stage);
-        match opcode() {
-            Ok(opcode) => begun.opcode = opcode,
-            Err(code) => begun.fail(code),
-        }
+        let noted = note(begun);
+        begun.note(noted);
     };
     qp.sends.held(begin);
 }
 
-/// Any operation but a send and a datagram.
+/// Any operation but a send, a write, a read and a datagram.
 #[inline(always)]
 pub(super) fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
-    begin(qp, Stage::Other, opcode);
+    begin(qp, Stage::Other, |begun| {
+        begun.opcode = opcode()?;
+        Ok(())
+    });
+}
+
+/// A write or a read.
+#[inline(always)]
+pub(super) fn remote(qp: &Qp, stage: Stage, remote: Remote) {
+    begin(qp, stage, |begun| {
+        begun.remote = remote;
+        Ok(())
+    });
 }
 
 /// A datagram, whose address comes later.
 pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
-    begin(qp, Stage::Datagram, || {
-        Ok(Opcode::Datagram { ah: uverbs::raw::Address::default(), qp_num: 0, qkey: 0, immediate })
+    begin(qp, Stage::Datagram, |begun| {
+        begun.opcode =
+            Opcode::Datagram { ah: uverbs::raw::Address::default(), qp_num: 0, qkey: 0, immediate };
+        Ok(())
     });
 }
 
@@ -164,7 +202,7 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
         Stage::Nothing | Stage::Written | Stage::LargeWritten => Ok(()),
         Stage::Failed => return false,
         // It has no data; the first bytes of a frame are zeros.
-        Stage::Send | Stage::Other => {
+        Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
             let data = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
             set(qp, sending, false, data, || Ok(FrameHead::default()))
         }
@@ -175,28 +213,47 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
     answer.is_ok()
 }
 
+/// Which requests a way is for: sends; these, writes and reads; datagrams whose address has come; or all of them.
+pub(super) const SENDS: u8 = 0;
+pub(super) const MESSAGES: u8 = 1;
+pub(super) const DATAGRAMS: u8 = 2;
+pub(super) const ANY: u8 = 3;
+
 /// The data of a request that is not written yet: it is written. False, and nothing done, when that is not so simple.
 #[inline(always)]
-pub(super) fn put<'b, W: Way, const LOOKS: bool, P, B>(qp: &Qp, data: &Data<P, B>) -> bool
+pub(super) fn put<'b, W: Way, const OF: u8, const LOOKS: bool, P, B>(qp: &Qp, data: &Data<P, B>) -> bool
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
     B: Iterator<Item = &'b [u8]> + Clone,
 {
     let put = |sending: &mut Sending, here| {
         let Sending { queue, begun, .. } = sending;
-        let opcode = match begun.stage {
-            Stage::Send => Opcode::Send,
-            Stage::Other if LOOKS => begun.opcode,
+        let stage = begun.stage;
+        match (OF, stage) {
+            (SENDS | MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
+            (DATAGRAMS | ANY, Stage::Other) => {}
             _ => return false,
-        };
+        }
         let Some(mut step) = queue.get_mut().ok().and_then(|queue| W::step::<LOOKS>(queue, here)) else {
             return false;
         };
         let flags =
             if matches!(data, Data::Inline(_)) { begun.flags | SendFlags::INLINE } else { begun.flags };
         // Before the data is copied, behind which nothing is left to be done.
-        let stage = std::mem::replace(&mut begun.stage, Stage::Written);
-        let is_put = step.put(begun.wr_id, flags, &opcode, None, data).is_ok();
+        begun.stage = Stage::Written;
+        let wr_id = begun.wr_id;
+        let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
+        let is_put = match (OF, begun.opcode) {
+            (SENDS, _) => write(&Opcode::Send),
+            (MESSAGES, _) if stage == Stage::Send => write(&Opcode::Send),
+            (MESSAGES, _) if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
+            (MESSAGES, _) => write(&Opcode::Read(begun.remote)),
+            (DATAGRAMS, Opcode::Datagram { ah, qp_num, qkey, immediate }) => {
+                write(&Opcode::Datagram { ah, qp_num, qkey, immediate })
+            }
+            (DATAGRAMS, _) => false,
+            _ => write(&begun.operation(stage)),
+        };
         if !is_put {
             begun.stage = stage;
         }
@@ -246,8 +303,9 @@ where
     let queue = queue.get_mut()?;
     let (opcode, wants_head, next) = match begun.stage {
         Stage::Nothing | Stage::Failed => return Err(EINVAL),
-        Stage::Send => (Some(Opcode::Send), queue.wants_head(), Stage::Written),
-        Stage::Other => (Some(begun.opcode), queue.wants_head(), Stage::Written),
+        Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
+            (Some(begun.operation(begun.stage)), queue.wants_head(), Stage::Written)
+        }
         Stage::Datagram => (Some(begun.opcode), false, Stage::Unaddressed),
         Stage::Written => (None, queue.wants_head(), Stage::Written),
         Stage::Unaddressed => (None, false, Stage::Unaddressed),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uverbs::abi::types::{AccessFlags, QpAttrMask, mtu, qp_state, srq_type, wc_status, wr_opcode};
 use uverbs::abi::write::{AhAttr, Wc};
+use uverbs::raw::Sge;
 use uverbs::{MemoryRegion, SoftDevice};
 use zerocopy::FromZeros;
 
