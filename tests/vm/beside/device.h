@@ -62,7 +62,11 @@ static inline struct ibv_ah_attr route(const union ibv_gid *gid)
 // Connects a queue pair to itself.
 static inline void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = PORT,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+    };
     check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "to INIT");
     attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR,
@@ -100,4 +104,15 @@ static inline void raw_to_ready(struct ibv_qp *qp)
     check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTR");
     attr.qp_state = IBV_QPS_RTS;
     check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTS");
+}
+
+// And for one of datagrams.
+static inline void datagrams_to_ready(struct ibv_qp *qp, uint32_t qkey)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT, .qkey = qkey};
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "to INIT");
+    attr.qp_state = IBV_QPS_RTR;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTR");
+    attr.qp_state = IBV_QPS_RTS;
+    check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "to RTS");
 }

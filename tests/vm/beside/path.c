@@ -16,7 +16,10 @@
 #include <unistd.h>
 
 // The turns before those that are counted have used every slot of each queue at least once.
-enum { WARM = 32, TURNS = 3, MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60, ROWS = 32 };
+enum { WARM = 32, TURNS = 3, MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60, ROWS = 64 };
+// Bytes of a global header in front of a datagram that came in, a queue key, and microseconds in which all that was posted surely
+// completes.
+enum { HEADER = 40, QKEY = 0x11, SURELY = 20000 };
 
 static struct row {
     const char *name;
@@ -48,12 +51,14 @@ static int is_warm;
         end(least);                                                                                                    \
     } while (0)
 
-// A queue pair that sends to itself, one that does with receives from a shared queue, and requests for them.
+// A queue pair that sends to itself, one that does with receives from a shared queue, one of datagrams, and requests for them.
 static struct ibv_cq_ex *sent, *received;
-static struct ibv_qp *qp, *sharing;
-static struct ibv_qp_ex *extended;
+static struct ibv_qp *qp, *sharing, *datagrams;
+static struct ibv_qp_ex *extended, *extended_datagrams;
+static struct ibv_ah *ah;
 static struct ibv_srq *shared;
-static struct ibv_sge room, bytes;
+static struct ibv_mr *mr;
+static struct ibv_sge room, bytes, wide;
 static struct ibv_recv_wr receives[MANY];
 static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
@@ -93,7 +98,8 @@ static void make(const char *device, int has_frames)
     check(pd != NULL, "ibv_alloc_pd");
     void *memory = aligned_alloc(4096, 4096);
     memcpy(memory, message, size);
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    mr = ibv_reg_mr(pd, memory, 4096, access);
     check(mr != NULL, "ibv_reg_mr");
     sent = create_cq(context);
     received = create_cq(context);
@@ -104,7 +110,8 @@ static void make(const char *device, int has_frames)
         .qp_type = has_frames ? IBV_QPT_RAW_PACKET : IBV_QPT_RC,
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         .pd = pd,
-        .send_ops_flags = IBV_QP_EX_WITH_SEND,
+        .send_ops_flags =
+            IBV_QP_EX_WITH_SEND | (has_frames ? 0 : IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ),
     };
     qp = ibv_create_qp_ex(context, &attr);
     check(qp != NULL, "ibv_create_qp_ex");
@@ -112,6 +119,7 @@ static void make(const char *device, int has_frames)
     check(extended != NULL, "ibv_qp_to_qp_ex");
     room = (struct ibv_sge){(uintptr_t)memory, size, mr->lkey};
     bytes = (struct ibv_sge){(uintptr_t)message, size, 0};
+    wide = (struct ibv_sge){(uintptr_t)memory + 1024, HEADER + size, mr->lkey};
     if (has_frames) {
         bring_up();
         return;
@@ -126,6 +134,18 @@ static void make(const char *device, int has_frames)
     sharing = ibv_create_qp_ex(context, &attr);
     check(sharing != NULL, "ibv_create_qp_ex");
     to_ready(sharing, &gid);
+    attr.srq = NULL;
+    // Which the one before has none of.
+    attr.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, size};
+    attr.qp_type = IBV_QPT_UD;
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    datagrams = ibv_create_qp_ex(context, &attr);
+    check(datagrams != NULL, "ibv_create_qp_ex");
+    extended_datagrams = ibv_qp_to_qp_ex(datagrams);
+    datagrams_to_ready(datagrams, QKEY);
+    struct ibv_ah_attr way = route(&gid);
+    ah = ibv_create_ah(pd, &way);
+    check(ah != NULL, "ibv_create_ah");
 }
 
 // Requests in a list of `count`.
@@ -145,7 +165,29 @@ static void prepare(int count, struct ibv_sge *data, unsigned flags)
     }
 }
 
-static void post_receives(void)
+// The same for the memory behind the first, or for the queue pair of datagrams.
+static void prepare_remote(int count, enum ibv_wr_opcode opcode)
+{
+    prepare(count, &room, 0);
+    for (int i = 0; i < count; i++) {
+        sends[i].opcode = opcode;
+        sends[i].wr.rdma.remote_addr = room.addr + 2048;
+        sends[i].wr.rdma.rkey = mr->rkey;
+    }
+}
+
+static void prepare_datagrams(int count)
+{
+    prepare(count, &room, 0);
+    for (int i = 0; i < count; i++) {
+        receives[i].sg_list = &wide;
+        sends[i].wr.ud.ah = ah;
+        sends[i].wr.ud.remote_qpn = datagrams->qp_num;
+        sends[i].wr.ud.remote_qkey = QKEY;
+    }
+}
+
+static void post_receives(struct ibv_qp *qp)
 {
     struct ibv_recv_wr *bad;
     check(!ibv_post_recv(qp, receives, &bad), "ibv_post_recv");
@@ -179,6 +221,34 @@ static void wr_sends(int count, int is_inline)
     check(!ibv_wr_complete(extended), "ibv_wr_complete");
 }
 
+static void wr_remote(int count, int is_read)
+{
+    ibv_wr_start(extended);
+    for (int i = 0; i < count; i++) {
+        extended->wr_id = i;
+        extended->wr_flags = IBV_SEND_SIGNALED;
+        if (is_read)
+            ibv_wr_rdma_read(extended, mr->rkey, room.addr + 2048);
+        else
+            ibv_wr_rdma_write(extended, mr->rkey, room.addr + 2048);
+        ibv_wr_set_sge(extended, room.lkey, room.addr, size);
+    }
+    check(!ibv_wr_complete(extended), "ibv_wr_complete");
+}
+
+static void wr_datagrams(int count)
+{
+    ibv_wr_start(extended_datagrams);
+    for (int i = 0; i < count; i++) {
+        extended_datagrams->wr_id = i;
+        extended_datagrams->wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_send(extended_datagrams);
+        ibv_wr_set_ud_addr(extended_datagrams, ah, datagrams->qp_num, QKEY);
+        ibv_wr_set_sge(extended_datagrams, room.lkey, room.addr, size);
+    }
+    check(!ibv_wr_complete(extended_datagrams), "ibv_wr_complete");
+}
+
 static void poll(int count)
 {
     check(ibv_poll_cq(ibv_cq_ex_to_cq(received), count, completions) == count, "ibv_poll_cq");
@@ -206,11 +276,10 @@ static void poll_nothing_extended(void)
     check(ibv_start_poll(received, &attr) == ENOENT, "ibv_start_poll");
 }
 
-// Waits until everything sent is acknowledged, so that everything is received too.
-static void settle(int count)
+static void settle_in(struct ibv_cq_ex *cq, int count)
 {
     while (count > 0) {
-        int taken = ibv_poll_cq(ibv_cq_ex_to_cq(sent), MANY, completions);
+        int taken = ibv_poll_cq(ibv_cq_ex_to_cq(cq), MANY, completions);
         check(taken >= 0, "ibv_poll_cq");
         for (int i = 0; i < taken; i++)
             check(completions[i].status == IBV_WC_SUCCESS, ibv_wc_status_str(completions[i].status));
@@ -220,37 +289,90 @@ static void settle(int count)
     }
 }
 
+// Waits until everything sent is acknowledged, so that everything is received too, unless it was datagrams.
+static void settle(int count)
+{
+    settle_in(sent, count);
+}
+
+// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+static void poll_when_there(const char *name, struct ibv_cq_ex *cq, int count)
+{
+    int taken = 0;
+    if (is_warm) {
+        struct cost *least = row(name), cost = {0};
+        usleep(SURELY);
+        begin();
+        taken = ibv_poll_cq(ibv_cq_ex_to_cq(cq), count, completions);
+        end(&cost);
+        check(taken >= 0, "ibv_poll_cq");
+        if (taken == count && (!least->instructions || cost.instructions < least->instructions))
+            *least = cost;
+    }
+    settle_in(cq, count - taken);
+}
+
+// What is done to memory, and datagrams.
+static void turn_others(void)
+{
+    for (int is_many = 0; is_many <= 1; is_many++) {
+        int count = is_many ? MANY : 1;
+        for (int is_read = 0; is_read <= 1; is_read++) {
+            static const char *const names[2][2][3] = {
+                {{"post write", "poll write", "wr_rdma_write"}, {"post read", "poll read", "wr_rdma_read"}},
+                {{"post write 16", "poll write 16", "wr_rdma_write 16"},
+                 {"post read 16", "poll read 16", "wr_rdma_read 16"}},
+            };
+            const char *const *name = names[is_many][is_read];
+            prepare_remote(count, is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
+            COUNTED(name[0], post_sends(qp));
+            poll_when_there(name[1], sent, count);
+            COUNTED(name[2], wr_remote(count, is_read));
+            settle(count);
+        }
+        prepare_datagrams(count);
+        post_receives(datagrams);
+        COUNTED(is_many ? "post datagram 16" : "post datagram", post_sends(datagrams));
+        settle(count);
+        poll_when_there(is_many ? "poll datagram 16" : "poll datagram", received, count);
+        post_receives(datagrams);
+        COUNTED(is_many ? "wr_send 16, datagram" : "wr_send, datagram", wr_datagrams(count));
+        settle(count);
+        settle_in(received, count);
+    }
+}
+
 static void turn(void)
 {
     COUNTED("nothing", (void)0);
     prepare(1, &bytes, IBV_SEND_INLINE);
-    COUNTED("post receive", post_receives());
+    COUNTED("post receive", post_receives(qp));
     COUNTED("post send, inline", post_sends(qp));
     settle(1);
     COUNTED("poll", poll(1));
     prepare(1, &room, 0);
-    COUNTED("post receive", post_receives());
+    COUNTED("post receive", post_receives(qp));
     COUNTED("post send", post_sends(qp));
     settle(1);
     COUNTED("poll, extended", poll_extended(1));
     prepare(MANY, &bytes, IBV_SEND_INLINE);
-    COUNTED("post receive 16", post_receives());
+    COUNTED("post receive 16", post_receives(qp));
     COUNTED("post send 16, inline", post_sends(qp));
     settle(MANY);
     COUNTED("poll 16", poll(MANY));
     prepare(MANY, &room, 0);
-    COUNTED("post receive 16", post_receives());
+    COUNTED("post receive 16", post_receives(qp));
     COUNTED("post send 16", post_sends(qp));
     settle(MANY);
     COUNTED("poll 16, extended", poll_extended(MANY));
     for (int is_inline = 0; is_inline <= 1; is_inline++) {
         prepare(1, &bytes, 0);
-        COUNTED("post receive", post_receives());
+        COUNTED("post receive", post_receives(qp));
         COUNTED(is_inline ? "wr_send, inline" : "wr_send", wr_sends(1, is_inline));
         settle(1);
         COUNTED("poll", poll(1));
         prepare(MANY, &bytes, 0);
-        COUNTED("post receive 16", post_receives());
+        COUNTED("post receive 16", post_receives(qp));
         COUNTED(is_inline ? "wr_send 16, inline" : "wr_send 16", wr_sends(MANY, is_inline));
         settle(MANY);
         COUNTED("poll 16", poll(MANY));
@@ -264,6 +386,8 @@ static void turn(void)
         settle(count);
         poll(count);
     }
+    if (datagrams)
+        turn_others();
 }
 
 static void measure(const char *device, int has_frames)
@@ -275,9 +399,11 @@ static void measure(const char *device, int has_frames)
         turn();
     }
     long nothing = rows[0].least.instructions;
-    for (struct row *row = rows + 1; row->name; row++)
+    for (struct row *row = rows + 1; row->name; row++) {
+        check(row->least.instructions > 0, row->name);
         printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
                row->least.allocations);
+    }
 }
 
 static int64_t until_open(char *program, char *device)

@@ -4,10 +4,13 @@
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
+use std::thread::sleep;
+use std::time::Duration;
 
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Eth, FlowRule, Frame, Operation,
-    ProtectionDomain, QpType, QueuePair, ReceiveRequest, Segment, SendRequest, SharedReceiveQueue,
+    AccessFlags, AddressHandle, Completion, CompletionQueue, ConnectionOptions, Datagram, Eth, FlowRule,
+    Frame, Operation, QpType, QueuePair, Rc, ReceiveRequest, Remote, Segment, SendRequest,
+    SharedReceiveQueue, Ud,
 };
 
 use crate::operations::{DEPTH, GID_INDEX, MANY, PAGE, PORT, open, settle};
@@ -22,6 +25,13 @@ const FRAME: [u8; 60] = {
     frame
 };
 const MESSAGE: usize = 32;
+/// Bytes of a global header in front of a datagram that came in, and a queue key.
+const HEADER: usize = 40;
+const QKEY: u32 = 0x11;
+/// In which all that was posted surely completes.
+const SURELY: Duration = Duration::from_millis(20);
+const ACCESS: AccessFlags =
+    AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 
 /// The names of each row, for one request and for several.
 const POST_RECEIVE: [&str; 2] = ["post receive", "post receive 16"];
@@ -29,6 +39,12 @@ const POST_SEND: [&str; 2] = ["post send", "post send 16"];
 const POST_INLINE: [&str; 2] = ["post send, inline", "post send 16, inline"];
 const POLL: [&str; 2] = ["poll", "poll 16"];
 const POLL_EMPTY: &str = "poll empty";
+const POST_WRITE: [&str; 2] = ["post write", "post write 16"];
+const POLL_WRITE: [&str; 2] = ["poll write", "poll write 16"];
+const POST_READ: [&str; 2] = ["post read", "post read 16"];
+const POLL_READ: [&str; 2] = ["poll read", "poll read 16"];
+const POST_DATAGRAM: [&str; 2] = ["post datagram", "post datagram 16"];
+const POLL_DATAGRAM: [&str; 2] = ["poll datagram", "poll datagram 16"];
 const POST_SHARED: [&str; 2] = ["post shared receive", "post shared receive 16"];
 
 fn of(names: [&'static str; 2], many: usize) -> &'static str {
@@ -45,13 +61,26 @@ pub(crate) struct Rows {
 impl Rows {
     #[inline]
     pub(crate) fn count(&mut self, name: &'static str, work: impl FnOnce()) {
+        self.count_if(name, || {
+            work();
+            true
+        });
+    }
+
+    /// The same of work that says whether it counts.
+    #[inline]
+    fn count_if(&mut self, name: &'static str, work: impl FnOnce() -> bool) {
         if !self.is_warm {
-            return work();
+            work();
+            return;
         }
         let begun = parent_id();
-        work();
+        let is_counted = work();
         let counts = [parent_id(), parent_id(), parent_id()];
         assert_eq!(begun, 0, "counted.c is preloaded");
+        if !is_counted {
+            return;
+        }
         match self.rows.iter_mut().find(|row| row.0 == name) {
             Some(row) => row.1 = row.1.min(counts),
             None => self.rows.push((name, counts)),
@@ -66,6 +95,21 @@ impl Rows {
     }
 }
 
+/// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+fn poll_when_there(rows: &mut Rows, name: &'static str, queue: &mut CompletionQueue, many: usize) {
+    let mut batch = Completion::batch::<MANY>();
+    let places = black_box(&mut batch[..many]);
+    if rows.is_warm {
+        sleep(SURELY);
+    }
+    let mut taken = 0;
+    rows.count_if(name, || {
+        taken = queue.poll(places);
+        taken == many
+    });
+    settle(queue, many - taken);
+}
+
 /// A queue pair that sends to itself.
 struct Loop<'a, T: QpType> {
     qp: QueuePair<T>,
@@ -77,6 +121,17 @@ struct Loop<'a, T: QpType> {
 impl<'a, T: QpType> Loop<'a, T> {
     fn sends<'s>(&self, many: usize, room: &'s [Segment<'s>]) -> Vec<SendRequest<'s, T::Operation<'a>>> {
         (0..many as u64).map(|id| SendRequest::new(id, self.operation, room).signaled()).collect()
+    }
+
+    /// One message and several, and polls of nothing.
+    fn turn(&mut self, rows: &mut Rows, room: &[Segment<'_>], bytes: &[u8]) {
+        rows.count("nothing", || ());
+        for many in [1, MANY] {
+            self.messages(rows, many, room, bytes);
+        }
+        let mut batch = Completion::batch::<1>();
+        let places = black_box(&mut batch[..]);
+        rows.count(POLL_EMPTY, || assert_eq!(self.received.poll(places), 0));
     }
 
     /// `many` messages, once from the memory of `room`, once inline.
@@ -99,15 +154,65 @@ impl<'a, T: QpType> Loop<'a, T> {
     }
 }
 
+impl Loop<'_, Rc> {
+    /// `many` writes, and as many reads.
+    fn remote(&mut self, rows: &mut Rows, many: usize, room: &[Segment<'_>], remote: Remote) {
+        let Self { qp, sent, .. } = self;
+        for (operation, post, poll) in [
+            (Operation::Write(remote), POST_WRITE, POLL_WRITE),
+            (Operation::Read(remote), POST_READ, POLL_READ),
+        ] {
+            let sends: Vec<_> =
+                (0..many as u64).map(|id| SendRequest::new(id, operation, room).signaled()).collect();
+            let sends = black_box(&sends[..]);
+            rows.count(of(post, many), || assert!(qp.post_send(sends).is_ok()));
+            poll_when_there(rows, of(poll, many), sent, many);
+        }
+    }
+}
+
+/// A queue pair of datagrams that sends to itself.
+struct Datagrams {
+    qp: QueuePair<Ud>,
+    to: AddressHandle,
+    sent: CompletionQueue,
+    received: CompletionQueue,
+}
+
+impl Datagrams {
+    /// `many` datagrams, into `wide`, which has room for a header.
+    fn messages(&mut self, rows: &mut Rows, many: usize, room: &[Segment<'_>], wide: &[Segment<'_>]) {
+        let Self { qp, to, sent, received } = self;
+        let datagram = Datagram { to, qp_num: qp.number(), qkey: QKEY, immediate: None };
+        let sends: Vec<_> =
+            (0..many as u64).map(|id| SendRequest::new(id, datagram, room).signaled()).collect();
+        let sends = black_box(&sends[..]);
+        assert!(qp.post_receive(&receives(many, wide)).is_ok());
+        rows.count(of(POST_DATAGRAM, many), || assert!(qp.post_send(sends).is_ok()));
+        settle(sent, many);
+        poll_when_there(rows, of(POLL_DATAGRAM, many), received, many);
+    }
+}
+
+/// What only messages have: receives from a shared queue, a queue pair for them, and one of datagrams.
+struct Others<'a> {
+    queue: SharedReceiveQueue,
+    sharing: Loop<'a, Rc>,
+    datagrams: Datagrams,
+}
+
 fn receives<'a>(many: usize, room: &'a [Segment<'a>]) -> Vec<ReceiveRequest<'a>> {
     (0..many as u64).map(|id| ReceiveRequest::new(id, room)).collect()
 }
 
-/// Measures with messages over a reliable connection.
+/// Measures with messages over a reliable connection, and with datagrams.
 pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
     let context = open(device)?;
     let pd = context.alloc_pd()?;
-    let shared = pd.create_srq(DEPTH)?;
+    let queue = pd.create_srq(DEPTH)?;
+    // A port of InfiniBand may have one address only.
+    let index = if context.gid(PORT, GID_INDEX.into()).is_ok() { GID_INDEX } else { 0 };
+    let options = ConnectionOptions::new(PORT, index).access(ACCESS);
     let connected = |shared: Option<&SharedReceiveQueue>| {
         let (sent, received) = (context.create_cq(DEPTH)?, context.create_cq(DEPTH)?);
         let qp = pd.rc(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
@@ -116,15 +221,42 @@ pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
             Some(shared) => qp.srq(shared).create()?,
             None => qp.create()?,
         };
-        // A port of InfiniBand may have one address only.
-        let index = if context.gid(PORT, GID_INDEX.into()).is_ok() { GID_INDEX } else { 0 };
-        let options = ConnectionOptions::new(PORT, index);
         let end = qp.endpoint(&options, 1)?;
         qp.connect(&options, &end, &end)?;
         Ok::<_, uverbs::Error>(Loop { qp, operation: Operation::Send, sent, received })
     };
-    let sharing = connected(Some(&shared))?;
-    measure(&pd, connected(None)?, &FRAME[..MESSAGE], Some((shared, sharing)))
+    let datagrams = || {
+        let (sent, received) = (context.create_cq(DEPTH)?, context.create_cq(DEPTH)?);
+        let qp = pd.ud(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
+        let mut qp = qp.inline(MESSAGE as u32).create()?;
+        let to = pd.create_ah(&options.route(&qp.endpoint(&options, 1)?))?;
+        qp.activate(&options, QKEY, 1)?;
+        Ok::<_, uverbs::Error>(Datagrams { qp, to, sent, received })
+    };
+    let mut others = Others { sharing: connected(Some(&queue))?, datagrams: datagrams()?, queue };
+    let mut own = connected(None)?;
+    let memory = pd.register(PAGE, ACCESS)?;
+    let room = [memory.segment(..MESSAGE)?];
+    let wide = [memory.segment(PAGE / 4..PAGE / 4 + HEADER + MESSAGE)?];
+    let remote = Remote { address: memory.address() + PAGE as u64 / 2, rkey: memory.rkey() };
+    let mut rows = Rows::default();
+    for turn in 0..WARM + TURNS {
+        rows.is_warm = turn >= WARM;
+        own.turn(&mut rows, &room, &FRAME[..MESSAGE]);
+        for many in [1, MANY] {
+            let Others { queue, sharing, datagrams } = &mut others;
+            let requests = receives(many, &room);
+            let requests = black_box(&requests[..]);
+            rows.count(of(POST_SHARED, many), || assert!(queue.post_receive(requests).is_ok()));
+            sharing.qp.post_send(&sharing.sends(many, &room))?;
+            settle(&mut sharing.sent, many);
+            settle(&mut sharing.received, many);
+            own.remote(&mut rows, many, &room, remote);
+            datagrams.messages(&mut rows, many, &room, &wide);
+        }
+    }
+    rows.print();
+    Ok(())
 }
 
 /// Measures with raw Ethernet frames, which the wire has to bring back.
@@ -136,37 +268,14 @@ pub(crate) fn frames(device: &str) -> uverbs::Result<()> {
     let qp = qp.inline(FRAME.len() as u32).connect(PORT)?;
     let own = FRAME.first_chunk().expect("an address");
     let _flow = qp.create_flow(&FlowRule::normal(PORT).eth(Eth::any().dst(*own)))?;
-    measure(&pd, Loop { qp, operation: Frame::Whole, sent, received }, &FRAME, None)
-}
-
-fn measure<T: QpType>(
-    pd: &ProtectionDomain,
-    mut own: Loop<'_, T>,
-    bytes: &[u8],
-    mut shared: Option<(SharedReceiveQueue, Loop<'_, T>)>,
-) -> uverbs::Result<()> {
+    let mut own = Loop { qp, operation: Frame::Whole, sent, received };
     let memory = pd.register(PAGE, AccessFlags::LOCAL_WRITE)?;
-    memory.write(0, bytes)?;
-    let room = [memory.segment(0..bytes.len())?];
+    memory.write(0, &FRAME)?;
+    let room = [memory.segment(..FRAME.len())?];
     let mut rows = Rows::default();
     for turn in 0..WARM + TURNS {
         rows.is_warm = turn >= WARM;
-        rows.count("nothing", || ());
-        for many in [1, MANY] {
-            own.messages(&mut rows, many, &room, bytes);
-        }
-        let mut batch = Completion::batch::<1>();
-        let places = black_box(&mut batch[..]);
-        rows.count(POLL_EMPTY, || assert_eq!(own.received.poll(places), 0));
-        for many in [1, MANY] {
-            let Some((queue, sharing)) = &mut shared else { break };
-            let requests = receives(many, &room);
-            let requests = black_box(&requests[..]);
-            rows.count(of(POST_SHARED, many), || assert!(queue.post_receive(requests).is_ok()));
-            sharing.qp.post_send(&sharing.sends(many, &room))?;
-            settle(&mut sharing.sent, many);
-            settle(&mut sharing.received, many);
-        }
+        own.turn(&mut rows, &room, &FRAME);
     }
     rows.print();
     Ok(())
