@@ -183,6 +183,12 @@ impl AddressHandle {
         Arc::as_ptr(&self.0).addr()
     }
 
+    /// How many clones there are, this one among them.
+    #[cfg(test)]
+    pub(crate) fn owners(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// What datagrams carry of it.
     pub(crate) fn address(&self) -> Address {
         self.0.address

@@ -150,6 +150,18 @@ impl CompletionSide {
         self.armed.load(Ordering::Relaxed) != NOT_ARMED
     }
 
+    /// If this completion is the one that the queue was armed for, an event is on its way.
+    #[cold]
+    fn event_made(&self, cqe: Item<'_, Cqe64>) {
+        let op_own = cqe.read().op_own;
+        let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
+        let armed = self.armed.load(Ordering::Relaxed);
+        if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
+            self.armed.store(NOT_ARMED, Ordering::Relaxed);
+            self.sequence.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// How often it has changed who completes here.
     #[inline(always)]
     pub(super) fn changes(&self) -> u32 {
@@ -234,20 +246,6 @@ impl CompletionSide {
     }
 }
 
-impl CompletionSide {
-    /// If this completion is the one that the queue was armed for, an event is on its way.
-    #[cold]
-    fn event_made(&self, cqe: Item<'_, Cqe64>) {
-        let op_own = cqe.read().op_own;
-        let notable = op_own & SOLICITED != 0 || matches!(op_own >> 4, CQE_REQ_ERR | CQE_RESP_ERR);
-        let armed = self.armed.load(Ordering::Relaxed);
-        if armed == ARMED || (armed == ARMED_SOLICITED && notable) {
-            self.armed.store(NOT_ARMED, Ordering::Relaxed);
-            self.sequence.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
 /// The side of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
@@ -288,12 +286,12 @@ impl Completions {
     ) -> usize {
         let mut count = 0;
         while let Some(rest @ [_, ..]) = places.get_mut(count..) {
-            let Ok(run) = self.run(rest, &may_take, &mut fill) else { break };
-            count += run;
-            let Some(place) = places.get_mut(count).filter(|_| run == 0) else { continue };
-            let Ok(said) = self.next_other(&may_take) else { break };
-            fill(place, &said);
-            count += 1;
+            let taken = match self.run(rest, &may_take, &mut fill) {
+                Ok(0) => self.run_others(rest, &may_take, &mut fill),
+                run => run,
+            };
+            let Ok(taken) = taken else { break };
+            count += taken;
         }
         self.release();
         count
@@ -332,7 +330,7 @@ impl Completions {
 
     /// The same, with all that it says: for those that are not taken by [`Completions::run`].
     #[inline(never)]
-    fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
+    pub(super) fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
         self.next_if(may_take, |found| found.said())
     }
 

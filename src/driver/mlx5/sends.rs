@@ -19,7 +19,7 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::receives::data_segment;
-use super::segments::{ETH_HEAD, UNIT};
+use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
 #[cfg(test)]
@@ -412,7 +412,12 @@ impl Sends {
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
         let control = WqeCtrlSeg {
-            fm_ce_se: self.mode::<LOOKS, KIND>(flags),
+            // Frames wait for nothing.
+            fm_ce_se: if KIND == FRAMES {
+                mode(flags - SendFlags::FENCE)
+            } else {
+                self.fenced::<LOOKS>(mode(flags))
+            },
             imm: if KIND != FRAMES { U32::from_bytes(with.to_ne_bytes()) } else { U32::ZERO },
             ..WqeCtrlSeg::new_zeroed()
         };

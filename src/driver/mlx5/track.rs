@@ -24,9 +24,8 @@ use crate::kernel::error::{Error, Result};
 /// One queue pair, as its completion queues know it.
 #[derive(Debug)]
 pub(crate) struct Track {
-    /// The index that completions carry: 24 bits; and in the order of bytes that it has there.
+    /// The index that completions carry: 24 bits, in the order of bytes that it has there.
     index: u32,
-    in_entries: u32,
     number: AtomicU32,
     /// What completes are frames, of which completions tell other things.
     pub(super) has_frames: bool,
@@ -64,18 +63,18 @@ impl Track {
         };
         let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
         let (number, end) = (AtomicU32::new(0), AtomicU64::new(u64::MAX));
-        Ok(Self { index, in_entries: index.to_be(), number, has_frames, sends, receives, shared, end })
+        Ok(Self { index: index.to_be(), number, has_frames, sends, receives, shared, end })
     }
 
     #[inline(always)]
     pub(super) fn index(&self) -> u32 {
-        self.index
+        u32::from_be(self.index)
     }
 
     /// Whether an entry with this index, as it is there, is of it.
     #[inline(always)]
     pub(super) fn is_of(&self, index: u32) -> bool {
-        self.in_entries == index
+        self.index == index
     }
 
     /// The queue pair's number, once the kernel has given it.

@@ -4,7 +4,7 @@
 //! providers/mlx5/qp.c, rdma-core 65.
 
 use uverbs_abi::mlx5::wqe::{
-    OPCODE_UMR, WQE_CTRL_CQ_UPDATE, WQE_CTRL_FENCE, WQE_CTRL_INITIATOR_SMALL_FENCE, WQE_CTRL_SOLICITED,
+    OPCODE_UMR, WQE_CTRL_FENCE, WQE_CTRL_INITIATOR_SMALL_FENCE,
     WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC as ATOMIC, WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE as LOCAL_WRITE,
     WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ as REMOTE_READ,
     WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE as REMOTE_WRITE, WQE_MKEY_CONTEXT_FREE as IS_FREE,
@@ -16,12 +16,11 @@ use uverbs_abi::mlx5::wqe::{
     WQE_UMR_CTRL_MKEY_MASK_QPN, WQE_UMR_CTRL_MKEY_MASK_START_ADDR, WqeMkeyContextSeg, WqeUmrCtrlSeg,
     WqeUmrKlmSeg,
 };
-use uverbs_abi::types::{AccessFlags, SendFlags, wc_opcode};
+use uverbs_abi::types::{AccessFlags, wc_opcode};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::segments::UNIT;
 use super::sends::{Sends, Start, unit};
-use super::writing::FRAMES;
 use crate::driver::request::{Binding, Refused};
 
 /// What every change says of: whether the key is free, and its lowest byte.
@@ -46,23 +45,9 @@ const IS_CHANGE: u8 = 1;
 const WAS_CHANGE: u8 = 2;
 
 impl Sends {
-    /// How a message is to be carried out: what of it is told of, and what it waits for. Frames wait for nothing.
+    /// How a message is to be carried out whose flags say this: behind a change of a key it may have to wait.
     #[inline(always)]
-    pub(super) fn mode<const LOOKS: bool, const KIND: u8>(&mut self, flags: SendFlags) -> u8 {
-        const FENCE: u32 = SendFlags::FENCE.bits();
-        const SEEN: u32 = SendFlags::SIGNALED.bits() | SendFlags::SOLICITED.bits();
-        /// By these three flags: fewer instructions than a question for each.
-        const MODES: [u8; 8] = {
-            const { assert!(FENCE == 1 && SendFlags::SIGNALED.bits() == 2 && SEEN == 6) }
-            const SIGNALED: u8 = WQE_CTRL_CQ_UPDATE;
-            const BOTH: u8 = SIGNALED | WQE_CTRL_SOLICITED;
-            let [a, b, c, d] = [0, SIGNALED, WQE_CTRL_SOLICITED, BOTH];
-            [a, a | WQE_CTRL_FENCE, b, b | WQE_CTRL_FENCE, c, c | WQE_CTRL_FENCE, d, d | WQE_CTRL_FENCE]
-        };
-        if KIND == FRAMES {
-            return MODES[(flags.bits() & SEEN) as usize];
-        }
-        let mode = MODES[(flags.bits() & (FENCE | SEEN)) as usize];
+    pub(super) fn fenced<const LOOKS: bool>(&mut self, mode: u8) -> u8 {
         // Whoever does not look found no room behind a change.
         if !LOOKS || self.change == 0 {
             return mode;

@@ -293,6 +293,7 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::device::SoftDevice;
+    use crate::verbs::ah::Route;
     use uverbs_abi::types::AccessFlags;
 
     fn regions() -> [MemoryRegion; 2] {
@@ -368,6 +369,33 @@ mod tests {
         put(&mut held, &[&two, &two, &two]);
         held.let_go(1, 2, |slot| Some(slot + 2));
         assert_eq!(owners(&two), 2);
+    }
+
+    #[test]
+    fn a_datagram_holds_its_region_and_its_address_handle_until_its_slot_is_used_by_another() {
+        let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
+        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
+        let route = Route::new(1, 0, [0; 16]);
+        let [to, other] = [(); 2].map(|()| pd.create_ah(&route).unwrap());
+        let mut held = Held::new("test", 2).unwrap();
+        let mut put = |regions: &[&MemoryRegion], address| {
+            let segments: Vec<_> = regions.iter().map(|region| region.segment(..).unwrap()).collect();
+            held.slots().hold(1, &segments, address);
+            (one.owners(), two.owners(), to.owners(), other.owners())
+        };
+        for _ in 0..2 {
+            assert_eq!(put(&[&one], Some(&to)), (2, 1, 2, 1), "the same changes nothing");
+        }
+        assert_eq!(put(&[&two], Some(&to)), (1, 2, 2, 1));
+        assert_eq!(put(&[&two], Some(&other)), (1, 2, 1, 2));
+        assert_eq!(put(&[&one, &two], Some(&other)), (2, 2, 1, 2));
+        // Of bytes in the request.
+        assert_eq!(put(&[], Some(&other)), (1, 1, 1, 2));
+        assert_eq!(put(&[], Some(&to)), (1, 1, 2, 1));
+        assert_eq!(put(&[], None), (1, 1, 1, 1));
+        assert_eq!(put(&[&one], Some(&to)), (2, 1, 2, 1));
+        held.let_all_go();
+        assert_eq!((one.owners(), to.owners()), (1, 1));
     }
 
     /// What was not posted does not count.

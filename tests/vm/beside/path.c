@@ -142,6 +142,7 @@ static void make(const char *device, int has_frames)
     datagrams = ibv_create_qp_ex(context, &attr);
     check(datagrams != NULL, "ibv_create_qp_ex");
     extended_datagrams = ibv_qp_to_qp_ex(datagrams);
+    check(extended_datagrams != NULL, "ibv_qp_to_qp_ex");
     datagrams_to_ready(datagrams, QKEY);
     struct ibv_ah_attr way = route(&gid);
     ah = ibv_create_ah(pd, &way);
@@ -384,7 +385,7 @@ static void turn(void)
         COUNTED(count == 1 ? "post shared receive" : "post shared receive 16", post_shared());
         post_sends(sharing);
         settle(count);
-        poll(count);
+        COUNTED(count == 1 ? "poll shared receive" : "poll shared receive 16", poll(count));
     }
     if (datagrams)
         turn_others();

@@ -46,6 +46,7 @@ const POLL_READ: [&str; 2] = ["poll read", "poll read 16"];
 const POST_DATAGRAM: [&str; 2] = ["post datagram", "post datagram 16"];
 const POLL_DATAGRAM: [&str; 2] = ["poll datagram", "poll datagram 16"];
 const POST_SHARED: [&str; 2] = ["post shared receive", "post shared receive 16"];
+const POLL_SHARED: [&str; 2] = ["poll shared receive", "poll shared receive 16"];
 
 fn of(names: [&'static str; 2], many: usize) -> &'static str {
     names[usize::from(many > 1)]
@@ -250,7 +251,9 @@ pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
             rows.count(of(POST_SHARED, many), || assert!(queue.post_receive(requests).is_ok()));
             sharing.qp.post_send(&sharing.sends(many, &room))?;
             settle(&mut sharing.sent, many);
-            settle(&mut sharing.received, many);
+            let mut batch = Completion::batch::<MANY>();
+            let places = black_box(&mut batch[..many]);
+            rows.count(of(POLL_SHARED, many), || assert_eq!(sharing.received.poll(places), many));
             own.remote(&mut rows, many, &room, remote);
             datagrams.messages(&mut rows, many, &room, &wide);
         }
