@@ -41,16 +41,26 @@ def cached(runner, suite, packages, name, make):
     if found := apt.update(home.glob(f"{name}-*[0-9a-f]")):
         return found
     names = sorted(re.findall(r"^'[^']*' (\S+)", apt.get(*INSTALL, "--print-uris", *packages), re.MULTILINE))
-    root = home / f"{name}-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
+    root = home / named(name, names)
     if not root.exists():
         make(runner, apt, packages, names, root)
     return root
+
+
+def named(name, archives):
+    """The name of a root that has these."""
+    return f"{name}-{hashlib.sha256(' '.join(sorted(archives)).encode()).hexdigest()[:16]}"
 
 
 def download(runner, apt, packages, names, root):
     """Download packages and unpack them."""
     runner.say(f"{root.name}: downloading {len(names)} packages for {' '.join(packages)}")
     apt.get(*INSTALL, "--download-only", *packages)
+    unpack_cached(runner, apt, names, root)
+
+
+def unpack_cached(runner, apt, names, root):
+    """Unpack what apt has downloaded, and keep that no longer."""
     archives = apt.home / "cache/archives"
     unpack(runner, [archives / name for name in names], root)
     shutil.rmtree(archives)
