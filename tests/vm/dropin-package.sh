@@ -34,77 +34,93 @@ refused() {
 enter_copy() {
     mkdir -p "/mnt/$suite/upper" "/mnt/$suite/work" "$root" || return
     mount -t overlay -o "lowerdir=$system,upperdir=/mnt/$suite/upper,workdir=/mnt/$suite/work" overlay "$root" || return
-    for directory in dev proc sys; do
-        mount --rbind "/$directory" "$root/$directory" || return
-    done
-    cp "$package" "$root/root/package.deb"
+    enter "$root"
 }
 
 inside() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 
 # All paths but those of logs, caches and dpkg's own lists, with what they are; and what dpkg says is installed.
-files() {
-    inside find / -xdev \( -path /var/lib/dpkg -o -path /var/cache -o -path /var/log -o -path /root -o -path /tmp \) -prune \
-        -o ! -type d -printf '%p %y %m %l\n' -o -printf '%p %y %m\n' | sort
+files() { # files FILE
+    inside find / -xdev \( -path /var/lib/dpkg -o -path /var/cache -o -path /var/log \) -prune -o -printf '%p %y %m %l\n' >"$1.all" || return
     # shellcheck disable=SC2016  # dpkg's variables
-    inside dpkg-query -W -f '${Package} ${Version} ${Status}\n'
+    { sort "$1.all" && inside dpkg-query -W -f '${Package} ${Version} ${Status}\n'; } >"$1" || return
+    [ "$(wc -l <"$1")" -gt 3000 ]
 }
 
-loaded() { # loaded PATH: it alone, by programs that are linked to libibverbs
+loaded() { # loaded PATH: that libibverbs alone, by programs that are linked to it
     for program in ibv_devices ibv_devinfo; do
-        inside env LD_DEBUG=files LD_DEBUG_OUTPUT=/root/loader "$program" >/dev/null || return
+        inside env LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loads "$program" >/dev/null || return
     done
     # One directory; which of its names the loader says differs.
-    sed -n 's/.*calling init: //p' "$root"/root/loader.* | grep '/libibverbs\.' | sed 's,^/usr,,' | sort -u >"$OUT/$name.loaded"
-    rm "$root"/root/loader.*
+    verbs_libraries /tmp/loads.* | sed 's,^/usr,,' >"$OUT/$name.loaded"
+    rm /tmp/loads.*
     cat "$OUT/$name.loaded"
-    [ "$(cat "$OUT/$name.loaded")" = "$1" ] || { echo "loaded: $(cat "$OUT/$name.loaded")" >&2; return 1; }
+    [ "$(grep -v -e -rdmav "$OUT/$name.loaded")" = "$1" ] || { echo "loaded: $(cat "$OUT/$name.loaded")" >&2; return 1; }
 }
 
 own=/lib/x86_64-linux-gnu/uverbs/libibverbs.so.1
 stock=/lib/x86_64-linux-gnu/libibverbs.so.1
 
 described() { # described WHO: completion counters are there with ours alone
-    inside ibv_devinfo -v | sed '/comp_cntr/d; /QP_ATTACH_/d' >"$OUT/$suite.$1" || return
+    inside ibv_devinfo -v >"$OUT/$name.$1" || return
+    without_completion_counters "$OUT/$name.$1" >"$OUT/$suite.$1"
     grep -q PORT_ACTIVE "$OUT/$suite.$1"
 }
 
 before() {
-    files >"$OUT/$suite.files"
+    files "$OUT/$suite.files" || return
     loaded "$stock" && described theirs
 }
 
 is_ours() {
-    loaded "$own" && described ours && diff "$OUT/$suite.theirs" "$OUT/$suite.ours" >&2 && inside apt-get check && inside dpkg --audit
+    loaded "$own" && ! grep -e -rdmav "$OUT/$name.loaded" >&2 && described ours && diff "$OUT/$suite.theirs" "$OUT/$suite.ours" >&2 && inside apt-get check && inside dpkg --audit
 }
 
 is_stock() {
     loaded "$stock" && described theirs-again && diff "$OUT/$suite.theirs" "$OUT/$suite.theirs-again" >&2 && inside apt-get check
 }
 
-installed() { inside dpkg -i /root/package.deb && is_ours; }
+installed() { inside dpkg -i "$package" && is_ours; }
 
-talks() {
-    inside ibv_rc_pingpong -d "$device" -g 1 -n 100 >"$OUT/$name.server" 2>&1 &
-    until_true 30 listening 18515 || return
-    inside ibv_rc_pingpong -d "$device" -g 1 -n 100 127.0.0.1 && wait "$!"
+talks() { pair inside inside 18515 ibv_rc_pingpong -d "$device" -g 1 -n 100; }
+
+watches() { grep -qs '/libibverbs\.so' "/proc/$(pgrep -x asyncwatch)/maps"; }
+
+# A program that changes its user does not look at LD_LIBRARY_PATH; which library a process has is in its maps.
+changes_user() {
+    inside install -m 4755 /usr/bin/ibv_asyncwatch /usr/local/bin/asyncwatch || return
+    inside setpriv --reuid=65534 --clear-groups env LD_LIBRARY_PATH=/nowhere /usr/local/bin/asyncwatch -d "$device" >/dev/null 2>&1 &
+    until_true 30 watches && watcher=$(pgrep -x asyncwatch) && grep '/libibverbs\.so' "/proc/$watcher/maps" >"$OUT/$name.maps"
+    ids=$(sed -n 's/^Uid:[[:space:]]*\([0-9]*\)[[:space:]]*\([0-9]*\).*/\1 \2/p' "/proc/$watcher/status")
+    pkill -x asyncwatch
+    rm "$root/usr/local/bin/asyncwatch"
+    cat "$OUT/$name.maps"
+    [ "$ids" = "65534 0" ] || { echo "users: $ids" >&2; return 1; }
+    grep -q "$own" "$OUT/$name.maps" && ! grep -qv "$own" "$OUT/$name.maps"
+}
+
+# What the guide has for a container, without the package; and back.
+layer() {
+    mkdir "$root/usr$(dirname "$own")" && cp "$UVERBS_DROPIN" "$root/usr$own" || return
+    echo "/usr$(dirname "$own")" >"$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_ours || return
+    rm -r "$root/usr$(dirname "$own")" "$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_stock
 }
 
 # Again over itself, as an upgrade is.
-reinstalled() { inside dpkg -i /root/package.deb && is_ours; }
+reinstalled() { inside dpkg -i "$package" && is_ours; }
 
 removed() { inside dpkg --remove libibverbs1-uverbs && is_stock; }
 
 purged() {
-    inside dpkg -i /root/package.deb && is_ours || return
+    inside dpkg -i "$package" && is_ours || return
     inside dpkg --purge libibverbs1-uverbs && is_stock || return
-    files >"$OUT/$suite.files-again"
+    files "$OUT/$suite.files-again" || return
     diff "$OUT/$suite.files" "$OUT/$suite.files-again" >&2 && echo "compared: $(wc -l <"$OUT/$suite.files") files and packages"
 }
 
 # With no libibverbs1, what depends on it is content; and this cannot go while that is so.
 in_its_place() {
-    inside dpkg -i /root/package.deb && inside dpkg --purge libibverbs1 && is_ours || return
+    inside dpkg -i "$package" && inside dpkg --purge libibverbs1 && is_ours || return
     [ -z "$(inside find /usr/lib/x86_64-linux-gnu -maxdepth 1 -name 'libibverbs.so*')" ] || return
     if inside dpkg --purge libibverbs1-uverbs; then
         echo "it went, although ibverbs-utils needs it" >&2
@@ -124,7 +140,9 @@ for suite in $SYSTEMS; do
     root=/mnt/$suite/root
     step "$suite-system" enter_copy || continue
     step "$suite-before" before
+    step "$suite-layer" layer
     step "$suite-installed" installed
+    step "$suite-changes-user" changes_user
     step "$suite-pingpong" talks
     step "$suite-reinstalled" reinstalled
     step "$suite-removed" removed

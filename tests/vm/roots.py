@@ -25,59 +25,56 @@ INSTALL = ["install", "--yes", "--no-install-recommends"]
 
 def prepare(runner, suite):
     """Return a directory with the packages of a suite and all that they depend on, from the cache if it is there."""
-    return cached(runner, suite, PACKAGES, suite, download)
+    return cached(runner, suite, suite, lambda apt: [PACKAGES], download)
 
 
 def system(runner, suite):
     """Return a directory with a small installed system of a suite, from the cache if it is there."""
-    return cached(runner, suite, INSTALLED, f"system-{suite}", install)
+    return cached(runner, suite, f"system-{suite}", lambda apt: [INSTALLED], install)
 
 
-def cached(runner, suite, packages, name, make):
-    """Return the root of this name, made anew if one of the packages, or of what they depend on, has another version than it had."""
+def cached(runner, suite, name, groups, make):
+    """Return the root of this name, made anew if one of its packages has another version than it had, and then in the place of the old one.
+
+    `groups` gives lists of packages, of which each can be installed by itself, if not beside the others."""
     home = runner.CACHE / "roots"
     home.mkdir(parents=True, exist_ok=True)
     apt = runner.Apt(f"root-{suite}", [suite])
     if found := apt.update(home.glob(f"{name}-*[0-9a-f]")):
         return found
-    names = sorted(re.findall(r"^'[^']*' (\S+)", apt.get(*INSTALL, "--print-uris", *packages), re.MULTILINE))
-    root = home / named(name, names)
+    groups, names = groups(apt), set()
+    for packages in groups:
+        names |= {*re.findall(r"^'[^']*' (\S+)", apt.get(*INSTALL, "--print-uris", *packages), re.MULTILINE)}
+    root = home / f"{name}-{hashlib.sha256(' '.join(sorted(names)).encode()).hexdigest()[:16]}"
     if not root.exists():
-        make(runner, apt, packages, names, root)
+        old = [*home.glob(f"{name}-*")]
+        runner.say(f"{name}: making a root of {len(names)} packages")
+        make(runner, apt, suite, groups, sorted(names), root)
+        for other in old:
+            shutil.rmtree(other)
     return root
 
 
-def named(name, archives):
-    """The name of a root that has these."""
-    return f"{name}-{hashlib.sha256(' '.join(sorted(archives)).encode()).hexdigest()[:16]}"
-
-
-def download(runner, apt, packages, names, root):
+def download(runner, apt, _suite, groups, names, root):
     """Download packages and unpack them."""
-    runner.say(f"{root.name}: downloading {len(names)} packages for {' '.join(packages)}")
-    apt.get(*INSTALL, "--download-only", *packages)
-    unpack_cached(runner, apt, names, root)
-
-
-def unpack_cached(runner, apt, names, root):
-    """Unpack what apt has downloaded, and keep that no longer."""
+    for packages in groups:
+        apt.get(*INSTALL, "--download-only", *packages)
     archives = apt.home / "cache/archives"
     unpack(runner, [archives / name for name in names], root)
     shutil.rmtree(archives)
     (archives / "partial").mkdir(parents=True)
 
 
-def install(runner, apt, packages, _names, root):
+def install(runner, apt, suite, groups, _names, root):
     """Install a system with apt and these packages."""
-    runner.say(f"{root.name}: installing apt and {' '.join(packages)}")
     part = root.with_name(root.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    suite = root.name.split("-")[1]
-    options = [f"--aptopt={line}" for line in runner.run("apt-config", "dump", "Acquire").splitlines() if "::" in line.split(" ")[0]]
-    packages = f"--include={','.join(packages)}"
-    runner.run(
-        "mmdebstrap", "--quiet", "--mode=root", "--variant=apt", packages, *options, suite, part, apt.home / "sources.list", stderr=subprocess.PIPE
-    )
+    # What apt is told on this machine about getting packages, as of a proxy.
+    shown = runner.run("apt-config", "dump", "Acquire").splitlines()
+    options = [f"--aptopt={line}" for line in shown if "::" in line.split(" ")[0]]
+    packages = f"--include={','.join(name for packages in groups for name in packages)}"
+    command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=apt", packages, *options]
+    runner.run(*command, suite, part, apt.home / "sources.list", stderr=subprocess.PIPE)
     part.rename(root)
 
 
