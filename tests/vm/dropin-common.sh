@@ -67,3 +67,56 @@ pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
     cat "$OUT/$name.server"
     return "$status"
 }
+
+both_send() { [ "$(rdma resource show qp | grep -c 'state RTS.*ibv_rc_pingpong')" -eq 2 ]; }
+
+# The device is taken away (take_away, bring_back) while two programs send to each other and wait for events: all end, in the same way with both libraries.
+device_goes() {
+    for library in theirs ours; do
+        "$library" timeout 60 chroot "$root" ibv_asyncwatch -d "$device" >"$OUT/$name.watch.$library" 2>&1 &
+        watch=$!
+        "$library" timeout 60 chroot "$root" ibv_rc_pingpong -d "$device" -g "$gid" -e -n 10000000 >"$OUT/$name.server.$library" 2>&1 &
+        server=$!
+        until_true 20 listening 18515 || return
+        "$library" timeout 60 chroot "$root" ibv_rc_pingpong -d "$device" -g "$gid" -e -n 10000000 "$address" >"$OUT/$name.client.$library" 2>&1 &
+        client=$!
+        until_true 20 both_send && until_true 20 grep -q 'async event FD' "$OUT/$name.watch.$library" && take_away || return
+        for side in watch server client; do
+            eval "wait \$$side"
+            echo "$side: exit status $?: $(tail -n 1 "$OUT/$name.$side.$library" | sed 's/[0-9a-f]\{6,\}/N/g')"
+        done >"$OUT/$name.$library"
+        bring_back || return
+    done
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && cat "$OUT/$name.ours"
+}
+
+# What MPIs are tried with, made with that release's.
+mpi_programs() {
+    cp "$here/dropin/mpi.c" /tmp/mpi.c
+    chroot "$root" mpicc.openmpi -O1 -o /tmp/openmpi /tmp/mpi.c &&
+        chroot "$root" gcc -O1 -o /tmp/mpich /tmp/mpi.c -I/usr/include/x86_64-linux-gnu/mpich -lmpich
+}
+
+# In each release: these steps, then the rows of dropin/lists/LIST.list. In them stand the names of $values.
+in_releases() { # in_releases LIST [STEP...]
+    list=$1
+    shift
+    : "${gid:=1}" "${values:=DEVICE=$device ADDRESS=$address GID=${gid:-1}}"
+    # They do not change.
+    step roots mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose roots /mnt || return
+    modprobe rdma_ucm
+    for suite in $CONSUMERS; do
+        eval "root=/mnt/\${CONSUMERS_$suite##*/}"
+        step "$suite-root" enter "$root" || continue
+        for first; do
+            step "$suite-$first" "$first"
+        done
+        # shellcheck disable=SC2086  # several words
+        step "$suite-programs" "$PYTHON" "$here/dropin/programs" "$here/dropin/lists/$list.list" "$suite" "$root" $values
+    done
+    # The runner shows it.
+    step table "$PYTHON" "$here/dropin/programs" --table "$OUT"/*-programs.out
+    step libraries only_ours_was_loaded
+    step resources resources_are_as_before
+    step kernel-log kernel_log_is_clean
+}

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Lane dropin-suites: programs of several releases of Debian with the drop-in for libibverbs, on rxe: the machine's own, and those in
-# roots made of other releases' packages. Runs in the guest; see guest.sh.
+# Lane dropin-suites: the drop-in beside the libibverbs of several releases of Debian, on rxe: names, descriptions, and programs compiled with each
+# release's headers. The machine's own release, and those in roots made of other releases' packages. Runs in the guest; see guest.sh.
 #
 # order: 5
-# packages: ibverbs-utils ibverbs-providers rdmacm-utils perftest libfabric-bin gcc libc6-dev libibverbs-dev
+# packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # roots: trixie sid
 # compile-each: CONVENTIONS dropin/conventions.c -pthread
@@ -35,30 +35,6 @@ complete() {
     ! grep -E 'undefined symbol|not found|error' "$OUT/$name.linked" >&2 && grep -q '=> /tmp/dropin/libibverbs.so.1' "$OUT/$name.linked"
 }
 
-# A server is called with nothing more, a client with the address.
-rping_side='if [ $# = 0 ]; then exec chroot "$0" rping -s -a 192.0.2.1 -C 10 -v; else exec chroot "$0" rping -c -a "$1" -C 10 -v; fi'
-rping_pairs() {
-    for sides in "ours theirs" "theirs ours" "ours ours"; do
-        # shellcheck disable=SC2086  # two words
-        pair $sides manager sh -c "$rping_side" "$root" || return
-        grep -q 'ping data: rdma-ping-9' "$OUT/$name.server" || return
-    done
-}
-
-fabric_pairs() { # libfabric's provider for verbs, whose endpoints librdmacm connects
-    for sides in "ours theirs" "theirs ours" "ours ours"; do
-        # shellcheck disable=SC2086  # two words
-        pair $sides 47592 chroot "$root" fi_pingpong -p verbs -e msg -I 10 -S 4096 || return
-    done
-}
-
-bandwidth_pairs() {
-    for sides in "ours theirs" "theirs ours" "ours ours"; do
-        # shellcheck disable=SC2086  # two words
-        pair $sides 18515 chroot "$root" ib_send_bw -d "$device" -x 1 -n 50 -F || return
-    done
-}
-
 # A program compiled with the release's headers answers as it does with those of Debian 12.
 same_with_headers() { # same_with_headers PROGRAM
     suite=bookworm
@@ -78,7 +54,6 @@ same_devinfo() {
 }
 
 begin make_device
-modprobe rdma_ucm
 
 for suite in bookworm $ROOTS; do
     root=/
@@ -91,9 +66,6 @@ for suite in bookworm $ROOTS; do
         done
     fi
     step "$suite-devinfo" same_devinfo
-    step "$suite-ib_send_bw" bandwidth_pairs
-    step "$suite-rping" rping_pairs
-    step "$suite-fi_pingpong" fabric_pairs
 done
 step libraries only_ours_was_loaded
 step resources resources_are_as_before

@@ -118,7 +118,8 @@ fn make_target(context: Option<&Context>, init: &QpInitAttrEx) -> Answer<Box<Qp>
     let xrcd = init.xrcd.get::<Xrcd>().ok_or(EINVAL)?;
     let of_none =
         QpInitAttrEx { send_cq: Pointer::NULL, recv_cq: Pointer::NULL, srq: Pointer::NULL, ..*init };
-    let qp = empty(Pointer::to(context), Pointer::NULL, &of_none);
+    // The kernel is not told of a domain for memory; librdmacm looks for the one that it gave.
+    let qp = empty(Pointer::to(context), init.pd, &of_none);
     let cookie = Pointer::cookie(&*qp);
     let made = QueuePair::from(xrcd.xrcd.get()?.receive_qp().cookie(cookie).create()?);
     Ok(without_queues(qp, made))

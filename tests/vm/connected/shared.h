@@ -207,8 +207,10 @@ static void make_xrc(struct xrc *x, struct shape s)
 		x->srq[i] = make_xrc_srq(x, cqs[i]);
 		EQUAL(ibv_get_srq_num(x->srq[i], &x->number[i]), 0);
 	}
-	struct ibv_qp_init_attr_ex receive = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = x->domain };
+	struct ibv_qp_init_attr_ex receive = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD, .xrcd = x->domain, .pd = pd };
 	NEED(x->b.qp = ibv_create_qp_ex(context, &receive));
+	/* librdmacm makes a shared receive queue with it. */
+	NEED(x->b.qp->pd == pd);
 	s.type = IBV_QPT_XRC_SEND;
 	make_queues(&x->a, s);
 	make_memory(&x->a, pd, ALL_RIGHTS);

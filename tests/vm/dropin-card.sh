@@ -1,0 +1,37 @@
+#!/bin/sh
+# Lane dropin-card: programs of several releases of Debian with the drop-in for libibverbs, end to end, on a virtual ConnectX with RoCE v2. A wire leads to a
+# second one, for raw packets. Runs in the guest; see guest.sh.
+#
+# order: 2
+# vhca: --port roce --wire one,two
+# vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# consumers: bookworm trixie sid
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/both-sides.sh
+. "$here/both-sides.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+address=10.0.0.1
+
+make_cards() {
+    two_cards && with_address "$device" "$address" && far=$(interface mlx5_1) && ip link set "$far" up && resources >"$OUT/resources.before"
+}
+
+take_away() { echo 1 >"/sys/class/infiniband/$device/device/remove"; }
+# It is named by its place on the bus again.
+bring_back() { echo 1 >/sys/bus/pci/rescan && two_cards && with_address "$device" "$address" && gid=$(gid_of "$device" "$address"); }
+
+begin make_cards
+gid=$(gid_of "$device" "$address")
+values="DEVICE=$device OTHER=mlx5_1 ADDRESS=$address GID=$gid"
+values="$values MAC=$(cat "/sys/class/net/$net/address") OTHERMAC=$(cat "/sys/class/net/$far/address")"
+in_releases card mpi_programs device_goes
+finish

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Lane dropin-storage: programs that move files and blocks, of several releases of Debian, with the drop-in for libibverbs, end to end, on rxe. Runs in the guest; see guest.sh.
+#
+# order: 2
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# consumers: bookworm trixie sid
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+begin make_device
+in_releases storage
+finish
