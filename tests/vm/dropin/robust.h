@@ -16,6 +16,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifndef __GLIBC__
+#include "musl.h"
+#endif
 
 /* What the program is about. */
 static const char *asked = "the program";

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Lane dropin-static: programs in C with the drop-in's archive for libibverbs in them and no shared library, with glibc and with musl, on rxe. Runs in
+# the guest; see guest.sh.
+#
+# kernels: 6.1
+# packages: gcc libc6-dev libibverbs-dev musl-tools
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MUSL build --profile dropin --package uverbs-c --target x86_64-unknown-linux-musl
+# compile: DROPIN_PROGRAMS dropin/*.c -libverbs -pthread
+# static: STATIC_GLIBC cc UVERBS_DROPIN dropin/*.c -pthread
+# static: STATIC_MUSL musl-gcc UVERBS_MUSL dropin/*.c -pthread
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+none_is_dynamic() { # none_is_dynamic PROGRAM...
+    for program in "$@"; do
+        ldd "$program" && { echo "$program has shared libraries" >&2; return 1; }
+    done 2>&1
+    echo "compared: $# programs"
+}
+
+answers() { # answers PROGRAM: what libibverbs answers it
+    timeout 200 "$1" "$device" >"$OUT/$name.stock"
+}
+
+same_answers() { # same_answers PROGRAM ANSWERS: as libibverbs answers it, but for the known differences
+    timeout 200 "$1" "$device" >"$OUT/$name.ours" || return
+    case $1 in
+    *-musl-gcc) cat "$here/dropin/differences" "$here/dropin/differences-musl" ;;
+    *) cat "$here/dropin/differences" ;;
+    esac >"$OUT/differences"
+    "$here/dropin/compare" "$2" "$OUT/$name.ours" "$OUT/differences"
+}
+
+begin make_device
+
+# shellcheck disable=SC2086  # several words
+step static none_is_dynamic $STATIC_GLIBC $STATIC_MUSL
+for program in $DROPIN_PROGRAMS; do
+    about=${program##*/dropin-}
+    step "stock-$about" answers "$program"
+    for built in $STATIC_GLIBC $STATIC_MUSL; do
+        case $built in */"dropin-$about-"*) ;; *) continue ;; esac
+        step "${built##*/dropin-}" same_answers "$built" "$OUT/stock-$about.stock"
+    done
+done
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
