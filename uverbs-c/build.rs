@@ -8,6 +8,8 @@ fn main() {
     let directory = of("CARGO_MANIFEST_DIR");
     println!("cargo::rerun-if-changed=ibverbs.map");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // What is open goes on when the library is closed, as with libibverbs, which stays for the drivers' libraries.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={directory}/ibverbs.map");
 
     if of("CARGO_CFG_TARGET_ENV") == "musl" {

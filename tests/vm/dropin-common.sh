@@ -1,9 +1,10 @@
 # shellcheck shell=sh
 # For the lanes that run programs with the drop-in library; sourced after guest.sh.
 
-# The library under the name that the loader looks for; below /tmp, which roots of other releases have too.
+# The library under the name that the loader looks for, and under that of the link, by which programs load it that try both; below /tmp, which roots of other
+# releases have too.
 if [ -n "${UVERBS_DROPIN:-}" ]; then
-    mkdir -p /tmp/dropin && cp "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1
+    mkdir -p /tmp/dropin && cp "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1 && ln -s libibverbs.so.1 /tmp/dropin/libibverbs.so
 fi
 
 # Every process of ours writes down what the loader does, whether a library comes at its start or later.
@@ -35,7 +36,8 @@ only_ours_was_loaded() { # by any process of ours in this lane
     cat /tmp/dropin/loader.* >"$OUT/loader.ours" || return
     verbs_libraries "$OUT/loader.ours"
     echo "compared: $(grep -l 'calling init: .*/libibverbs' /tmp/dropin/loader.* | wc -l) processes"
-    [ "$(verbs_libraries "$OUT/loader.ours")" = /tmp/dropin/libibverbs.so.1 ] && return
+    # By its name, and in one program by that of the link.
+    [ "$(verbs_libraries "$OUT/loader.ours" | grep -vx /tmp/dropin/libibverbs.so)" = /tmp/dropin/libibverbs.so.1 ] && return
     echo "another libibverbs, or a driver library, was loaded" >&2
     return 1
 }

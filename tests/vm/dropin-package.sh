@@ -101,9 +101,19 @@ changes_user() {
 
 # What the guide has for a container, without the package; and back.
 layer() {
-    mkdir "$root/usr$(dirname "$own")" && cp "$UVERBS_DROPIN" "$root/usr$own" || return
+    mkdir "$root/usr$(dirname "$own")" && cp "$UVERBS_DROPIN" "$root/usr$own" && ln -s libibverbs.so.1 "$root/usr${own%.1}" || return
     echo "/usr$(dirname "$own")" >"$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_ours || return
     rm -r "$root/usr$(dirname "$own")" "$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_stock
+}
+
+# A program that loads the library by the name of the link in libibverbs-dev has ours too.
+by_link() {
+    inside ln -s libibverbs.so.1 /usr/lib/x86_64-linux-gnu/libibverbs.so && inside ldconfig || return
+    inside env LD_PRELOAD=libibverbs.so LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loads ibv_devices >/dev/null || return
+    verbs_libraries /tmp/loads.* | sed 's,^/usr,,' >"$OUT/$name.loaded"
+    rm /tmp/loads.* "$root/usr/lib/x86_64-linux-gnu/libibverbs.so"
+    cat "$OUT/$name.loaded"
+    inside ldconfig && [ "$(cat "$OUT/$name.loaded")" = "${own%.1}" ]
 }
 
 # Again over itself, as an upgrade is.
@@ -143,6 +153,7 @@ for suite in $SYSTEMS; do
     step "$suite-layer" layer
     step "$suite-installed" installed
     step "$suite-changes-user" changes_user
+    step "$suite-by-link" by_link
     step "$suite-pingpong" talks
     step "$suite-reinstalled" reinstalled
     step "$suite-removed" removed

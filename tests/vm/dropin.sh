@@ -8,6 +8,7 @@
 # compile: COMP_CNTR comp-cntr.c -libverbs
 # compile: REGIONS regions.c -libverbs
 # compile: DROPIN_PROGRAMS dropin/*.c -libverbs -pthread
+# compile: VERSIONED versioned.c -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -106,6 +107,7 @@ step ib_send_lat-manager perftest_by_manager
 for program in $DROPIN_PROGRAMS; do
     step "answers-${program##*/dropin-}" answers "$program"
 done
+step answers-versioned answers "$VERSIONED"
 step regions same_regions
 step comp-cntr ours "$COMP_CNTR" "$device" 1
 step pyverbs-theirs suite theirs

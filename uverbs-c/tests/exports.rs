@@ -179,6 +179,7 @@ fn gnu_ld_makes_the_same_library_from_the_archive() {
     cc.args([
         "-Wl,--no-whole-archive",
         "-Wl,-soname,libibverbs.so.1",
+        "-Wl,-z,nodelete",
         map,
         "-Wl,--gc-sections",
         "-lgcc_s",
