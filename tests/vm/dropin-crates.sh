@@ -1,0 +1,29 @@
+#!/bin/sh
+# Lane dropin-crates: examples and tests of the crates of Rust's registry that bind libibverbs, with the drop-in for it, on rxe. Runs in the guest; see
+# guest.sh.
+#
+# order: 6
+# kernels: 6.1
+# packages: cmake make pkg-config libclang-dev gcc libc6-dev libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# crates: CRATES
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# The name that the examples of ibverbs-rs have in them.
+device=mlx5_0
+
+begin make_device
+modprobe rdma_ucm
+sed "s,CRATES,$CRATES,g; s,QUIETLY,$here/dropin/quietly,g; s,RANKS,$here/dropin/ranks,g" "$here/dropin/crates.list" >/tmp/crates.list
+step programs "$PYTHON" "$here/dropin/programs" /tmp/crates.list / "$device" "$address"
+step libraries only_ours_was_loaded
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
