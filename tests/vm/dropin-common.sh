@@ -83,6 +83,8 @@ device_goes() {
         "$library" timeout 60 chroot "$root" ibv_rc_pingpong -d "$device" -g "$gid" -e -n 10000000 "$address" >"$OUT/$name.client.$library" 2>&1 &
         client=$!
         until_true 20 both_send && until_true 20 grep -q 'async event FD' "$OUT/$name.watch.$library" && take_away || return
+        # It goes on for ever.
+        until_true 20 grep -q DEVICE_FATAL "$OUT/$name.watch.$library" && kill "$watch" || return
         for side in watch server client; do
             eval "wait \$$side"
             echo "$side: exit status $?: $(tail -n 1 "$OUT/$name.$side.$library" | sed 's/[0-9a-f]\{6,\}/N/g')"

@@ -21,8 +21,8 @@ device=mlx5_0
 
 begin make_device
 modprobe rdma_ucm
-sed "s,CRATES,$CRATES,g; s,QUIETLY,$here/dropin/quietly,g; s,RANKS,$here/dropin/ranks,g" "$here/dropin/crates.list" >/tmp/crates.list
-step programs "$PYTHON" "$here/dropin/programs" /tmp/crates.list / "$device" "$address"
+sed "s,CRATES,$CRATES,g; s,QUIETLY,$here/dropin/quietly,g; s,RANKS,$here/dropin/ranks,g" "$here/dropin/lists/crates.list" >/tmp/crates.list
+step programs "$PYTHON" "$here/dropin/programs" /tmp/crates.list bookworm / "DEVICE=$device" "ADDRESS=$address" GID=1
 step libraries only_ours_was_loaded
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
