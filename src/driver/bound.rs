@@ -20,6 +20,21 @@ impl Completions {
         }
     }
 
+    /// The same of one or two; none, and nothing taken, if there are more, or one is [rare](Place::put_plain).
+    #[inline(always)]
+    pub(crate) fn short_few_in_place<T: Place>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Rings(ring) => {
+                ring.ring().take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
+            }
+            Self::Mlx5(_) => None,
+        }
+    }
+
     /// The same of every queue.
     #[inline(always)]
     pub(crate) fn short_poll_any<T: Place>(
@@ -46,19 +61,6 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.ring().take_one_if(may_take, |slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
-        }
-    }
-
-    /// The same; none where completions do not lie as the kernel has them.
-    #[inline(always)]
-    pub(crate) fn short_one_in_place<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<bool> {
-        match self {
-            Self::Rings(ring) => ring.ring().take_one_if(may_take, |slot| place.put(&slot)),
-            Self::Mlx5(_) => None,
         }
     }
 

@@ -138,10 +138,9 @@ impl<T> Places<'_, T> {
         Places(items.as_mut_ptr(), PhantomData)
     }
 
-    /// The same, for as long as this is left alone.
     #[inline(always)]
-    pub(crate) fn lend(&mut self) -> Places<'_, T> {
-        Places(self.0, PhantomData)
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.0.is_null()
     }
 
     #[inline(always)]

@@ -167,6 +167,15 @@ impl Place for Room<Wc> {
     }
 
     #[inline(always)]
+    fn put_plain(&mut self, raised: &impl Raised) -> bool {
+        let is_plain = raised.flags() <= 0b11;
+        if is_plain {
+            raised.copy_wc(&mut self.0);
+        }
+        is_plain
+    }
+
+    #[inline(always)]
     fn put_among(&mut self, raised: &impl Raised) {
         raised.copy_wc(&mut self.0);
         if raised.flags() > 0b11 {
@@ -187,14 +196,20 @@ pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Plac
     if !cq.is_in_place {
         return poll_taken(cq, count, places);
     }
-    let short = cq.queue.try_with(|queue| {
-        if let (1, [place]) = (count, places.get(1)) {
-            return queue.short_one_in_place(place).map(c_int::from);
-        }
-        // An empty queue is polled most often.
-        if queue.is_empty() { Some(0) } else { poll_in_place(queue, count, places.lend()) }
-    });
-    short.unwrap_or_else(|| poll_many(cq, count, places))
+    let wanted = usize::try_from(count).unwrap_or(0);
+    if wanted == 0 || places.is_nowhere() {
+        return poll_many(cq, count, places);
+    }
+    // Of a program that asks for several, too, most polls find one or none.
+    let few = cq.queue.try_with(|queue| queue.short_few_in_place(places.get(wanted)));
+    few.map_or_else(|| poll_several(cq, count, places), |count| count as c_int)
+}
+
+#[inline(never)]
+fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let wanted = usize::try_from(count).unwrap_or(0);
+    let several = cq.queue.try_with(|queue| queue.short_poll_in_place(places.get(wanted)));
+    several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
 }
 
 /// Of a queue whose completions do not lie as the kernel has them.
@@ -207,11 +222,6 @@ fn poll_taken(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
         queue.short_poll(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
     });
     short.unwrap_or_else(|| poll_many(cq, count, places))
-}
-
-#[inline(never)]
-fn poll_in_place(queue: &mut CompletionQueue, count: c_int, mut places: Places<'_, Wc>) -> Option<c_int> {
-    queue.short_poll_in_place(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
 }
 
 #[inline(never)]

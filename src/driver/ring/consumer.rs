@@ -119,6 +119,43 @@ impl<W> Consumer<W> {
         Some(count)
     }
 
+    /// The same of one or two, as most polls find; none, and nothing has happened, if there are more, no place, or one that is not put.
+    ///
+    /// Without a loop, for which everything would be put into registers that have to be kept for the caller.
+    #[cfg(any(feature = "raw", test))]
+    #[inline(always)]
+    pub(crate) fn take_few_if<T>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+        put: impl Fn(&mut T, Filled<'_, W>) -> bool,
+    ) -> Option<usize> {
+        let index = self.index();
+        let available = self.filled_from(index);
+        if available == 0 {
+            return Some(0);
+        }
+        if !may_take() {
+            return None;
+        }
+        let (first, next) = (self.at_masked(index), index.wrapping_add(1) & self.ring.geometry.mask);
+        if let (1, [place, ..]) | (_, [place]) = (available, &mut *places) {
+            if !put(place, first) {
+                return None;
+            }
+            self.ring.consumer().store(next, Ordering::Release);
+            return Some(1);
+        }
+        if let (2, [place, other, ..]) | (_, [place, other]) = (available, places) {
+            if !put(place, first) || !put(other, self.at_masked(next)) {
+                return None;
+            }
+            self.release(next.wrapping_add(1));
+            return Some(2);
+        }
+        None
+    }
+
     /// Hands the next filled slot on and gives it back to the other side; says whether there was one. None if it may not be taken, or
     /// is not put: nothing has happened then.
     #[inline(always)]
@@ -160,6 +197,17 @@ impl<W> Consumer<W> {
     #[inline(always)]
     fn at(&self, index: u32) -> Filled<'_, W> {
         Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }
+    }
+
+    /// The same by an index that is masked, which nothing is left to be done to.
+    #[cfg(any(feature = "raw", test))]
+    #[inline(always)]
+    fn at_masked(&self, index: u32) -> Filled<'_, W> {
+        let Geometry { mask, log2_size } = self.ring.geometry;
+        debug_assert!(index <= mask);
+        // SAFETY: a masked index, below the number of slots, which have this size (first point of the page of `ring.rs`).
+        let at = unsafe { self.ring.slots.add((index as usize) << log2_size) };
+        Filled { at, of: PhantomData }
     }
 
     /// What shows filled slots one after the other.

@@ -130,8 +130,8 @@ impl<W> Producer<W> {
     #[inline(always)]
     fn free_from(&self, next: u32) -> u32 {
         let consumer = self.ring.consumer().load(Ordering::Acquire);
-        let mask = self.ring.geometry.mask;
-        mask - (next.wrapping_sub(consumer) & mask)
+        // All but one of the slots, less those between the two.
+        consumer.wrapping_sub(next).wrapping_sub(1) & self.ring.geometry.mask
     }
 
     /// Begins a batch.

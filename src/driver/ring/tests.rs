@@ -314,3 +314,33 @@ fn one_is_taken_if_it_may_be_and_is_put() {
         assert_eq!((consumer.available(), producer.free()), (0, 3));
     }
 }
+
+#[test]
+fn one_or_two_slots_are_taken_or_none() {
+    let (mut producer, mut consumer) = ring(7);
+    let is_plain = |place: &mut u64, slot: Filled<'_, u64>| {
+        *place = slot.get();
+        *place < 100
+    };
+    let mut values = [0; 8];
+    // Over the end of the ring.
+    for round in 0..10 {
+        assert_eq!(consumer.take_few_if(&mut values, || unreachable!(), is_plain), Some(0));
+        (1..=3).for_each(|at| put(&mut producer, round + at));
+        assert_eq!(consumer.take_few_if(&mut values, || true, is_plain), None, "three");
+        assert_eq!(consumer.take_few_if(&mut values[..2], || false, is_plain), None, "the way is closed");
+        assert_eq!(consumer.take_few_if(&mut values[..0], || true, is_plain), None);
+        assert_eq!(consumer.take_few_if(&mut values[..1], || true, is_plain), Some(1));
+        assert_eq!(
+            (consumer.take_few_if(&mut values[1..], || true, is_plain), consumer.available()),
+            (Some(2), 0)
+        );
+        assert_eq!(values[..3], [round + 1, round + 2, round + 3]);
+        for last in [1, 2] {
+            (1..last).for_each(|at| put(&mut producer, at));
+            put(&mut producer, 100);
+            assert_eq!(consumer.take_few_if(&mut values, || true, is_plain), None, "one is not put");
+            assert_eq!(take(&mut consumer).len() as u64, last, "and none was taken");
+        }
+    }
+}

@@ -19,13 +19,6 @@ impl CompletionQueue {
         self.ring.short_one_any(place, || passage.is_open())
     }
 
-    /// The same of a queue with [`InPlace`](crate::raw::InPlace); none where there is none.
-    #[inline(always)]
-    pub fn short_one_in_place<T: Place>(&mut self, place: &mut T) -> Option<bool> {
-        let passage = self.passage;
-        self.ring.short_one_in_place(place, || passage.is_open())
-    }
-
     /// Takes the next completion of a queue without [`InPlace`](crate::raw::InPlace), and puts it into its place. The device gets its
     /// own back by [`CompletionQueue::release`].
     ///
@@ -97,6 +90,13 @@ impl CompletionQueue {
     pub fn short_poll_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_in_place(places, || passage.is_open())
+    }
+
+    /// The same of one or two completions; none, and none is taken, where there are more, or one is [rare](Place::put_plain).
+    #[inline(always)]
+    pub fn short_few_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
+        let passage = self.passage;
+        self.ring.short_few_in_place(places, || passage.is_open())
     }
 
     /// Takes completions, as many as there are places. Says how many. Flags are the
