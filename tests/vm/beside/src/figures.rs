@@ -16,16 +16,16 @@ const LIMITS: &str = include_str!("../limits.txt");
 
 /// The most that an operation may cost, as a multiple of what the cheaper libibverbs takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Limit {
+pub(crate) struct Limit {
     /// What it is to be; none where the other side has no such operation, or nothing is promised.
-    goal: Option<f64>,
+    pub(crate) goal: Option<f64>,
     /// What holds instead, until the goal is reached.
-    until_then: Option<f64>,
+    pub(crate) until_then: Option<f64>,
 }
 
 impl Limit {
     /// `1.00`, `1.00 (1.52)`, `- (1.52)` or `-`.
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (goal, rest) = text.split_once(" (").map_or((text, None), |(goal, rest)| (goal, Some(rest)));
         let goal = if goal == "-" { None } else { Some(goal.parse().ok()?) };
         let until_then =
@@ -35,11 +35,11 @@ impl Limit {
         until_then.is_none_or(is_used).then_some(Self { goal, until_then })
     }
 
-    fn allows(self, ratio: f64) -> bool {
+    pub(crate) fn allows(self, ratio: f64) -> bool {
         self.until_then.or(self.goal).is_none_or(|limit| ratio <= limit)
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let goal = self.goal.map_or("-".to_owned(), |goal| format!("{goal:.2}"));
         self.until_then.map_or(goal.clone(), |limit| format!("{goal} ({limit:.2})"))
     }
@@ -54,6 +54,11 @@ fn limits(kind: &str) -> Result<Vec<Limits<'static>>, String> {
         let [name, in_c, in_rust] = line.split(" | ").collect::<Vec<_>>()[..] else { return None };
         Some((name, [Limit::parse(in_c)?, Limit::parse(in_rust)?]))
     };
+    section(kind, parse)
+}
+
+/// The rows of a section of `limits.txt`.
+pub(crate) fn section<T>(kind: &str, parse: impl Fn(&'static str) -> Option<T>) -> Result<Vec<T>, String> {
     let lines = LIMITS.lines().filter(|line| !line.starts_with('#'));
     let section = lines.skip_while(|line| *line != format!("[{kind}]")).skip(1);
     let rows = section.take_while(|line| !line.is_empty());

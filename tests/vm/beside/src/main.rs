@@ -1,11 +1,13 @@
 //! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
-//! `path.rs` measures posting and polling as `path.c` does, `reads.rs` reads of counters as `reads.c` does, and `figures.rs` compares that.
+//! `path.rs` measures posting and polling as `path.c` does, `reads.rs` reads of counters as `reads.c` does, and `figures.rs` compares that;
+//! `programs.rs` compares what whole programs cost.
 //! `tests/vm/run --lane beside` runs it; see README.md there.
 
 mod figures;
 mod meter;
 mod operations;
 mod path;
+mod programs;
 mod reads;
 mod table;
 
@@ -15,7 +17,7 @@ use meter::Meter;
 use operations::{Loop, control, open};
 
 const USAGE: &str = "usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY \
-    | messages|frames|reads|first|times DEVICE | figures messages|frames|reads DIRECTORY";
+    | messages|frames|reads|first|times DEVICE | figures messages|frames|reads DIRECTORY | programs KIND DIRECTORY";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["reads", device] => reads::counts(device).map_err(|error| error.to_string()),
         ["first", device] => reads::first(device).map_err(|error| error.to_string()),
         ["times", device] => reads::times(device).map_err(|error| error.to_string()),
+        ["programs", kind, directory] => programs::print(kind, directory.as_ref()),
         ["figures", kind, directory] => figures::print(kind, directory.as_ref()),
         _ => Err(USAGE.to_owned()),
     };

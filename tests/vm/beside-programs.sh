@@ -1,0 +1,34 @@
+#!/bin/sh
+# Lane beside-programs: what whole programs cost with the drop-in and with Debian's libibverbs, on rxe. It boots with -icount, so that the guest's
+# clock counts instructions. See guest.sh, beside/README.md.
+#
+# order: 7
+# kernels: 6.1
+# packages: binutils gcc libc6-dev libibverbs-dev perftest strace valgrind
+# boot: "--qemu-opts=-icount shift=0,sleep=off -cpu max"
+# boot: "--append=mitigations=off nokaslr norandmaps tsc_early_khz=1000000"
+# cargo: UVERBS_BESIDE build --release --package uverbs-beside
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: UVERBS_EMPTY beside/empty.c -Wl,--no-as-needed -libverbs
+# compile: UVERBS_PATH beside/path.c -libverbs
+# compile: UVERBS_STARTED beside/started.c
+# compile: UVERBS_CALLS beside/calls.c -shared -fPIC -libverbs
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# shellcheck source=tests/vm/programs.sh
+. "$here/programs.sh"
+
+# Such a clock goes on at once when there is nothing to do but wait: limits in its seconds end nothing too early only if they are long.
+CLOCK_COUNTS=1 PATIENCE=100
+begin make_device
+programs_steps programs
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
