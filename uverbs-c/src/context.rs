@@ -8,9 +8,9 @@ use nix::libc;
 
 use crate::abi::{self, Function};
 use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
-use crate::boundary::{Counted, Handed, Pointer, give_part, take_part};
+use crate::boundary::{Handed, Pointer, give_part, take_part};
 use crate::channel;
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::slots::{FRONT, front, operations};
 
 /// An open device, as C knows it: [`Whole`] without its first part.
@@ -32,7 +32,7 @@ struct Whole {
 }
 
 fn open(device: Pointer) -> Answer<Pointer> {
-    let device = Counted::share::<Device>(device).ok_or(EINVAL)?;
+    let device = device::share(device)?;
     let context = device.device.open()?;
     let c = abi::Context {
         device: Pointer::to(&*device),

@@ -16,16 +16,28 @@ use uverbs::abi::types::node_type;
 use uverbs::raw::Local;
 
 use crate::abi;
-use crate::answer::{Answer, Code, or_null};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 
 /// A device of a list. Counted: each list has one count, each open context another, and one is kept while the device is there.
 #[repr(C)]
 pub(crate) struct Device {
-    c: abi::Device,
-    /// Where driver libraries look whether a device is theirs: never.
-    driver_operations: usize,
+    head: Head,
     pub(crate) device: uverbs::Device,
+}
+
+/// How every device begins, whoever made it.
+#[repr(C)]
+pub(crate) struct Head {
+    c: abi::Device,
+    /// Where driver libraries look whether a device is theirs: of ours none is.
+    driver_operations: usize,
+}
+
+/// Whether a driver library has made a device itself, as `mlx5dv_get_vfio_device_list` does: then there is nothing behind its head that
+/// this library knows.
+fn is_foreign(device: Pointer) -> bool {
+    device.get::<Head>().is_some_and(|head| head.driver_operations != 0)
 }
 
 /// What tells a device from another, also from one that had its name and its file before.
@@ -112,7 +124,7 @@ impl Device {
             dev_path: text(dev_path.as_os_str().as_bytes()),
             ibdev_path: text(device.sysfs().unwrap_or(Path::new("")).as_os_str().as_bytes()),
         };
-        Self { c, driver_operations: 0, device }
+        Self { head: Head { c, driver_operations: 0 }, device }
     }
 }
 
@@ -146,6 +158,11 @@ fn update(known: &mut Vec<Known>, found: Vec<(Identity, uverbs::Device)>, asked:
     known.iter().map(|known| known.device.clone()).collect()
 }
 
+/// One of this library's devices that C has.
+pub(crate) fn share(device: Pointer) -> Answer<Arc<Device>> {
+    if is_foreign(device) { Err(EOPNOTSUPP) } else { Counted::share::<Device>(device).ok_or(EINVAL) }
+}
+
 pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
     let devices = or_null(devices());
     if let Some(count) = count {
@@ -155,14 +172,19 @@ pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
     give_list(devices.into_iter().map(Counted::give).collect())
 }
 
+/// One with a device of a driver library's is left as it is: this library did not make it.
 pub(crate) extern "C" fn free_device_list(list: Handed) {
+    if list.0.get::<Pointer>().is_some_and(|first| is_foreign(*first)) {
+        return;
+    }
     for device in take_list(list) {
         drop(Counted::take::<Device>(device));
     }
 }
 
-pub(crate) extern "C" fn get_device_name(device: Option<&Device>) -> Pointer {
-    device.map_or(Pointer::NULL, |device| Pointer::to(&device.c.name))
+/// Also of a driver library's device.
+pub(crate) extern "C" fn get_device_name(device: Option<&Head>) -> Pointer {
+    device.map_or(Pointer::NULL, |head| Pointer::to(&head.c.name))
 }
 
 /// In network order.
@@ -253,6 +275,19 @@ mod tests {
         assert!(Arc::ptr_eq(&earlier[0], &later[0]) && Arc::ptr_eq(&earlier[1], &later[1]));
         assert_eq!(names(&update(&mut known, found(&[0]), 3)), ["rxe0"]);
     }
+
+    #[test]
+    fn a_device_that_a_driver_library_made_is_refused() {
+        let own = Device::new(device("own")).head;
+        let foreign = Head { driver_operations: 1, ..own };
+        assert_eq!(share(Pointer::to(&foreign)).err(), Some(EOPNOTSUPP));
+        assert_eq!(share(Pointer::NULL).err(), Some(EINVAL));
+        let list = [Pointer::to(&foreign), Pointer::NULL];
+        free_device_list(Handed(Pointer::to_first(&list)));
+        let name: &[u8; 3] = get_device_name(Some(&foreign)).get().expect("its name");
+        assert_eq!(name, b"own");
+    }
+
     #[test]
     fn a_device_is_known_without_its_index_too() {
         let mut known = Vec::new();
