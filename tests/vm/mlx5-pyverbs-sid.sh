@@ -21,13 +21,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# shellcheck disable=SC2154  # the runner's
-root=$ROOT_sid
-begin make_card
-step pyverbs-theirs suite theirs -test_mlx5 -test_efa
-step pyverbs-ours suite ours -test_mlx5 -test_efa
 # docs/guide/drop-in.md says what is not there: among the domains of test_buf are parent domains.
-step pyverbs same_results 'test_\(parent_domain\.\|shared_pd\.\|buf\..*_cc_pd\|phc_timestamp\.TimeStampTest\.test_timestamp_real_time\)'
-step only-ours-was-loaded only_ours_was_loaded
-step kernel-log kernel_log_is_clean
+# shellcheck disable=SC2154  # the runner's
+card_of_release "$ROOT_sid" 'test_\(parent_domain\.\|shared_pd\.\|buf\..*_cc_pd\|phc_timestamp\.TimeStampTest\.test_timestamp_real_time\)'
 finish

@@ -1,10 +1,10 @@
 # shellcheck shell=sh disable=SC2154,SC2317
-# The results of pyverbs' test suite with libibverbs and with the drop-in, side by side: for the lanes dropin, mlx5-pyverbs and mlx5-pyverbs-sid, which
-# source this after dropin-common.sh.
+# The results of pyverbs' test suite with libibverbs and with the drop-in, side by side: for the lanes dropin, dropin-pyverbs, mlx5-pyverbs,
+# mlx5-pyverbs-trixie and mlx5-pyverbs-sid, which source this after dropin-common.sh.
 
-# Which tests pass and which are skipped, without the reasons, which have numbers in them.
+# Which tests pass and which are skipped, without the reasons, which have numbers in them. The steps' names begin with $release, if a lane has several.
 results() {
-    sed 's/^\([^\t]*\)\t\([^ ]*\).*/\1 \2/' "$OUT/pyverbs-$1.out" >"$OUT/results.$1"
+    sed 's/^\([^\t]*\)\t\([^ ]*\).*/\1 \2/' "$OUT/${release:-}pyverbs-$1.out" >"$OUT/results.$1"
 }
 
 # Every test has the result that it has with libibverbs, or passes. Those that pass with ours alone are marked, and listed.
@@ -41,4 +41,15 @@ suite() { # suite ours|theirs [PATTERN...]: the tests of pyverbs, a line for eac
     library=$1
     shift
     PYVERBS_GID=$(gid_of "$device" 10.0.0.1) "$library" timeout 1500 ${root:+chroot "$root"} /tmp/pyverbs "$device" "$net" "$@"
+}
+
+# With a release's own pyverbs, libibverbs and libmlx5: as steps.
+card_of_release() { # card_of_release ROOT PATTERN: of tests that ours skips
+    root=$1
+    begin make_card
+    step pyverbs-theirs suite theirs -test_mlx5 -test_efa
+    step pyverbs-ours suite ours -test_mlx5 -test_efa
+    step pyverbs same_results "$2"
+    step only-ours-was-loaded only_ours_was_loaded
+    step kernel-log kernel_log_is_clean
 }

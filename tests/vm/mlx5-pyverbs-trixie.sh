@@ -1,0 +1,27 @@
+#!/bin/sh
+# Lane mlx5-pyverbs-trixie: the same as mlx5-pyverbs with the pyverbs, libibverbs and libmlx5 of Debian 13, in a root of its own. Runs in the guest; see
+# guest.sh.
+#
+# order: 3
+# packages: ibverbs-utils ibverbs-providers
+# vhca: --port roce
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# roots: trixie
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/mlx5-device.sh
+. "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/both-sides.sh
+. "$here/both-sides.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+# shellcheck source=tests/vm/pyverbs.sh
+. "$here/pyverbs.sh"
+
+# docs/guide/drop-in.md says what is not there.
+# shellcheck disable=SC2154  # the runner's
+card_of_release "$ROOT_trixie" 'test_\(parent_domain\|shared_pd\)\.'
+finish
