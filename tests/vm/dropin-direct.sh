@@ -30,7 +30,7 @@ calls() {
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
     done
     grep -qx 'mlx5dv_is_supported done' "$OUT/$name.theirs" && grep -qx 'mlx5dv_query_device done' "$OUT/$name.theirs" || return
-    echo "compared: $(grep -c ' refused$' "$OUT/$name.ours") calls refuse, of $(grep -c ' refused$' "$OUT/$name.theirs") that libmlx5 refuses"
+    echo "compared: $(grep -c " refused\$" "$OUT/$name.ours") calls refuse, of which $(grep -c " refused\$" "$OUT/$name.theirs") also with libibverbs"
     ! grep -v ' refused$' "$OUT/$name.ours" | grep -vxE "mlx5dv_($made) done" >&2 && [ "$(wc -l <"$OUT/$name.ours")" -gt 60 ]
 }
 
