@@ -96,7 +96,7 @@ device_goes() {
 
 # What MPIs are tried with, made with that release's.
 mpi_programs() {
-    cp "$here/dropin/mpi.c" /tmp/mpi.c
+    cp "$here/dropin/lists/mpi.c" /tmp/mpi.c
     chroot "$root" mpicc.openmpi -O1 -o /tmp/openmpi /tmp/mpi.c &&
         chroot "$root" gcc -O1 -o /tmp/mpich /tmp/mpi.c -I/usr/include/x86_64-linux-gnu/mpich -lmpich
 }
