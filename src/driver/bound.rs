@@ -44,10 +44,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
-            Self::Mlx5(queue) => {
-                let count = queue.poll(places, may_take, |place, raised| place.put(raised));
-                (count > 0 || queue.is_empty()).then_some(count)
-            }
+            Self::Mlx5(queue) => queue.short_poll(places, may_take, |place, raised| place.put(raised)),
         }
     }
 
