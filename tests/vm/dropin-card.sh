@@ -26,8 +26,14 @@ make_cards() {
 }
 
 take_away() { echo 1 >"/sys/class/infiniband/$device/device/remove"; }
-# It is named by its place on the bus again.
-bring_back() { echo 1 >/sys/bus/pci/rescan && two_cards && with_address "$device" "$address" && gid=$(gid_of "$device" "$address"); }
+# It is named by its place on the bus again; the other keeps its name.
+bring_back() {
+    echo 1 >/sys/bus/pci/rescan && until_true 30 two_devices && udevadm settle --timeout=20 || return
+    for found in $(ls /sys/class/infiniband); do
+        case $found in "$device" | mlx5_1) ;; *) rdma dev set "$found" name "$device" || return ;; esac
+    done
+    with_address "$device" "$address" && gid=$(gid_of "$device" "$address")
+}
 
 begin make_cards
 gid=$(gid_of "$device" "$address")
