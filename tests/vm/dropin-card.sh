@@ -29,7 +29,8 @@ take_away() { echo 1 >"/sys/class/infiniband/$device/device/remove"; }
 # It is named by its place on the bus again; the other keeps its name.
 bring_back() {
     echo 1 >/sys/bus/pci/rescan && until_true 30 two_devices && udevadm settle --timeout=20 || return
-    for found in $(ls /sys/class/infiniband); do
+    for path in /sys/class/infiniband/*; do
+        found=${path##*/}
         case $found in "$device" | mlx5_1) ;; *) rdma dev set "$found" name "$device" || return ;; esac
     done
     with_address "$device" "$address" && gid=$(gid_of "$device" "$address")
