@@ -5,6 +5,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::Context;
 use crate::driver::Driver;
+#[cfg(feature = "raw")]
+use crate::driver::mlx5::Formats;
 use crate::kernel::error::Result;
 
 impl Context {
@@ -22,5 +24,16 @@ impl Context {
         let mut driver = QueryDeviceResp::new_zeroed();
         self.query(driver.as_mut_bytes())?;
         Ok(Some(driver))
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Context {
+    /// What the kernel said of an mlx5 device when the context was made. None of other drivers.
+    pub fn mlx5_formats(&self) -> Option<Formats> {
+        match self.driver() {
+            Driver::Mlx5(state) => Some(state.formats()),
+            _ => None,
+        }
     }
 }

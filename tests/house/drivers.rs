@@ -17,8 +17,11 @@ const DRIVERS: &[&str] = &[
     // What is printed, and measured, for people.
     "src/bin/uverbs/info/",
     "src/bin/uverbs/bench/",
-    // Names for a linker, in the form of a table.
+    // Names for a linker, in the form of a table, and what the libraries of drivers offer in C.
     "uverbs-c/src/export/archive.rs",
+    "uverbs-c/src/export/providers.rs",
+    "uverbs-c/src/providers/",
+    "uverbs-c/mlx5/",
 ];
 
 /// Where drivers are asked, and the plans and queues of whichever driver.

@@ -4,6 +4,7 @@
 #
 # order: 5
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid
 
 here=$(dirname "$0")

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Lane dropin-direct: programs that call libmlx5 itself (mlx5dv_*), with libibverbs and with the drop-in, whose devices are none of libmlx5's, on a
+# Lane dropin-direct: programs that call libmlx5 itself (mlx5dv_*), with libibverbs and with the drop-in and its own libmlx5, on a
 # virtual ConnectX with RoCE v2. Runs in the guest; see guest.sh.
 #
 # order: 4
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # vhca: --port roce
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid
 # compile: MLX5_DIRECT mlx5-direct.c -libverbs -lmlx5
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -22,16 +23,30 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# The calls themselves: with libibverbs the device is libmlx5's, with the drop-in every call refuses, but for those that do not ask whose the
-# context is and have no effect on a device.
-made='dr_domain_create|dump_dr_domain|dr_table_create|dr_table_destroy|dr_action_create_dest_ibv_qp|dr_action_destroy'
+# The calls themselves: with libibverbs the device is libmlx5's; with the drop-in, by its own libmlx5, every call refuses, but for the question what the
+# device has, of which the answers are equal.
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
     done
-    grep -qx 'mlx5dv_is_supported done' "$OUT/$name.theirs" && grep -qx 'mlx5dv_query_device done' "$OUT/$name.theirs" || return
+    grep -qx 'mlx5dv_is_supported done' "$OUT/$name.theirs" || return
+    refuse && grep told "$OUT/$name.theirs" >"$OUT/$name.told" && grep told "$OUT/$name.ours" | diff "$OUT/$name.told" - >&2 &&
+        [ "$(grep -v -e ' refused$' -e told "$OUT/$name.ours")" = 'mlx5dv_query_device done' ]
+}
+
+refuse() {
     echo "compared: $(grep -c " refused\$" "$OUT/$name.ours") calls refuse, of which $(grep -c " refused\$" "$OUT/$name.theirs") also with libibverbs"
-    ! grep -v ' refused$' "$OUT/$name.ours" | grep -vxE "mlx5dv_($made) done" >&2 && [ "$(wc -l <"$OUT/$name.ours")" -gt 60 ]
+    [ "$(wc -l <"$OUT/$name.ours")" -gt 60 ]
+}
+
+# Who puts the drop-in alone before libibverbs has libmlx5 itself, to which the devices are strangers: every call refuses, but for those that do not
+# ask whose the context is and have no effect on a device.
+made='dr_domain_create|dump_dr_domain|dr_table_create|dr_table_destroy|dr_action_create_dest_ibv_qp|dr_action_destroy'
+strangers() {
+    mkdir -p /tmp/alone && cp /tmp/dropin/libibverbs.so.1 /tmp/alone/ || return
+    LD_LIBRARY_PATH=/tmp/alone timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.ours" || return
+    cp "$OUT/$name.ours" "$OUT/$name.theirs"
+    refuse && ! grep -v -e ' refused$' -e told "$OUT/$name.ours" | grep -vxE "mlx5dv_($made) done" >&2
 }
 
 # UCX has transports on libmlx5, and others on libibverbs alone.
@@ -94,6 +109,7 @@ for suite in $CONSUMERS; do
     eval "root=\$CONSUMERS_$suite"
     step "$suite-root" enter "$root" || continue
     step "$suite-calls" calls
+    step "$suite-strangers" strangers
     step "$suite-pyverbs" providers
     step "$suite-dpdk" dpdk
     # UCX of sid is packaged without its part for InfiniBand.

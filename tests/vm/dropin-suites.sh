@@ -5,6 +5,7 @@
 # order: 5
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # roots: trixie sid
 # compile-each: CONVENTIONS dropin/conventions.c -pthread
 # compile-each: POSTS dropin/posts.c -pthread

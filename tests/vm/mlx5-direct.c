@@ -4,7 +4,7 @@
  * usage: mlx5-direct DEVICE ADDRESS, the address being the index of one in the port's table
  *
  * Prints a line for each call: its name, and `refused` where it says EOPNOTSUPP or that the device is not its own, `done` where it does what is asked,
- * or the errno. What is made is not destroyed but where its destroy is a call to look at.
+ * or the errno; and what the device is told to have. What is made is not destroyed but where its destroy is a call to look at.
  */
 #define _GNU_SOURCE
 #include <infiniband/mlx5dv.h>
@@ -81,7 +81,15 @@ static void the_context(void)
 	struct mlx5dv_port port;
 	uint32_t number = 0;
 
+	/* What the drop-in knows of: the lowest five. */
+	answer.comp_mask = MLX5DV_CONTEXT_MASK_DYN_BFREGS * 2 - 1;
 	ASK(mlx5dv_query_device, context, &answer);
+	printf("told:");
+	for (size_t at = 0; at < offsetof(struct mlx5dv_context, max_clock_info_update_nsec); at += sizeof(uint32_t))
+		printf(" %x", ((uint32_t *)&answer)[at / sizeof(uint32_t)]);
+	/* And what it does not. */
+	answer.comp_mask = MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP;
+	printf("\n%s\n", mlx5dv_query_device(context, &answer) || answer.comp_mask & ~(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP) ? "more than asked" : "told what was asked");
 	ASK(mlx5dv_query_port, context, 1, &port);
 	ASK(mlx5dv_get_clock_info, context, &clock);
 	ASK(mlx5dv_set_context_attr, context, MLX5DV_CTX_ATTR_BUF_ALLOCATORS, &allocators);

@@ -183,3 +183,8 @@ pub(crate) extern "C" fn nothing() {}
 pub(crate) extern "C" fn unsupported_minus_one() -> c_int {
     minus_one(Err(EOPNOTSUPP))
 }
+
+/// The same for questions.
+pub(crate) extern "C" fn no() -> bool {
+    false
+}

@@ -32,6 +32,7 @@ mod mw;
 mod owned;
 mod pd;
 mod post;
+mod providers;
 mod qp;
 mod qp_ex;
 mod query;

@@ -109,6 +109,20 @@ pub(crate) struct Limits {
     inline_header: usize,
     /// The kernel has made the page of registers with the context.
     has_registers: bool,
+    #[cfg(feature = "raw")]
+    pub(crate) formats: Formats,
+}
+
+/// What the kernel said of formats that this crate has no other use for.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Formats {
+    /// Version of completion entries.
+    pub completion_version: u8,
+    /// Whether a request can be written to the page of registers whole (BlueFlame).
+    pub has_bursts: bool,
+    /// Registers that can be made one by one.
+    pub dynamic_registers: u32,
 }
 
 impl Limits {
@@ -125,6 +139,12 @@ impl Limits {
                 _ => uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE,
             },
             has_registers: answer.tot_bfregs > 0,
+            #[cfg(feature = "raw")]
+            formats: Formats {
+                completion_version: answer.cqe_version,
+                has_bursts: answer.bf_reg_size > 0,
+                dynamic_registers: answer.num_dyn_bfregs,
+            },
         }
     }
 }

@@ -10,6 +10,8 @@ use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+#[cfg(feature = "raw")]
+use super::Formats;
 use super::shape::Ends;
 use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
 use crate::driver::{Kernel, QpShape};
@@ -40,6 +42,11 @@ impl State {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
         }
+    }
+
+    #[cfg(feature = "raw")]
+    pub(crate) fn formats(&self) -> Formats {
+        self.limits.formats
     }
 
     pub(in crate::driver) fn plan_cq(

@@ -79,6 +79,8 @@ numbers! {
             "Bit of [`QueryDeviceResp::flags`]: connected targets can scatter to completions.";
         QUERY_DEV_RESP_FLAGS_OOO_DP = 16,
             "Bit of [`QueryDeviceResp::flags`]: data may be placed out of order (after Linux 6.1).";
+        ALLOW_MPW = 2, "Bit of [`QueryDeviceResp::mlx5_ib_support_multi_pkt_send_wqes`]: several packets in a request.";
+        SUPPORT_EMPW = 4, "Bit of [`QueryDeviceResp::mlx5_ib_support_multi_pkt_send_wqes`]: the enhanced form.";
         MODIFY_QP_OOO_DP = 1, "Bit of [`ModifyQp::comp_mask`]: place data out of order (after Linux 6.1).";
     }
     u64 "MLX5_" {

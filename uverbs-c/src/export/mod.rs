@@ -9,6 +9,7 @@
 
 mod archive;
 mod private;
+mod providers;
 
 /// Names of one version.
 macro_rules! one {

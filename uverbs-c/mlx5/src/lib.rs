@@ -1,0 +1,115 @@
+//! `libmlx5.so.1`, for programs that call it themselves (`mlx5dv_*`): perftest, UCX, DPDK, pyverbs.
+//!
+//! rdma-core's libmlx5 takes no device of this library's for its own, and a few of its calls look behind objects all the same. This one has the same names in
+//! the same versions, and refuses, but for what is known of a device. All of it is in `libibverbs.so.1`, under names of a version of their own
+//! (`UVERBS_1` in `ibverbs.map`); here are jumps there.
+//!
+//! # Safety
+//! A label and a jump: the assembly here has no other effect. What is jumped to looks at no parameters, or has those that the header `mlx5dv.h`
+//! of rdma-core 65 declares.
+
+#![allow(unsafe_code)]
+// Without the standard library it has 4 kB, with it 280; a profile whose panics unwind cannot do without.
+#![cfg_attr(panic = "abort", no_std)]
+
+/// Nothing here panics.
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// Names that jump to the same.
+macro_rules! names {
+    ($to:ident => $($name:ident)*) => {
+        $(core::arch::global_asm!(
+            concat!(".globl ", stringify!($name)),
+            concat!(".type ", stringify!($name), ",@function"),
+            concat!(stringify!($name), ": ", jump!($to)),
+            concat!(".size ", stringify!($name), ",.-", stringify!($name)),
+        );)*
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    ($to:ident) => {
+        concat!("jmp qword ptr [rip + ", stringify!($to), "@GOTPCREL]")
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    ($to:ident) => {
+        concat!(
+            "adrp x16, :got:",
+            stringify!($to),
+            "\nldr x16, [x16, :got_lo12:",
+            stringify!($to),
+            "]\nbr x16"
+        )
+    };
+}
+
+names! { uverbs_mlx5_query_device => mlx5dv_query_device }
+
+// Of other devices than libmlx5's own it is false: who hears so goes by libibverbs alone.
+names! { uverbs_no => mlx5dv_is_supported }
+
+names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }
+
+names! { uverbs_unsupported_minus_one => mlx5dv_devx_get_event }
+
+// It has two versions, which are the same here.
+names! { uverbs_unsupported => uverbs_init_obj_0 uverbs_init_obj_2 }
+core::arch::global_asm!(
+    ".symver uverbs_init_obj_0,mlx5dv_init_obj@MLX5_1.0",
+    ".symver uverbs_init_obj_2,mlx5dv_init_obj@@MLX5_1.2",
+);
+
+names! { uverbs_unsupported_object =>
+    __mlx5dv_create_flow mlx5dv_alloc_dm mlx5dv_alloc_var mlx5dv_create_cq mlx5dv_create_flow
+    mlx5dv_create_flow_action_esp mlx5dv_create_flow_action_modify_header mlx5dv_create_flow_action_packet_reformat
+    mlx5dv_create_flow_matcher mlx5dv_create_mkey mlx5dv_create_qp mlx5dv_create_steering_anchor mlx5dv_create_wq
+    mlx5dv_crypto_login_create mlx5dv_dek_create mlx5dv_devx_alloc_msi_vector mlx5dv_devx_alloc_uar
+    mlx5dv_devx_create_cmd_comp mlx5dv_devx_create_eq mlx5dv_devx_create_event_channel mlx5dv_devx_obj_create
+    mlx5dv_devx_obj_import mlx5dv_devx_umem_import mlx5dv_devx_umem_reg mlx5dv_devx_umem_reg_ex
+    mlx5dv_dm_map_op_addr mlx5dv_dr_action_create_aso mlx5dv_dr_action_create_default_miss
+    mlx5dv_dr_action_create_dest_array mlx5dv_dr_action_create_dest_devx_tir mlx5dv_dr_action_create_dest_ib_port
+    mlx5dv_dr_action_create_dest_ibv_qp mlx5dv_dr_action_create_dest_root_table mlx5dv_dr_action_create_dest_table
+    mlx5dv_dr_action_create_dest_vport mlx5dv_dr_action_create_drop mlx5dv_dr_action_create_flow_counter
+    mlx5dv_dr_action_create_flow_meter mlx5dv_dr_action_create_flow_sampler mlx5dv_dr_action_create_modify_header
+    mlx5dv_dr_action_create_packet_reformat mlx5dv_dr_action_create_pop_vlan mlx5dv_dr_action_create_push_vlan
+    mlx5dv_dr_action_create_tag mlx5dv_dr_domain_create mlx5dv_dr_matcher_create mlx5dv_dr_rule_create
+    mlx5dv_dr_table_create mlx5dv_get_vfio_device_list mlx5dv_open_device mlx5dv_pp_alloc
+    mlx5dv_qp_ex_from_ibv_qp_ex mlx5dv_reg_dmabuf_mr mlx5dv_sched_leaf_create mlx5dv_sched_node_create
+    mlx5dv_var_import
+}
+
+names! { uverbs_unsupported =>
+    _mlx5dv_mkey_check _mlx5dv_query_port mlx5dv_crypto_login mlx5dv_crypto_login_destroy mlx5dv_crypto_login_query
+    mlx5dv_crypto_login_query_state mlx5dv_crypto_logout mlx5dv_dci_stream_id_reset mlx5dv_dek_destroy
+    mlx5dv_dek_query mlx5dv_destroy_flow_matcher mlx5dv_destroy_mkey mlx5dv_destroy_steering_anchor
+    mlx5dv_devx_cq_modify mlx5dv_devx_cq_query mlx5dv_devx_destroy_eq mlx5dv_devx_free_msi_vector
+    mlx5dv_devx_general_cmd mlx5dv_devx_get_async_cmd_comp mlx5dv_devx_ind_tbl_modify mlx5dv_devx_ind_tbl_query
+    mlx5dv_devx_obj_destroy mlx5dv_devx_obj_export mlx5dv_devx_obj_modify mlx5dv_devx_obj_query
+    mlx5dv_devx_obj_query_async mlx5dv_devx_qp_modify mlx5dv_devx_qp_query mlx5dv_devx_query_eqn
+    mlx5dv_devx_srq_modify mlx5dv_devx_srq_query mlx5dv_devx_subscribe_devx_event
+    mlx5dv_devx_subscribe_devx_event_fd mlx5dv_devx_uar_export_dmabuf_fd mlx5dv_devx_umem_dereg
+    mlx5dv_devx_umem_export mlx5dv_devx_wq_modify mlx5dv_devx_wq_query mlx5dv_dr_action_destroy
+    mlx5dv_dr_action_modify_aso mlx5dv_dr_action_modify_flow_meter mlx5dv_dr_aso_other_domain_link
+    mlx5dv_dr_aso_other_domain_unlink mlx5dv_dr_domain_destroy mlx5dv_dr_domain_sync mlx5dv_dr_matcher_destroy
+    mlx5dv_dr_matcher_set_layout mlx5dv_dr_rule_destroy mlx5dv_dr_table_destroy mlx5dv_dump_dr_domain
+    mlx5dv_dump_dr_matcher mlx5dv_dump_dr_rule mlx5dv_dump_dr_table mlx5dv_get_clock_info
+    mlx5dv_get_data_direct_sysfs_path mlx5dv_map_ah_to_qp mlx5dv_modify_qp_lag_port mlx5dv_modify_qp_sched_elem
+    mlx5dv_modify_qp_udp_sport mlx5dv_qp_cancel_posted_send_wrs mlx5dv_query_qp_lag_port mlx5dv_reserved_qpn_alloc
+    mlx5dv_reserved_qpn_dealloc mlx5dv_sched_leaf_destroy mlx5dv_sched_leaf_modify mlx5dv_sched_node_destroy
+    mlx5dv_sched_node_modify mlx5dv_set_context_attr mlx5dv_var_export mlx5dv_vfio_get_events_fd
+    mlx5dv_vfio_process_events
+}
+
+names! { uverbs_nothing =>
+    mlx5dv_devx_destroy_cmd_comp mlx5dv_devx_destroy_event_channel mlx5dv_devx_free_uar mlx5dv_devx_obj_unimport
+    mlx5dv_devx_umem_unimport mlx5dv_dr_domain_allow_duplicate_rules mlx5dv_dr_domain_set_reclaim_device_memory
+    mlx5dv_free_var mlx5dv_pp_free mlx5dv_var_unimport
+}

@@ -1,0 +1,100 @@
+//! What libmlx5 is asked of a device (`mlx5/`).
+
+use std::ffi::c_int;
+
+use crate::answer::{EINVAL, EOPNOTSUPP, returned};
+use crate::boundary::Places;
+use crate::context::Context;
+
+/// `struct mlx5dv_context`, as far as anything of it is known here. What is behind it is written only for who asks for it.
+#[repr(C)]
+pub(crate) struct Attr {
+    version: u8,
+    flags: u64,
+    comp_mask: u64,
+    cqe_comp_caps: [u32; 2],
+    sw_parsing_caps: [u32; 2],
+    striding_rq_caps: [u32; 5],
+    tunnel_offloads_caps: u32,
+    max_dynamic_bfregs: u32,
+}
+
+/// `enum mlx5dv_context_flags`, and the bits of the kernel's that say the same.
+mod flags {
+    use uverbs::abi::mlx5::{
+        ALLOW_MPW, QUERY_DEV_RESP_FLAGS_CQE_128B_COMP, QUERY_DEV_RESP_FLAGS_CQE_128B_PAD,
+        QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE, SUPPORT_EMPW,
+    };
+
+    pub(super) const CQE_V1: u64 = 1 << 0;
+    pub(super) const BLUEFLAME: u64 = 1 << 8;
+    pub(super) const OF_REQUESTS: [(u32, u64); 2] = [(ALLOW_MPW, 1 << 2), (SUPPORT_EMPW, 1 << 3)];
+    pub(super) const OF_DEVICE: [(u32, u64); 3] = [
+        (QUERY_DEV_RESP_FLAGS_CQE_128B_COMP, 1 << 4),
+        (QUERY_DEV_RESP_FLAGS_CQE_128B_PAD, 1 << 5),
+        (QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE, 1 << 6),
+    ];
+}
+
+/// `enum mlx5dv_context_comp_mask`.
+mod mask {
+    pub(super) const CQE_COMPRESSION: u64 = 1 << 0;
+    pub(super) const SWP: u64 = 1 << 1;
+    pub(super) const STRIDING_RQ: u64 = 1 << 2;
+    pub(super) const TUNNEL_OFFLOADS: u64 = 1 << 3;
+    pub(super) const DYN_BFREGS: u64 = 1 << 4;
+    pub(super) const KNOWN: u64 = (1 << 5) - 1;
+}
+
+/// Tells what is asked for in `comp_mask` and known; perftest of 2024 and later asks before it makes a queue pair (perftest_resources.c,
+/// `create_reg_qp_main`), and goes on by libibverbs when the answer is that the device has nothing of the kind.
+pub(crate) extern "C" fn query_device(context: Option<&Context>, attr: Option<&mut Attr>) -> c_int {
+    let query = || {
+        let context = &context.ok_or(EINVAL)?.context;
+        let formats = context.mlx5_formats().ok_or(EOPNOTSUPP)?;
+        let told = context.query_device_mlx5()?.ok_or(EOPNOTSUPP)?;
+        let attr = attr.ok_or(EINVAL)?;
+        attr.version = 0;
+        attr.flags = if formats.completion_version == 1 { flags::CQE_V1 } else { 0 };
+        if formats.has_bursts {
+            attr.flags |= flags::BLUEFLAME;
+        }
+        let both = flags::OF_REQUESTS.iter().map(|flag| (told.mlx5_ib_support_multi_pkt_send_wqes, flag));
+        for (word, (bit, flag)) in both.chain(flags::OF_DEVICE.iter().map(|flag| (told.flags, flag))) {
+            if word & bit != 0 {
+                attr.flags |= flag;
+            }
+        }
+        attr.comp_mask &= mask::KNOWN;
+        if attr.comp_mask & mask::CQE_COMPRESSION != 0 {
+            attr.cqe_comp_caps = [told.cqe_comp_caps.max_num, told.cqe_comp_caps.supported_format];
+        }
+        if attr.comp_mask & mask::SWP != 0 {
+            let caps = told.sw_parsing_caps;
+            attr.sw_parsing_caps = [caps.sw_parsing_offloads, caps.supported_qpts];
+        }
+        if attr.comp_mask & mask::STRIDING_RQ != 0 {
+            let caps = told.striding_rq_caps;
+            attr.striding_rq_caps = [
+                caps.min_single_stride_log_num_of_bytes,
+                caps.max_single_stride_log_num_of_bytes,
+                caps.min_single_wqe_log_num_of_strides,
+                caps.max_single_wqe_log_num_of_strides,
+                caps.supported_qpts,
+            ];
+        }
+        if attr.comp_mask & mask::TUNNEL_OFFLOADS != 0 {
+            attr.tunnel_offloads_caps = told.tunnel_offloads_caps;
+        }
+        if attr.comp_mask & mask::DYN_BFREGS != 0 {
+            attr.max_dynamic_bfregs = formats.dynamic_registers;
+        }
+        Ok(())
+    };
+    returned(query())
+}
+
+/// Nothing can be exported: no object needs any bytes.
+pub(crate) extern "C" fn export_sizes(mut sizes: Places<'_, u8>, length: usize) {
+    sizes.get(length).iter_mut().for_each(|byte| byte.write(0));
+}

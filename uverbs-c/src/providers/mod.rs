@@ -1,0 +1,3 @@
+//! What the libraries of drivers offer that go with this one, for programs that call them: those only pass on (`../mlx5/`).
+
+pub(crate) mod mlx5;
