@@ -253,7 +253,7 @@ impl InPlace {
         self.window.next(self.passage.word())
     }
 
-    /// Gives all completions back that were shown; false if there were none.
+    /// Gives back the completion that it is at, and those that it has passed; false if it is at none.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         self.window.end(self.passage.word())
@@ -270,7 +270,7 @@ impl InPlace {
         self.window.begin(|| u32::MAX)
     }
 
-    /// As [`InPlace::advance`], and looks for more.
+    /// As [`InPlace::advance`], and looks for more: gives back those that it has passed.
     pub fn advance_all(&mut self) -> bool {
         self.window.look();
         self.window.next(u32::MAX)

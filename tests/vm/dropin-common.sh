@@ -113,8 +113,8 @@ in_releases() { # in_releases LIST [STEP...]
     # They do not change.
     step roots mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose roots /mnt || return
     modprobe rdma_ucm
-    for suite in $CONSUMERS; do
-        eval "root=/mnt/\${CONSUMERS_$suite##*/}"
+    for suite in ${CONSUMERS:-$ROOTS}; do
+        eval "root=/mnt/\$(basename \"\${CONSUMERS_$suite:-\${ROOT_$suite:-}}\")"
         step "$suite-root" enter "$root" || continue
         for first; do
             step "$suite-$first" "$first"

@@ -5,7 +5,7 @@
 # order: 5
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
-# consumers: bookworm trixie sid
+# roots: bookworm trixie sid
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 # What each has, the same for all lanes.
-PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "libfabric-bin", "libibverbs-dev"]
+PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "libfabric-bin", "ucx-utils", "libibverbs-dev"]
 PACKAGES += ["python3-pyverbs", "iproute2", "coreutils"]
 # What an installed system has beside apt.
 INSTALLED = ["ibverbs-utils", "ibverbs-providers"]

@@ -284,7 +284,7 @@ fn nothing<W>() -> NonNull<W> {
 #[cfg(any(feature = "raw", test))]
 static EMPTY: AtomicU32 = AtomicU32::new(0);
 
-/// Goes through filled slots one by one, each of which is read where it lies, and gives all of them back at the end.
+/// Goes through filled slots one by one, each of which is read where it lies, and gives them back at the end and when it looks for more.
 ///
 /// It is given a word each time, of which the slots that it shows are a part: where that is zero there is no slot.
 ///
@@ -385,16 +385,18 @@ impl<W: FromBytes> Window<W> {
         true
     }
 
-    /// Looks whether more are filled, if it is at one.
+    /// Looks whether more are filled, if it is at one, and gives back those that it has passed: who goes on for longer than the ring
+    /// is long, since the other side fills as fast, would have it full.
     pub(crate) fn look(&mut self) {
         if self.left > 0 {
             // SAFETY: as in `begin`.
-            let producer = unsafe { self.producer.as_ref() }.load(Ordering::Acquire);
-            self.left = (producer.wrapping_sub(self.next) & self.mask) + 1;
+            let (producer, consumer) = unsafe { (self.producer.as_ref(), self.consumer.as_ref()) };
+            consumer.store(self.next.wrapping_sub(1) & self.mask, Ordering::Release);
+            self.left = (producer.load(Ordering::Acquire).wrapping_sub(self.next) & self.mask) + 1;
         }
     }
 
-    /// Gives all slots back that it was at; false if it is at none.
+    /// Gives back what it is at and has passed; false if it is at nothing.
     #[inline(always)]
     pub(crate) fn end(&mut self, word: u32) -> bool {
         if self.left & word == 0 {

@@ -53,10 +53,11 @@ fn slots_are_shown_one_by_one_and_given_back_together() {
         assert!((3..=5).all(|at| window.next(u32::MAX) && value(&window) == 10 * round + at));
         assert!(!window.next(u32::MAX), "more was not known of");
         window.look();
+        assert_eq!(producer.free(), 5, "those that it has passed are given back");
         assert!(window.next(u32::MAX) && value(&window) == 10 * round + 6);
         window.look();
         assert!(!window.next(u32::MAX));
-        assert_eq!((value(&window), producer.free()), (10 * round + 6, 1));
+        assert_eq!((value(&window), producer.free()), (10 * round + 6, 6));
         assert!(window.end(u32::MAX) && !window.end(u32::MAX) && !window.next(u32::MAX));
         assert_eq!((value(&window), producer.free()), (0, 7));
         // Those that were not shown stay, and the consumer goes on there.
@@ -64,6 +65,20 @@ fn slots_are_shown_one_by_one_and_given_back_together() {
         assert!(window.begin(|| u32::MAX) && window.end(u32::MAX));
         assert_eq!(take(&mut consumer), [8, 9].map(|at| 10 * round + at));
     }
+}
+
+#[test]
+fn who_goes_on_for_longer_than_the_ring_is_long_finds_all_of_it() {
+    let (mut producer, consumer) = ring(7);
+    let mut window = window(&consumer);
+    put(&mut producer, 0);
+    assert!(window.begin(|| u32::MAX) && value(&window) == 0);
+    for at in 1..100 {
+        put(&mut producer, at);
+        window.look();
+        assert!(window.next(u32::MAX) && value(&window) == at);
+    }
+    assert!(window.end(u32::MAX) && producer.free() == 7);
 }
 
 #[test]

@@ -100,9 +100,12 @@ impl CompletionQueueCore {
     fn notify(&self, solicited_only: bool) -> Result<()> {
         let op = "cq.notify";
         self.context().check_origin(op)?;
-        if self.side.arm(solicited_only) {
-            return Ok(());
-        }
+        if self.side.arm(solicited_only) { Ok(()) } else { self.notify_by_command(op, solicited_only) }
+    }
+
+    /// The same, where the kernel does it. Apart, since a command has a large frame.
+    #[inline(never)]
+    fn notify_by_command(&self, op: &'static str, solicited_only: bool) -> Result<()> {
         let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.input(CORE_IN, &request);

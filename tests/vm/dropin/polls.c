@@ -104,6 +104,32 @@ static void in_turn(const char *name)
 	close_pair(&p);
 }
 
+/*
+ * A poll that goes on while there is more, for longer than the ring is long: sideway's rc_pingpong polls so, whose other side sends as fast as it
+ * can. A receive for each round, flushed.
+ */
+static void long_poll(const char *name)
+{
+	int wrong = 0;
+
+	open_with(1);
+	MUST(!ibv_start_poll(cq, &none));
+	for (int i = 0; i < 10 * DEPTH && !wrong; i++) {
+		struct ibv_qp_attr to = { .qp_state = IBV_QPS_RESET };
+		int tries = 1000;
+
+		MUST(!ibv_modify_qp(p.one.qp, &to, IBV_QP_STATE) && !to_init(p.one.qp) && !post_receive(&p.one, i));
+		to.qp_state = IBV_QPS_ERR;
+		MUST(!ibv_modify_qp(p.one.qp, &to, IBV_QP_STATE));
+		while (ibv_next_poll(cq) && tries-- > 0)
+			usleep(1000);
+		wrong += (int)cq->wr_id != i;
+	}
+	ibv_end_poll(cq);
+	printf("%s: %d wrong\n", name, wrong);
+	close_pair(&p);
+}
+
 /* A child of a process that is in the middle of a poll. */
 static void forked(const char *name)
 {
@@ -228,6 +254,7 @@ int main(int count, char **arguments)
 	begin(count, arguments);
 	apart("queue pairs in a poll", queue_pairs);
 	apart("in turn", in_turn);
+	apart("long poll", long_poll);
 	apart("a child in a poll", forked);
 	apart("threads", threads);
 	return 0;

@@ -1,4 +1,5 @@
-//! Of queues in which completions lie as the kernel has them: they are read there, and given back at the end of the poll.
+//! Of queues in which completions lie as the kernel has them: they are read there, and given back at the end of the poll
+//! and when it looks for more than it knew of.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
