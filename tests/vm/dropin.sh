@@ -3,7 +3,7 @@
 # guest; see guest.sh.
 #
 # order: 1
-# packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev
+# packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev valgrind
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: COMP_CNTR comp-cntr.c -libverbs
 # compile: REGIONS regions.c -libverbs
@@ -27,6 +27,11 @@ pingpong() { # pingpong TRANSPORT [-e]
         # shellcheck disable=SC2086  # two words
         pair $sides 18515 "$program" -d "$device" -g 1 -n 100 "$@" || return
     done
+}
+
+# Every load and store of both sides is looked at, and what the kernel is given.
+memcheck() { # memcheck PROGRAM ARGUMENTS...
+    pair ours ours 18515 valgrind --quiet --error-exitcode=99 "$@"
 }
 
 perftest() { # perftest PROGRAM ARGUMENTS...
@@ -98,6 +103,8 @@ for transport in rc uc ud srq; do
     step "pingpong-$transport" pingpong "$transport"
     step "pingpong-$transport-events" pingpong "$transport" -e
 done
+step memcheck memcheck ibv_rc_pingpong -d "$device" -g 1 -n 20
+step memcheck-events memcheck ibv_srq_pingpong -d "$device" -g 1 -n 20 -e
 for program in ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_atomic_bw; do
     step "$program" perftest "$program"
 done
