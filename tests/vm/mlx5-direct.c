@@ -221,15 +221,14 @@ static void flows(void)
 	MAKE(mlx5dv_create_flow_action_packet_reformat, context, 0, NULL,
 	     MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, MLX5DV_FLOW_TABLE_TYPE_NIC_RX);
 
-	/* A domain does not ask whose the context is: it has root tables where the card answers no commands. A matcher asks. */
+	/* A domain does not ask whose the context is: it has root tables where the card answers no commands. A matcher asks. A library
+	 * that makes none looks at none either. */
 	struct mlx5dv_dr_domain *domain = MAKE(mlx5dv_dr_domain_create, context, MLX5DV_DR_DOMAIN_TYPE_NIC_RX);
-	CHECK(domain);
 	ASK(mlx5dv_dr_domain_sync, domain, MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW);
 	FILE *nowhere = fopen("/dev/null", "w");
 	ASK(mlx5dv_dump_dr_domain, nowhere, domain);
 	MAKE(mlx5dv_dr_table_create, domain, 1);
 	struct mlx5dv_dr_table *root = MAKE(mlx5dv_dr_table_create, domain, 0);
-	CHECK(root);
 	MAKE(mlx5dv_dr_matcher_create, root, 0, 0, (void *)&mask);
 	MAKE(mlx5dv_dr_action_create_dest_vport, domain, 1);
 	MAKE(mlx5dv_dr_action_create_dest_ib_port, domain, 1);
@@ -238,7 +237,6 @@ static void flows(void)
 	MAKE(mlx5dv_dr_action_create_packet_reformat, domain, MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL,
 	     MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, 0, NULL);
 	struct mlx5dv_dr_action *action = MAKE(mlx5dv_dr_action_create_dest_ibv_qp, raw);
-	CHECK(action);
 	ASK(mlx5dv_dr_action_destroy, action);
 	ASK(mlx5dv_dr_table_destroy, root);
 }
