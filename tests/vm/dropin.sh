@@ -104,7 +104,7 @@ for transport in rc uc ud srq; do
     step "pingpong-$transport-events" pingpong "$transport" -e
 done
 step memcheck memcheck ibv_rc_pingpong -d "$device" -g 1 -n 20
-step memcheck-events memcheck ibv_srq_pingpong -d "$device" -g 1 -n 20 -e
+step memcheck-events memcheck ibv_ud_pingpong -d "$device" -g 1 -n 20 -e
 for program in ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_atomic_bw; do
     step "$program" perftest "$program"
 done
