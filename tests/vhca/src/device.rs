@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use crate::command::{Capabilities, CommandRing, Faults, Trace};
 use crate::counter::Counters;
-use crate::memory::Memory;
 use crate::mkey::Mkeys;
 use crate::object::Objects;
 use crate::packet::VXLAN_PORT;
-use crate::pci::Interrupts;
 use crate::port::Port;
 use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
 use crate::rss::{Rqt, Tir};
 use crate::steering::Steering;
 use crate::transport::Transport;
 use crate::wire::Wire;
+use vpci::Memory;
+use vpci::pci::Interrupts;
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,9 @@ mod control;
 mod counter;
 mod device;
 mod ifc;
-mod memory;
 mod mkey;
 mod object;
 mod packet;
-mod pci;
 mod port;
 mod queue;
 mod registers;
@@ -33,10 +31,10 @@ use clap::Parser;
 
 use crate::command::Capabilities;
 use crate::device::Device;
-use crate::pci::PciId;
 use crate::port::{LinkLayer, Port};
 use crate::server::Backend;
 use crate::wire::Ends;
+use vpci::pci::PciId;
 
 /// A virtual ConnectX over vfio-user.
 #[derive(Debug, Parser)]
@@ -107,8 +105,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let timed = Arc::clone(&device);
     thread::spawn(move || transport::keep_time(&timed));
 
-    let server = vfio_user::Server::new(&arguments.socket, true, pci::irqs(), pci::regions())?;
-    let mut backend = Backend::new(Arc::clone(&device), pci::Config::new(arguments.pci_id), rung);
+    let server = vfio_user::Server::new(&arguments.socket, true, vpci::pci::irqs(), vpci::pci::regions())?;
+    let mut backend = Backend::new(Arc::clone(&device), vpci::pci::Config::new(arguments.pci_id), rung);
     // One machine; it ends with it.
     let served = server.run(&mut backend);
     if let Some(path) = arguments.trace {

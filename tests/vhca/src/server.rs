@@ -12,7 +12,7 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
 use crate::device::Device;
-use crate::pci::Config;
+use vpci::pci::Config;
 
 /// The device, shared by the threads that serve QEMU, carry out commands and obey the control line.
 pub(crate) type Shared = Arc<Mutex<Device>>;

@@ -1,7 +1,7 @@
 //! The ring of commands in the guest's memory, and the mailboxes of those that are longer than 16 bytes.
 
 use crate::device::Device;
-use crate::memory::{Fault, Memory};
+use vpci::{Fault, Memory};
 
 /// Commands that may be under way at a time, as a power of two.
 pub(crate) const LOG_COMMANDS: u32 = 5;

@@ -8,7 +8,7 @@ use crate::ifc::command::{
     create_uctx_out, destroy_uctx_in, query_flow_counter_in, query_flow_counter_out, traffic_counter,
 };
 use crate::ifc::context::{cqc, eqc, mkc};
-use crate::memory::tests::memory;
+use vpci::Memory;
 
 const RING: u64 = 0x10_000;
 const INPUT: u64 = 0x20_000;
@@ -23,7 +23,7 @@ struct Driver {
 impl Driver {
     fn new() -> Self {
         let mut device = Device::new(Capabilities::default());
-        device.memory = memory(&[(RING, 0x10_000), (INPUT, 0x10_000), (OUTPUT, 0x10_000)]);
+        device.memory = Memory::zeroed(&[(RING, 0x10_000), (INPUT, 0x10_000), (OUTPUT, 0x10_000)]);
         device.commands.address = RING;
         Self { device, token: 0x5a }
     }

@@ -3,8 +3,8 @@
 use super::{Access, Denied, Mkeys, PAGES, Reach, Translation, fits};
 use crate::bits::{Bits, BitsMut, Field};
 use crate::ifc::context::mkc;
-use crate::memory::Memory;
 use crate::queue::Segment;
+use vpci::Memory;
 
 /// Bytes of the two segments behind the control segment; the list is behind them.
 const CONTROL: usize = 48;

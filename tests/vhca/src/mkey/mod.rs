@@ -10,8 +10,8 @@ use crate::bits::{Bits, Field};
 use crate::command::Status;
 use crate::ifc::command::create_mkey_in;
 use crate::ifc::context::mkc;
-use crate::memory::Memory;
 use crate::queue::Segment;
+use vpci::Memory;
 
 /// What a work request, or a packet, wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

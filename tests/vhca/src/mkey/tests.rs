@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bits::BitsMut;
-use crate::memory::tests::memory;
+use vpci::Memory;
 
 const PD: u32 = 3;
 const QPN: u32 = 0x77;
@@ -60,7 +60,7 @@ fn keys() -> Mkeys {
 }
 
 fn guest() -> Memory {
-    let memory = memory(&[(0x1000, 4096), (0x9000, 4096)]);
+    let memory = Memory::zeroed(&[(0x1000, 4096), (0x9000, 4096)]);
     memory.write(0x9800, &[1, 2, 3, 4]).unwrap();
     memory.write(0x9ffc, &[5, 6, 7, 8]).unwrap();
     memory.write(0x1000, &[9, 10, 11, 12]).unwrap();

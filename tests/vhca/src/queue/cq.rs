@@ -5,7 +5,7 @@ use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::command::{create_cq_in, modify_cq_in};
 use crate::ifc::context::cqc;
-use crate::memory::{Fault, Memory};
+use vpci::{Fault, Memory};
 
 /// What a completion says, by the numbers of `MLX5_CQE_*` in the kernel's `include/linux/mlx5/cq.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

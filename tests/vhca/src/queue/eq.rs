@@ -5,7 +5,7 @@ use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::command::create_eq_in;
 use crate::ifc::context::eqc;
-use crate::memory::{Fault, Memory};
+use vpci::{Fault, Memory};
 
 /// Bytes of an entry.
 const ENTRY: usize = 64;
@@ -87,11 +87,11 @@ impl Eq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::tests::memory;
+    use vpci::Memory;
 
     #[test]
     fn the_owner_bit_turns_with_each_round() {
-        let memory = memory(&[(0x1000, 4096)]);
+        let memory = Memory::zeroed(&[(0x1000, 4096)]);
         let mut input = vec![0; 272 + 8];
         input.part_mut(create_eq_in::eq_context_entry).set(eqc::log_eq_size, 1_u32);
         input

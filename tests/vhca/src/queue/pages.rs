@@ -1,7 +1,7 @@
 //! A buffer of the guest, given as a list of its pages.
 
 use crate::command::Status;
-use crate::memory::{Fault, Memory};
+use vpci::{Fault, Memory};
 
 /// A buffer that begins somewhere in the first of its pages.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::tests::memory;
+    use vpci::Memory;
 
     fn list(pages: &[u64]) -> Vec<u8> {
         pages.iter().flat_map(|page| page.to_be_bytes()).collect()
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_buffer_may_begin_inside_a_page_and_wraps_at_its_end() {
-        let memory = memory(&[(0x1000, 4096), (0x8000, 4096)]);
+        let memory = Memory::zeroed(&[(0x1000, 4096), (0x8000, 4096)]);
         // 63 of 64 parts of the first page are somebody else's.
         let pages = Pages::new(&list(&[0x8000, 0x1000]), 0, 63, 128).unwrap();
         memory.write(0x8fc0, &[1; 64]).unwrap();

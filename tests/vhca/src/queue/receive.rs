@@ -4,8 +4,8 @@ use super::{CompletionEntry, Opcode, Segment, Syndrome, WorkRing, state};
 use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::context::{rqc, wq};
-use crate::memory::{Fault, Memory};
 use crate::mkey::{Access, Mkeys, Reach};
+use vpci::{Fault, Memory};
 
 /// Receive requests in a ring: of one queue, or of a pool.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use super::{CompletionEntry, Opcode, Segment, Syndrome, WorkRing, state};
 use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::context::{sqc, wq};
-use crate::memory::{Fault, Memory};
 use crate::mkey::{Access, Mkeys, Reach};
 use crate::packet::Large;
+use vpci::{Fault, Memory};
 
 const OPCODE_NOP: u8 = 0x00;
 const OPCODE_SEND: u8 = 0x0a;

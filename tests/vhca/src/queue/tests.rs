@@ -5,10 +5,9 @@ use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::command::{create_cq_in, create_mkey_in, modify_cq_in};
 use crate::ifc::context::{cqc, mkc, rqc, sqc, wq};
-use crate::memory::Memory;
-use crate::memory::tests::memory;
 use crate::mkey::Mkeys;
 use crate::packet::Large;
+use vpci::Memory;
 
 const RING: u64 = 0x1000;
 const DOORBELL: u64 = 0x2000;
@@ -17,7 +16,7 @@ const PD: u32 = 7;
 const KEY: u32 = 0x1042;
 
 fn guest() -> Memory {
-    memory(&[(RING, 4096), (DOORBELL, 4096), (DATA, 8192)])
+    Memory::zeroed(&[(RING, 4096), (DOORBELL, 4096), (DATA, 8192)])
 }
 
 fn keys() -> Mkeys {

@@ -4,7 +4,7 @@ use super::Pages;
 use crate::bits::Bits;
 use crate::command::Status;
 use crate::ifc::context::{srqc, wq, xrc_srqc};
-use crate::memory::{Fault, Memory};
+use vpci::{Fault, Memory};
 
 /// The key that ends a list of pieces.
 const END_OF_LIST: u32 = 0x100;

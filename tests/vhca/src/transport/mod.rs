@@ -33,13 +33,13 @@ pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::device::Device;
 use crate::ifc::context::{mkc, qpc};
-use crate::memory::Memory;
 use crate::mkey::Mkeys;
 use crate::object::{self, Handle, Objects};
 use crate::port::{LinkLayer, Port};
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
 use crate::server::{Shared, lock};
 use crate::wire::Mishap;
+use vpci::Memory;
 
 /// All queue pairs, and packets on their way between them.
 #[derive(Debug, Default)]

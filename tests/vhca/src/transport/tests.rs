@@ -6,8 +6,8 @@ use crate::bits::BitsMut;
 use crate::command::Capabilities;
 use crate::ifc::command::{create_cq_in, create_mkey_in, create_qp_in};
 use crate::ifc::context::{ads, cqc, mkc};
-use crate::memory::tests::memory;
 use crate::port::LinkLayer;
+use vpci::Memory;
 
 const PD: u32 = 3;
 const KEY: u32 = 0x1055;
@@ -29,7 +29,7 @@ const B: u32 = 3;
 fn pair() -> Device {
     let mut device = Device::new(Capabilities::default());
     device.port = Port::new(LinkLayer::InfiniBand, LID, 1);
-    device.memory = memory(&[(0, ALL_MEMORY as usize)]);
+    device.memory = Memory::zeroed(&[(0, ALL_MEMORY as usize)]);
     let mut key = vec![0; 272];
     let context = key.part_mut(create_mkey_in::memory_key_mkey_entry);
     for field in [mkc::lr, mkc::lw, mkc::rr, mkc::rw, mkc::length64] {

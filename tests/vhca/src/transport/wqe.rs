@@ -7,8 +7,8 @@ use super::path::VECTOR;
 use super::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
-use crate::memory::{Fault, Memory};
 use crate::queue::{Segment, Syndrome};
+use vpci::{Fault, Memory};
 
 mod opcode {
     pub(super) const NOP: u8 = 0x00;

@@ -4,18 +4,20 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use memmap2::MmapMut;
 use uverbs::transport::Mapping;
 
 /// An access to an address that is not the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory of the guest at {address:#x}")]
-pub(crate) struct Fault {
-    pub(crate) address: u64,
+pub struct Fault {
+    /// Where there is none.
+    pub address: u64,
 }
 
 /// What the guest has mapped for the device.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub struct Memory {
     regions: Vec<Region>,
 }
 
@@ -27,18 +29,34 @@ struct Region {
 }
 
 impl Memory {
+    /// Zeroed memory of these many bytes at each address, for tests without a guest.
+    ///
+    /// # Panics
+    /// When there is none, or the addresses overlap.
+    pub fn zeroed(regions: &[(u64, usize)]) -> Self {
+        let mut memory = Self::default();
+        for &(address, len) in regions {
+            let map = MmapMut::map_anon(len).expect("memory");
+            memory.add(address, map.into()).expect("a free address");
+        }
+        memory
+    }
+
     /// Maps `len` bytes of a file at `offset` to a bus address.
     ///
     /// # Errors
     /// When the file cannot be mapped, or the addresses are taken.
-    pub(crate) fn map(&mut self, address: u64, len: u64, file: &File, offset: u64) -> io::Result<()> {
+    pub fn map(&mut self, address: u64, len: u64, file: &File, offset: u64) -> io::Result<()> {
         let size = usize::try_from(len).map_err(io::Error::other)?;
         let map = Mapping::of_file(file, offset, size)?;
         self.add(address, map)
     }
 
     /// Adds a mapping at a bus address.
-    pub(crate) fn add(&mut self, address: u64, map: Mapping) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the addresses are taken.
+    pub fn add(&mut self, address: u64, map: Mapping) -> io::Result<()> {
         let len = map.len() as u64;
         let end = address.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
         if self.regions.iter().any(|region| address < region.address + region.len && region.address < end) {
@@ -49,13 +67,13 @@ impl Memory {
     }
 
     /// Forgets everything mapped inside a range.
-    pub(crate) fn unmap(&mut self, address: u64, len: u64) {
+    pub fn unmap(&mut self, address: u64, len: u64) {
         let end = address.saturating_add(len);
         self.regions.retain(|region| region.address < address || region.address + region.len > end);
     }
 
     /// Forgets everything.
-    pub(crate) fn unmap_all(&mut self) {
+    pub fn unmap_all(&mut self) {
         self.regions.clear();
     }
 
@@ -72,7 +90,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Fault`] at the first address that is none.
-    pub(crate) fn read(&self, mut address: u64, mut bytes: &mut [u8]) -> Result<(), Fault> {
+    pub fn read(&self, mut address: u64, mut bytes: &mut [u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let (map, offset, left) = self.find(address)?;
             let (part, rest) = bytes.split_at_mut(left.min(bytes.len()));
@@ -89,7 +107,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`read`](Self::read); bytes before the fault may have been written.
-    pub(crate) fn write(&self, mut address: u64, mut bytes: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, mut address: u64, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let (map, offset, left) = self.find(address)?;
             let (part, rest) = bytes.split_at(left.min(bytes.len()));
@@ -106,7 +124,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub(crate) fn publish(&self, address: u64, entry: &[u8]) -> Result<(), Fault> {
+    pub fn publish(&self, address: u64, entry: &[u8]) -> Result<(), Fault> {
         let Some((body, last)) = entry.split_last_chunk::<4>() else { return self.write(address, entry) };
         self.write(address, body)?;
         let address = address + body.len() as u64;
@@ -122,7 +140,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn word(&self, address: u64) -> Result<u32, Fault> {
+    pub fn word(&self, address: u64) -> Result<u32, Fault> {
         let (map, offset, left) = self.find(address)?;
         if left < 4 || !offset.is_multiple_of(4) {
             return Err(Fault { address });
@@ -132,24 +150,12 @@ impl Memory {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use memmap2::MmapMut;
-
+mod tests {
     use super::*;
-
-    /// Zeroed memory of these many bytes at each address.
-    pub(crate) fn memory(regions: &[(u64, usize)]) -> Memory {
-        let mut memory = Memory::default();
-        for &(address, len) in regions {
-            let map = MmapMut::map_anon(len).expect("memory");
-            memory.add(address, map.into()).expect("a free address");
-        }
-        memory
-    }
 
     #[test]
     fn accesses_cross_regions_that_touch_and_stop_where_nothing_is() {
-        let memory = memory(&[(0x1000, 4096), (0x2000, 4096), (0x9000, 4096)]);
+        let memory = Memory::zeroed(&[(0x1000, 4096), (0x2000, 4096), (0x9000, 4096)]);
         let mut back = [0; 8];
         memory.write(0x1ffc, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         memory.read(0x1ffc, &mut back).unwrap();
@@ -163,7 +169,7 @@ pub(crate) mod tests {
 
     #[test]
     fn ranges_may_not_overlap_and_can_be_unmapped() {
-        let mut memory = memory(&[(0x1000, 4096), (0x2000, 4096)]);
+        let mut memory = Memory::zeroed(&[(0x1000, 4096), (0x2000, 4096)]);
         let map = MmapMut::map_anon(8192).unwrap();
         assert!(memory.add(0x800, map.into()).is_err());
         memory.unmap(0x1000, 4096);

@@ -11,9 +11,9 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{IrqInfo, ServerRegion};
 
 /// Size of the only BAR: the initialisation segment and the pages of doorbells.
-pub(crate) const BAR_SIZE: u64 = 32 << 20;
+pub const BAR_SIZE: u64 = 32 << 20;
 /// Interrupts the device has.
-pub(crate) const VECTORS: u16 = 16;
+pub const VECTORS: u16 = 16;
 /// Where in the BAR the interrupt table and its pending bits are, in the pages before the first doorbell page.
 const MSIX_TABLE: u32 = 0x4000;
 const MSIX_PENDING: u32 = 0x5000;
@@ -23,9 +23,11 @@ const MSIX_CAPABILITY: usize = 0x80;
 
 /// Vendor and device number: which ConnectX the driver takes it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PciId {
-    pub(crate) vendor: u16,
-    pub(crate) device: u16,
+pub struct PciId {
+    /// Who made it.
+    pub vendor: u16,
+    /// What it is.
+    pub device: u16,
 }
 
 impl std::str::FromStr for PciId {
@@ -41,12 +43,13 @@ impl std::str::FromStr for PciId {
 
 /// The configuration space.
 #[derive(Debug)]
-pub(crate) struct Config {
+pub struct Config {
     bytes: [u8; CONFIG_SIZE],
 }
 
 impl Config {
-    pub(crate) fn new(id: PciId) -> Self {
+    /// That of a device.
+    pub fn new(id: PciId) -> Self {
         let mut bytes = [0; CONFIG_SIZE];
         let mut put =
             |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
@@ -64,7 +67,8 @@ impl Config {
         Self { bytes }
     }
 
-    pub(crate) fn read(&self, offset: u64, data: &mut [u8]) {
+    /// Reads it; there are zeros behind its end.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i));
             *byte = at.and_then(|at| self.bytes.get(at)).copied().unwrap_or(0);
@@ -72,7 +76,7 @@ impl Config {
     }
 
     /// Writes the command register, the addresses and the interrupt control; all else is read-only.
-    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (i, byte) in data.iter().enumerate() {
             let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i)) else {
                 return;
@@ -87,7 +91,7 @@ impl Config {
 }
 
 /// Every region QEMU asks for; only the configuration space and BAR0 are there.
-pub(crate) fn regions() -> Vec<ServerRegion> {
+pub fn regions() -> Vec<ServerRegion> {
     let region = |index| {
         let size = match index {
             VFIO_PCI_BAR0_REGION_INDEX => BAR_SIZE,
@@ -103,7 +107,7 @@ pub(crate) fn regions() -> Vec<ServerRegion> {
 }
 
 /// Every kind of interrupt QEMU asks for; only MSI-X is there.
-pub(crate) fn irqs() -> Vec<IrqInfo> {
+pub fn irqs() -> Vec<IrqInfo> {
     let irq = |index| {
         let there = index == VFIO_PCI_MSIX_IRQ_INDEX;
         let (flags, count) = if there { (VFIO_IRQ_INFO_EVENTFD, u32::from(VECTORS)) } else { (0, 0) };
@@ -114,13 +118,13 @@ pub(crate) fn irqs() -> Vec<IrqInfo> {
 
 /// The event files through which the guest is interrupted.
 #[derive(Debug, Default)]
-pub(crate) struct Interrupts {
+pub struct Interrupts {
     files: [Option<File>; VECTORS as usize],
 }
 
 impl Interrupts {
     /// Takes the event files of `count` vectors from `start` on; none at all takes them away.
-    pub(crate) fn set(&mut self, start: u32, count: u32, files: Vec<File>) {
+    pub fn set(&mut self, start: u32, count: u32, files: Vec<File>) {
         let vectors = self.files.iter_mut().skip(start as usize).take(count as usize);
         if files.is_empty() {
             vectors.for_each(|slot| *slot = None);
@@ -129,12 +133,13 @@ impl Interrupts {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Takes all event files away.
+    pub fn clear(&mut self) {
         self.files = Default::default();
     }
 
     /// Interrupts the guest. A vector it has not enabled does nothing, as on a real device.
-    pub(crate) fn raise(&mut self, vector: u32) {
+    pub fn raise(&mut self, vector: u32) {
         if let Some(Some(file)) = self.files.get_mut(vector as usize) {
             // Only a counter at its very end refuses, and then an interrupt is pending anyway.
             let _ = file.write_all(&1_u64.to_ne_bytes());
