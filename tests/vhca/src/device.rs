@@ -1,6 +1,7 @@
 //! The device: its state, and how it tells the driver what happened.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use crate::command::{Capabilities, CommandRing, Faults, Trace};
@@ -11,6 +12,7 @@ use crate::packet::VXLAN_PORT;
 use crate::port::Port;
 use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
 use crate::rss::{Rqt, Tir};
+use crate::server::LAYOUT;
 use crate::steering::Steering;
 use crate::transport::Transport;
 use crate::wire::Wire;
@@ -39,6 +41,8 @@ pub(crate) struct Device {
     pub(crate) memory: Memory,
     pub(crate) interrupts: Interrupts,
     pub(crate) commands: CommandRing,
+    /// Takes the bits of rung commands to the thread that carries them out.
+    pub(crate) rung: Option<Sender<u32>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) objects: Objects,
     pub(crate) eqs: BTreeMap<u32, Eq>,
@@ -74,8 +78,9 @@ impl Device {
     pub(crate) fn new(capabilities: Capabilities) -> Self {
         Self {
             memory: Memory::default(),
-            interrupts: Interrupts::default(),
+            interrupts: Interrupts::new(LAYOUT.vectors),
             commands: CommandRing::default(),
+            rung: None,
             capabilities,
             objects: Objects::default(),
             eqs: BTreeMap::new(),
@@ -132,7 +137,7 @@ impl Device {
     }
 
     /// A reset by the bus.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset_by_bus(&mut self) {
         self.drop_objects();
         self.commands = CommandRing::default();
         self.half_doorbell = None;

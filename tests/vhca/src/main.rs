@@ -28,13 +28,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use clap::Parser;
+use vpci::pci::PciId;
+use vpci::wire::Ends;
 
 use crate::command::Capabilities;
 use crate::device::Device;
 use crate::port::{LinkLayer, Port};
-use crate::server::Backend;
-use crate::wire::Ends;
-use vpci::pci::PciId;
 
 /// A virtual ConnectX over vfio-user.
 #[derive(Debug, Parser)]
@@ -88,29 +87,28 @@ fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut device = Device::new(capabilities(&arguments)?);
+    let (rung, commands) = mpsc::channel();
+    device.rung = Some(rung);
     device.mac = arguments.mac;
     device.port = Port::new(arguments.port, arguments.lid, device.guid());
     let device = Arc::new(Mutex::new(device));
     if let Some(ends) = &arguments.wire {
         wire::connect(ends, &device)?;
     }
-    let (rung, commands) = mpsc::channel();
 
-    let listener = control::listen(&arguments.control)?;
+    let listener = vpci::control::listen(&arguments.control)?;
     let controlled = Arc::clone(&device);
-    thread::spawn(move || control::serve(&listener, &controlled));
+    thread::spawn(move || vpci::control::serve(&listener, &controlled, control::answer));
     let worked = Arc::clone(&device);
     thread::spawn(move || command::work(&worked, &commands));
 
     let timed = Arc::clone(&device);
     thread::spawn(move || transport::keep_time(&timed));
 
-    let server = vfio_user::Server::new(&arguments.socket, true, vpci::pci::irqs(), vpci::pci::regions())?;
-    let mut backend = Backend::new(Arc::clone(&device), vpci::pci::Config::new(arguments.pci_id), rung);
     // One machine; it ends with it.
-    let served = server.run(&mut backend);
+    let served = vpci::serve(&arguments.socket, Arc::clone(&device), arguments.pci_id, &server::LAYOUT);
     if let Some(path) = arguments.trace {
-        let lines: String = server::lock(&device).trace.lines().map(|line| format!("{line}\n")).collect();
+        let lines: String = vpci::lock(&device).trace.lines().map(|line| format!("{line}\n")).collect();
         std::fs::write(path, lines)?;
     }
     Ok(served?)

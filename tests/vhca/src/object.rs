@@ -59,7 +59,7 @@ impl Kind {
         match self.space() {
             Self::Eq => 1 << 7,
             Self::CounterSet => 1 << 8,
-            Self::Uar => vpci::pci::BAR_SIZE >> 12,
+            Self::Uar => crate::server::BAR_SIZE >> 12,
             Self::Counter => 1 << 20,
             _ => 1 << 16,
         }

@@ -30,7 +30,7 @@ const SEND_STEP: u64 = 0x100;
 
 impl Device {
     /// Reads registers, which are big-endian words.
-    pub(crate) fn read_bar(&mut self, offset: u64, data: &mut [u8]) {
+    pub(crate) fn read_registers(&mut self, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             let at = offset.wrapping_add(i as u64);
             // A counter that moves while it is read in parts would be read wrongly; drivers read whole words.
@@ -58,7 +58,7 @@ impl Device {
     }
 
     /// Writes registers and rings doorbells. Answers the bits of commands that are to be carried out.
-    pub(crate) fn write_bar(&mut self, offset: u64, data: &[u8]) -> Option<u32> {
+    pub(crate) fn write_registers(&mut self, offset: u64, data: &[u8]) -> Option<u32> {
         let (words, _) = data.as_chunks::<4>();
         let mut rung = None;
         for (i, word) in words.iter().enumerate() {

@@ -4,24 +4,18 @@ use std::fs::File;
 use std::io::Write as _;
 
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
-    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
-    vfio_region_info,
+    VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS,
+    VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
 };
 use vfio_user::{IrqInfo, ServerRegion};
 
-/// Size of the only BAR: the initialisation segment and the pages of doorbells.
-pub const BAR_SIZE: u64 = 32 << 20;
-/// Interrupts the device has.
-pub const VECTORS: u16 = 16;
-/// Where in the BAR the interrupt table and its pending bits are, in the pages before the first doorbell page.
-const MSIX_TABLE: u32 = 0x4000;
-const MSIX_PENDING: u32 = 0x5000;
-
 const CONFIG_SIZE: usize = 256;
+/// Where the addresses of BARs begin, and how many words there are for them.
+const BARS: usize = 0x10;
+const BAR_WORDS: usize = 6;
 const MSIX_CAPABILITY: usize = 0x80;
 
-/// Vendor and device number: which ConnectX the driver takes it for.
+/// Vendor and device number: which card the driver takes it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciId {
     /// Who made it.
@@ -41,30 +35,100 @@ impl std::str::FromStr for PciId {
     }
 }
 
+/// A BAR: its number, its size, a power of two, and how it is addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// 0 to 5; one of 64 bits takes the next number too.
+    pub index: u32,
+    /// In bytes.
+    pub size: u64,
+    /// 64 bits of address, and prefetchable; else 32, and not.
+    pub is_wide: bool,
+}
+
+/// What a kind of device shows to the bus, beside its numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Base class and subclass.
+    pub class: [u8; 2],
+    /// Where it has registers and memory.
+    pub bars: &'static [Bar],
+    /// Interrupts it has.
+    pub vectors: u16,
+    /// Where in BAR 0 the interrupt table is.
+    pub table: u32,
+    /// Where in BAR 0 the pending bits are.
+    pub pending: u32,
+}
+
+impl Layout {
+    fn size_of(&self, region: u32) -> u64 {
+        if region == VFIO_PCI_CONFIG_REGION_INDEX {
+            return CONFIG_SIZE as u64;
+        }
+        self.bars.iter().find(|bar| bar.index == region).map_or(0, |bar| bar.size)
+    }
+
+    /// Every region QEMU asks for; only the configuration space and the BARs are there.
+    pub(crate) fn regions(&self) -> Vec<ServerRegion> {
+        let region = |index| {
+            let size = self.size_of(index);
+            let flags = if size == 0 { 0 } else { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE };
+            let argsz = size_of::<vfio_region_info>() as u32;
+            let region_info = vfio_region_info { argsz, flags, index, size, ..Default::default() };
+            ServerRegion { region_info, sparse_areas: Vec::new(), mmap_fd: None }
+        };
+        (0..VFIO_PCI_NUM_REGIONS).map(region).collect()
+    }
+
+    /// Every kind of interrupt QEMU asks for; only MSI-X is there.
+    pub(crate) fn irqs(&self) -> Vec<IrqInfo> {
+        let irq = |index| {
+            let there = index == VFIO_PCI_MSIX_IRQ_INDEX;
+            let (flags, count) =
+                if there { (VFIO_IRQ_INFO_EVENTFD, u32::from(self.vectors)) } else { (0, 0) };
+            IrqInfo { index, flags, count }
+        };
+        (0..VFIO_PCI_NUM_IRQS).map(irq).collect()
+    }
+}
+
 /// The configuration space.
 #[derive(Debug)]
 pub struct Config {
     bytes: [u8; CONFIG_SIZE],
+    /// Which bits of the BARs' addresses can be written.
+    writable: [u8; BAR_WORDS * 4],
 }
 
 impl Config {
     /// That of a device.
-    pub fn new(id: PciId) -> Self {
+    pub fn new(id: PciId, layout: &Layout) -> Self {
         let mut bytes = [0; CONFIG_SIZE];
         let mut put =
             |offset: usize, value: &[u8]| bytes[offset..offset + value.len()].copy_from_slice(value);
         put(0x00, &id.vendor.to_le_bytes());
         put(0x02, &id.device.to_le_bytes());
         put(0x06, &0x0010_u16.to_le_bytes()); // there is a list of capabilities
-        put(0x0b, &[0x02]); // a network controller
-        put(0x10, &0x0c_u32.to_le_bytes()); // BAR0: 64 bits, prefetchable
+        let [base, sub] = layout.class;
+        put(0x0a, &[sub, base]);
         put(0x2c, &id.vendor.to_le_bytes());
         put(0x34, &[MSIX_CAPABILITY as u8]);
         put(MSIX_CAPABILITY, &[0x11, 0]);
-        put(MSIX_CAPABILITY + 2, &(VECTORS - 1).to_le_bytes());
-        put(MSIX_CAPABILITY + 4, &MSIX_TABLE.to_le_bytes());
-        put(MSIX_CAPABILITY + 8, &MSIX_PENDING.to_le_bytes());
-        Self { bytes }
+        put(MSIX_CAPABILITY + 2, &layout.vectors.saturating_sub(1).to_le_bytes());
+        put(MSIX_CAPABILITY + 4, &layout.table.to_le_bytes());
+        put(MSIX_CAPABILITY + 8, &layout.pending.to_le_bytes());
+        let mut writable = [0; BAR_WORDS * 4];
+        for bar in layout.bars {
+            let mask = (!(bar.size - 1)).to_le_bytes();
+            let len = if bar.is_wide { 8 } else { 4 };
+            let words = writable.iter_mut().skip(bar.index as usize * 4).take(len);
+            words.zip(mask).for_each(|(to, from)| *to = from);
+            if bar.is_wide {
+                put(BARS + bar.index as usize * 4, &[0x0c]); // 64 bits, prefetchable
+            }
+        }
+        Self { bytes, writable }
     }
 
     /// Reads it; there are zeros behind its end.
@@ -81,48 +145,27 @@ impl Config {
             let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i)) else {
                 return;
             };
-            if matches!(at, 0x04 | 0x05 | 0x0c | 0x14..=0x17 | 0x3c | 0x83) {
+            if matches!(at, 0x04 | 0x05 | 0x0c | 0x3c | 0x83) {
                 self.bytes[at] = *byte;
-            } else if at == 0x13 {
-                self.bytes[at] = *byte & (!(BAR_SIZE - 1) >> 24) as u8;
+            } else if let Some(mask) = at.checked_sub(BARS).and_then(|at| self.writable.get(at)) {
+                self.bytes[at] = self.bytes[at] & !mask | byte & mask;
             }
         }
     }
 }
 
-/// Every region QEMU asks for; only the configuration space and BAR0 are there.
-pub fn regions() -> Vec<ServerRegion> {
-    let region = |index| {
-        let size = match index {
-            VFIO_PCI_BAR0_REGION_INDEX => BAR_SIZE,
-            VFIO_PCI_CONFIG_REGION_INDEX => CONFIG_SIZE as u64,
-            _ => 0,
-        };
-        let flags = if size == 0 { 0 } else { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE };
-        let argsz = size_of::<vfio_region_info>() as u32;
-        let region_info = vfio_region_info { argsz, flags, index, size, ..Default::default() };
-        ServerRegion { region_info, sparse_areas: Vec::new(), mmap_fd: None }
-    };
-    (0..VFIO_PCI_NUM_REGIONS).map(region).collect()
-}
-
-/// Every kind of interrupt QEMU asks for; only MSI-X is there.
-pub fn irqs() -> Vec<IrqInfo> {
-    let irq = |index| {
-        let there = index == VFIO_PCI_MSIX_IRQ_INDEX;
-        let (flags, count) = if there { (VFIO_IRQ_INFO_EVENTFD, u32::from(VECTORS)) } else { (0, 0) };
-        IrqInfo { index, flags, count }
-    };
-    (0..VFIO_PCI_NUM_IRQS).map(irq).collect()
-}
-
 /// The event files through which the guest is interrupted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Interrupts {
-    files: [Option<File>; VECTORS as usize],
+    files: Vec<Option<File>>,
 }
 
 impl Interrupts {
+    /// Those of a device with this many vectors, none of them enabled.
+    pub fn new(vectors: u16) -> Self {
+        Self { files: (0..vectors).map(|_| None).collect() }
+    }
+
     /// Takes the event files of `count` vectors from `start` on; none at all takes them away.
     pub fn set(&mut self, start: u32, count: u32, files: Vec<File>) {
         let vectors = self.files.iter_mut().skip(start as usize).take(count as usize);
@@ -135,7 +178,7 @@ impl Interrupts {
 
     /// Takes all event files away.
     pub fn clear(&mut self) {
-        self.files = Default::default();
+        self.files.fill_with(|| None);
     }
 
     /// Interrupts the guest. A vector it has not enabled does nothing, as on a real device.
@@ -151,12 +194,29 @@ impl Interrupts {
 mod tests {
     use super::*;
 
+    const LAYOUT: Layout = Layout {
+        class: [2, 0x80],
+        bars: &[
+            Bar { index: 0, size: 16 << 10, is_wide: false },
+            Bar { index: 2, size: 32 << 20, is_wide: true },
+        ],
+        vectors: 16,
+        table: 0x2000,
+        pending: 0x3000,
+    };
+
+    fn config() -> Config {
+        Config::new("15b3:1018".parse().unwrap(), &LAYOUT)
+    }
+
     #[test]
     fn the_configuration_names_the_device_and_its_interrupts() {
-        let mut config = Config::new("15b3:1018".parse().unwrap());
+        let mut config = config();
         let mut data = [0; 4];
         config.read(0, &mut data);
         assert_eq!(data, [0xb3, 0x15, 0x18, 0x10]);
+        config.read(8, &mut data);
+        assert_eq!(data, [0, 0, 0x80, 2]);
         config.read(0x80, &mut data);
         assert_eq!(data, [0x11, 0, 15, 0]);
         config.write(0, &[0; 4]);
@@ -170,11 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_the_bar_can_be_probed() {
-        let mut config = Config::new("15b3:1018".parse().unwrap());
-        config.write(0x10, &[0xff; 8]);
-        let mut data = [0; 8];
+    fn the_sizes_of_the_bars_can_be_probed() {
+        let mut config = config();
+        config.write(0x10, &[0xff; 24]);
+        let mut data = [0; 24];
         config.read(0x10, &mut data);
-        assert_eq!(!(u64::from_le_bytes(data) & !0xf) + 1, BAR_SIZE);
+        let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+        assert_eq!([word(0), word(4)], [!((16 << 10) - 1), 0]);
+        assert_eq!([word(8), word(12)], [!((32 << 20) - 1) | 0xc, u32::MAX]);
+        assert_eq!([word(16), word(20)], [0, 0]);
     }
 }

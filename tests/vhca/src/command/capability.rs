@@ -177,7 +177,7 @@ impl Capabilities {
         let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
         let ((structure, field), value) =
             parts.ok_or_else(|| format!("{setting}: STRUCTURE.FIELD=VALUE is wanted"))?;
-        let value = crate::control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
+        let value = vpci::control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
         self.set_by_name(structure, field, value)
     }
 

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ring::{LOG_COMMANDS, carry_out, opcode_of};
-use crate::server::{Shared, lock};
+use crate::server::Shared;
+use vpci::lock;
 
 /// Carries out commands until nobody can ring for more.
 pub(crate) fn work(device: &Shared, rung: &Receiver<u32>) {

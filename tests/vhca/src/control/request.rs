@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vpci::control::number;
+
 use super::show;
 use crate::command::{COMMANDS, Fault};
 use crate::device::Device;
@@ -29,14 +31,6 @@ const HELP: &[&str] = &[
     "objects                          all objects",
     "statistics                       what became of packets",
 ];
-
-/// A decimal number, or a hexadecimal one behind `0x`.
-pub(crate) fn number(word: &str) -> Option<u64> {
-    match word.strip_prefix("0x") {
-        Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok(),
-        None => word.parse().ok(),
-    }
-}
 
 fn small<T: TryFrom<u64>>(word: &str) -> Result<T, String> {
     number(word)
@@ -78,7 +72,7 @@ fn times(words: &[&str]) -> Result<u32, String> {
 ///
 /// # Errors
 /// The reason why not, for whoever asked.
-pub(super) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>, String> {
+pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>, String> {
     match words {
         ["help"] => return Ok(HELP.iter().map(ToString::to_string).collect()),
         ["send", packet, rest @ ..] if rest.len() <= 1 => {

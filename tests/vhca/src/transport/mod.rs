@@ -37,9 +37,10 @@ use crate::mkey::Mkeys;
 use crate::object::{self, Handle, Objects};
 use crate::port::{LinkLayer, Port};
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
-use crate::server::{Shared, lock};
+use crate::server::Shared;
 use crate::wire::Mishap;
 use vpci::Memory;
+use vpci::lock;
 
 /// All queue pairs, and packets on their way between them.
 #[derive(Debug, Default)]
