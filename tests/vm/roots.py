@@ -33,6 +33,11 @@ def system(runner, suite):
     return cached(runner, suite, f"system-{suite}", lambda apt: [INSTALLED], install)
 
 
+def compiler(runner, suite, packages):
+    """Return a directory with an installed system of a suite in which modules of kernels are built, from the cache if it is there."""
+    return cached(runner, suite, f"build-{suite}", lambda apt: [packages], install)
+
+
 def cached(runner, suite, name, groups, make):
     """Return the root of this name, made anew if one of its packages has another version than it had, and then in the place of the old one.
 

@@ -4,9 +4,8 @@
 #
 # order: 9
 # kernels: 6.1
-# What builds a module on the machine. The kernels of other releases want compilers and libraries of theirs.
-# packages: gcc-12 make
-# module: SIW_MODULE
+# packages: mmdebstrap
+# module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # tests: any::without_queues
 # shellcheck disable=SC2317  # `step` calls the functions by name
