@@ -125,14 +125,28 @@ impl Memory {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn publish(&self, address: u64, entry: &[u8]) -> Result<(), Fault> {
-        let Some((body, last)) = entry.split_last_chunk::<4>() else { return self.write(address, entry) };
-        self.write(address, body)?;
-        let address = address + body.len() as u64;
-        let (map, offset, left) = self.find(address)?;
-        if left < 4 || !offset.is_multiple_of(4) {
-            return Err(Fault { address });
+        match entry.len().checked_sub(4) {
+            Some(at) => self.publish_word(address, entry, at),
+            None => self.write(address, entry),
         }
-        map.store(offset, u32::from_ne_bytes(*last), Ordering::Release);
+    }
+
+    /// Writes an entry in which the four bytes from `at` on, at an aligned address, say that it is there: these come last.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn publish_word(&self, address: u64, entry: &[u8], at: usize) -> Result<(), Fault> {
+        let parts =
+            entry.split_at_checked(at).and_then(|(body, rest)| Some((body, rest.split_first_chunk::<4>()?)));
+        let Some((body, (word, behind))) = parts else { return self.write(address, entry) };
+        let last = address.wrapping_add(at as u64);
+        self.write(last.wrapping_add(4), behind)?;
+        self.write(address, body)?;
+        let (map, offset, left) = self.find(last)?;
+        if left < 4 || !offset.is_multiple_of(4) {
+            return Err(Fault { address: last });
+        }
+        map.store(offset, u32::from_ne_bytes(*word), Ordering::Release);
         Ok(())
     }
 
@@ -165,6 +179,21 @@ mod tests {
         assert_eq!(memory.write(0, &back), Err(Fault { address: 0 }));
         assert_eq!(memory.word(0x1ffe), Err(Fault { address: 0x1ffe }));
         assert_eq!(memory.read(u64::MAX, &mut back), Err(Fault { address: u64::MAX }));
+    }
+
+    #[test]
+    fn an_entry_is_written_whole_wherever_its_word_is() {
+        let memory = Memory::zeroed(&[(0x1000, 4096)]);
+        let entry = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        for at in [0, 4, 8, 9, 100] {
+            let mut back = [0; 12];
+            memory.write(0x1000, &back).unwrap();
+            let result = memory.publish_word(0x1000, &entry, at);
+            memory.read(0x1000, &mut back).unwrap();
+            assert_eq!((result, back), (Ok(()), entry), "{at}");
+        }
+        assert_eq!(memory.publish_word(0x1002, &entry, 4), Err(Fault { address: 0x1006 }));
+        assert_eq!(memory.publish(0x1ff8, &entry), Err(Fault { address: 0x2000 }));
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! Objects by number.
+
+use std::collections::BTreeMap;
+
+/// Objects with numbers from a range. A number that becomes free is not given again before all others were, so that whoever
+/// goes on using it is found out.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    entries: BTreeMap<u32, T>,
+    first: u32,
+    count: u32,
+    next: u32,
+}
+
+impl<T> Table<T> {
+    /// Numbers from `first` on, `count` of them.
+    pub(crate) fn new(first: u32, count: u32) -> Self {
+        Self { entries: BTreeMap::new(), first, count, next: 0 }
+    }
+
+    /// Adds an object, if there are fewer than `most`; its number.
+    pub(crate) fn insert(&mut self, most: u32, value: T) -> Option<u32> {
+        if self.entries.len() >= most.min(self.count) as usize {
+            return None;
+        }
+        loop {
+            let number = self.first.wrapping_add(self.next);
+            self.next = (self.next + 1) % self.count;
+            if let std::collections::btree_map::Entry::Vacant(place) = self.entries.entry(number) {
+                place.insert(value);
+                return Some(number);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.entries.get_mut(&number)
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        self.entries.remove(&number)
+    }
+
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.entries.contains_key(&number)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.entries.iter().map(|(number, value)| (*number, value))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.values()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.values_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_last() {
+        let mut table = Table::new(3, 3);
+        let numbers = [(); 4].map(|()| table.insert(9, 'a'));
+        assert_eq!(numbers, [Some(3), Some(4), Some(5), None]);
+        assert_eq!((table.remove(4), table.remove(3), table.len()), (Some('a'), Some('a'), 1));
+        assert_eq!(
+            (table.insert(1, 'b'), table.insert(2, 'b'), table.insert(9, 'c')),
+            (None, Some(3), Some(4))
+        );
+    }
+}
