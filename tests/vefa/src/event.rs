@@ -67,7 +67,7 @@ impl Eq {
         entry.put_u32(0, (lap + 1) & 1); // the phase; type 0 is a completion
         entry.put_u16(8, cq);
         memory.publish_word(self.base.wrapping_add(u64::from(slot) * EQ_ENTRY), &entry, 0)?;
-        // Even laps only matter.
+        // Of the laps it only matters whether they are even.
         self.produced = (self.produced + 1) % (2 * depth);
         self.has_waiting = !self.is_armed;
         Ok(std::mem::take(&mut self.is_armed))

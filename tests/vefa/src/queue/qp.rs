@@ -1,6 +1,6 @@
 //! Queue pairs: their states, and what a doorbell of one means.
 
-use super::{Completion, Posted, ReceiveRing, Work, status};
+use super::{Completion, Operation, Posted, ReceiveRing, Work, status};
 use crate::counter::counted;
 use crate::device::Device;
 
@@ -166,17 +166,17 @@ impl Device {
     /// Ends a request that was taken out of the queue.
     pub(crate) fn complete_send(&mut self, handle: u32, work: &Work, status: u8) {
         let Some(qp) = self.qps.get(handle) else { return };
-        let (cq, number) = (qp.send_cq, qp.number);
+        let (cq, number, has_wide_ids) = (qp.send_cq, qp.number, qp.has_wide_ids);
         if status != status::FLUSHED {
             let event = match work.operation {
-                super::Operation::Send => counted::SEND,
-                super::Operation::Read => counted::READ,
-                super::Operation::Write => counted::WRITE,
+                Operation::Send => counted::SEND,
+                Operation::Read => counted::READ,
+                Operation::Write => counted::WRITE,
             };
             self.count_event(handle, event + u32::from(status != status::OK));
         }
         self.statistics.ended(work, status);
-        let id = if qp_has_wide_ids(self, handle) { work.id } else { work.id & 0xffff };
+        let id = if has_wide_ids { work.id } else { work.id & 0xffff };
         if work.wants_completion {
             let operation = work.operation;
             self.complete(cq, Completion::Send { id, status, operation, qp: number });
@@ -202,8 +202,4 @@ impl Device {
             _ => {}
         }
     }
-}
-
-fn qp_has_wide_ids(device: &Device, handle: u32) -> bool {
-    device.qps.get(handle).is_some_and(|qp| qp.has_wide_ids)
 }
