@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Lane mlx5 of tests/vm/run: the kernel's mlx5 drivers on a virtual ConnectX.
+"""Virtual hardware of the lanes of tests/vm/run: the kernel's own drivers on devices that are programs.
 
-The device is tests/vhca, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
+The devices are tests/vhca, a ConnectX, and tests/vefa, an EFA, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
 not have. It is unpacked into the cache, not installed, and started by its own loader with its own libraries.
 
 `prepare_qemu` returns the QEMU; `Devices` are those of one boot.
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 # The guest's ends of the devices' control lines.
-CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2"}
+CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2", "EFA_CONTROL": "/dev/ttyS1", "EFA_CONTROL_2": "/dev/ttyS2"}
 
 # Where QEMU is new enough, and what of it is wanted.
 QEMU_SUITES = ["trixie", "trixie-backports"]
@@ -70,9 +70,9 @@ def prepare_qemu(runner):
 
 
 class Devices:
-    """The virtual ConnectXes of one boot and their sockets, one for each list of arguments."""
+    """The virtual cards of one boot and their sockets, one for each program with its arguments."""
 
-    def __init__(self, binary, out, cards, nics=(), home=None):
+    def __init__(self, out, cards, nics=(), home=None):
         # A socket's path may have no more than 107 bytes, wherever the logs are. The cards name sockets of their own, of a wire, from here.
         # A wire to another guest ends there too: then the directory is that guest's.
         self.owns_home = home is None
@@ -80,7 +80,7 @@ class Devices:
         self.sockets, self.processes = [], []
         self.nics = [[self.home / end for end in ends.split(",")] for ends in nics]
         try:
-            for number, arguments in enumerate(cards):
+            for number, (binary, *arguments) in enumerate(cards):
                 self.start(binary, out, f"-{number + 1}" if number else "", arguments)
         except BaseException:
             self.stop()
@@ -88,18 +88,18 @@ class Devices:
 
     def start(self, binary, out, suffix, arguments):
         socket, control = (self.home / f"{name}{suffix}" for name in ["device", "control"])
-        log = out / f"vhca{suffix}.log"
+        log = out / f"{Path(binary).name}{suffix}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
                 [binary, "--socket", socket, "--control", control, "--trace", out / f"commands{suffix}", *arguments],
                 cwd=self.home, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             )
         self.processes.append(process)
-        self.sockets.append((socket, control))
+        self.sockets.append((socket, control, Path(binary).name))
         deadline = time.monotonic() + 10
         while not (socket.exists() and control.exists()):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"vhca did not start: {log.read_text()}")
+                raise RuntimeError(f"{binary} did not start: {log.read_text()}")
             time.sleep(0.05)
 
     def qemu_options(self, memory):
@@ -112,8 +112,10 @@ class Devices:
             "-nodefaults",
             f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem,hpet=off",
         ]
-        for number, (socket, control) in enumerate(self.sockets):
-            device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}'.replace('"', '\\"')
+        for number, (socket, control, kind) in enumerate(self.sockets):
+            # The efa driver waits for 50 ms at most until a register that it asks for is there: the guest stands still meanwhile.
+            waits = ',"x-no-posted-writes":true' if kind == "vefa" else ""
+            device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}{waits}}}'.replace('"', '\\"')
             options += [
                 f"-device {device}",
                 f"-chardev socket,id=control{number},path={control} -device isa-serial,chardev=control{number}",
