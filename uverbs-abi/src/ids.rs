@@ -57,9 +57,9 @@ object! {
         RESP = 1, "Out: speed of all lanes together, in units of 100 Mb/s (Linux 7.2).";
     }
     query_comp_cntr_caps: "UVERBS_ATTR_QUERY_COMP_CNTR_CAPS_" {
-        MAX_COUNTERS = 0, "Out: most counters (provisional).";
-        MAX_VALUE = 1, "Out: highest value of a counter (provisional).";
-        SUPPORTED_QP_ATTACH_OPS = 2, "Out: operations that can be counted (provisional).";
+        MAX_COUNTERS = 0, "Out: most counters (Linux 7.3).";
+        MAX_VALUE = 1, "Out: highest value of a counter (Linux 7.3).";
+        SUPPORTED_QP_ATTACH_OPS = 2, "Out: operations that can be counted (Linux 7.3).";
     }
 }
 
@@ -140,9 +140,9 @@ object! {
         RESP = 1, "Out: [`crate::write::DestroyQpResp`].";
     }
     attach_comp_cntr: "UVERBS_ATTR_QP_ATTACH_COMP_CNTR_" {
-        HANDLE = 0, "The queue pair (provisional).";
-        CNTR_HANDLE = 1, "The counter (provisional).";
-        OP_MASK = 2, "What to count, see [`crate::types::CompCntrOps`] (provisional).";
+        HANDLE = 0, "The queue pair (Linux 7.3).";
+        CNTR_HANDLE = 1, "The counter (Linux 7.3).";
+        OP_MASK = 2, "What to count, see [`crate::types::CompCntrOps`] (Linux 7.3).";
     }
 }
 
@@ -427,27 +427,27 @@ object! {
     /// Completion counters (Linux 7.3).
     comp_cntr ("UVERBS_OBJECT_COMP_CNTR") = 19;
     method: "UVERBS_METHOD_COMP_CNTR_" {
-        CREATE = 0, "Makes a completion counter (provisional).";
-        DESTROY = 1, "Destroys it (provisional).";
-        MODIFY = 2, "Sets or increments a value (provisional).";
-        READ = 3, "Reads a value (provisional).";
+        CREATE = 0, "Makes a completion counter (Linux 7.3).";
+        DESTROY = 1, "Destroys it (Linux 7.3).";
+        MODIFY = 2, "Sets or increments a value (Linux 7.3).";
+        READ = 3, "Reads a value (Linux 7.3).";
     }
     create: "UVERBS_ATTR_CREATE_COMP_CNTR_" {
-        HANDLE = 0, "Out: the new counter (provisional).";
+        HANDLE = 0, "Out: the new counter (Linux 7.3).";
     }
     destroy: "UVERBS_ATTR_DESTROY_COMP_CNTR_" {
-        HANDLE = 0, "The counter (provisional).";
+        HANDLE = 0, "The counter (Linux 7.3).";
     }
     modify: "UVERBS_ATTR_MODIFY_COMP_CNTR_" {
-        HANDLE = 0, "The counter (provisional).";
-        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (provisional).";
-        OP = 2, "See [`crate::types::comp_cntr_op`] (provisional).";
-        VALUE = 3, "The operand (provisional).";
+        HANDLE = 0, "The counter (Linux 7.3).";
+        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (Linux 7.3).";
+        OP = 2, "See [`crate::types::comp_cntr_op`] (Linux 7.3).";
+        VALUE = 3, "The operand (Linux 7.3).";
     }
     read: "UVERBS_ATTR_READ_COMP_CNTR_" {
-        HANDLE = 0, "The counter (provisional).";
-        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (provisional).";
-        RESP_VALUE = 2, "Out: the value (provisional).";
+        HANDLE = 0, "The counter (Linux 7.3).";
+        ENTRY = 1, "See [`crate::types::comp_cntr_entry`] (Linux 7.3).";
+        RESP_VALUE = 2, "Out: the value (Linux 7.3).";
     }
 }
 

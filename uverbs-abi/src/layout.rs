@@ -52,6 +52,7 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
         rxe::STRUCTS,
         siw::STRUCTS,
         efa::STRUCTS,
+        efa::io::STRUCTS,
     ];
     write::STRUCTS.iter().chain(TABLES).copied().flatten()
 }
@@ -76,8 +77,9 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         rxe::NUMBERS,
         siw::NUMBERS,
         efa::NUMBERS,
+        efa::io::NUMBERS,
     ];
-    let ids = ids::TABLES.iter().chain(mlx5::ids::TABLES).copied().flatten();
+    let ids = ids::TABLES.iter().chain(mlx5::ids::TABLES).chain(efa::ids::TABLES).copied().flatten();
     ids.chain(types::VALUES).chain(types::FLAGS).chain(TABLES).copied().flatten()
 }
 

@@ -216,14 +216,14 @@ values! {
 
     /// Which value of a completion counter (Linux 7.3).
     comp_cntr_entry: u64 "IB_UVERBS_COMP_CNTR_ENTRY_" {
-        COMP = 0, "Completions (provisional).";
-        ERR = 1, "Errors (provisional).";
+        COMP = 0, "Completions.";
+        ERR = 1, "Errors.";
     }
 
     /// How a completion counter changes (Linux 7.3).
     comp_cntr_op: u64 "IB_UVERBS_COMP_CNTR_MODIFY_OP_" {
-        SET = 0, "To a value (provisional).";
-        INC = 1, "By a value (provisional).";
+        SET = 0, "To a value.";
+        INC = 1, "By a value.";
     }
 
     /// What a buffer is, in [`crate::write::BufferDesc`] (Linux 7.2).

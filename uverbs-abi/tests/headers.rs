@@ -36,6 +36,9 @@ const KERNEL: &[&str] = &[
 /// What the device itself reads, and values that the kernel shares with libibverbs without a uapi name.
 const LIBRARY: &[&str] = &["infiniband/verbs.h", "infiniband/mlx5dv.h"];
 
+/// What EFA itself reads: no system installs it, rdma-core has it in `providers/efa`.
+const EFA: &[&str] = &["stdint.h", "efa_io_defs.h"];
+
 fn include_dirs() -> Vec<PathBuf> {
     let preferred = std::env::var_os("UVERBS_ABI_INCLUDE").map(PathBuf::from);
     preferred.into_iter().chain([PathBuf::from("/usr/include")]).collect()
@@ -188,7 +191,7 @@ fn run(headers: &Headers, checks: &[Check]) -> Result<Vec<u64>, String> {
 #[test]
 fn structs_and_numbers_are_those_of_the_c_headers() {
     let (mut sets, mut absent) = (Vec::new(), Vec::new());
-    for includes in [KERNEL, LIBRARY] {
+    for includes in [KERNEL, LIBRARY, EFA] {
         match Headers::read(includes) {
             Ok(headers) => sets.push((headers, Vec::new())),
             Err(reason) => absent.push(reason),

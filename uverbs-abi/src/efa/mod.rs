@@ -1,6 +1,8 @@
-//! EFA, the adapter of Amazon's cloud: driver payloads.
-//!
-//! What is read and written in queues is not in the kernel's headers, and not here.
+//! EFA, the adapter of Amazon's cloud: driver payloads, numbers of what the driver adds ([`ids`]), and what the device reads and
+//! writes itself ([`io`]).
+
+pub mod ids;
+pub mod io;
 
 numbers! {
     u32 "EFA_UVERBS_" {
@@ -32,6 +34,9 @@ numbers! {
     u16 "EFA_" {
         CREATE_QP_WITH_UNSOLICITED_WRITE_RECV = 1, "Bit of [`CreateQp::flags`]: a write with immediate data takes no receive.";
         CREATE_QP_WITH_SQ_64_BIT_REQ_ID = 2, "Bit of [`CreateQp::flags`]: numbers of sends have 64 bits. New in Linux 7.3.";
+        QUERY_MR_VALIDITY_RECV_IC_ID = 1, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of messages is told.";
+        QUERY_MR_VALIDITY_RDMA_READ_IC_ID = 2, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of reads is told.";
+        QUERY_MR_VALIDITY_RDMA_RECV_IC_ID = 4, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of writes is told.";
     }
 }
 
