@@ -71,6 +71,7 @@ mod device;
 // What bindings use is public in there, and some of it nobody else needs.
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 mod driver;
+pub mod efa;
 mod flow;
 mod kernel;
 pub mod mlx5;
@@ -118,7 +119,8 @@ pub use self::verbs::progress::Progress;
 pub use self::verbs::qp::{
     Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
     Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,
-    SendRequest, Uc, UcOperation, Ud, XrcOperation, XrcReceiveBuilder, XrcReceiveQueuePair, XrcSend,
+    SendRequest, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation, XrcReceiveBuilder,
+    XrcReceiveQueuePair, XrcSend,
 };
 pub use self::verbs::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use self::verbs::work::ReceiveRequest;

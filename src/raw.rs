@@ -55,7 +55,7 @@ use crate::device::object::{Kind, Object};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
 pub use crate::driver::request::{
-    Address, Binding, Data, FrameHead, Opcode, Refused, RequestKind, Sge, ToSrq,
+    Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, PacketCaps};

@@ -66,7 +66,8 @@ pub(crate) struct Binding {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) number: u32,
-    pub(super) log: Arc<Log>,
+    /// What was posted, in its order. None where requests complete in any order, each with a completion that says what it was.
+    pub(super) log: Option<Arc<Log>>,
     pub(super) bindings: Vec<Binding>,
     pub(super) markers: Arc<AtomicU64>,
 }
@@ -74,25 +75,43 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Counts a completion of the queue pair, from the queue of its sends, or of its receives, or both.
     pub(super) fn count(&self, completion: &Completion, sends: bool, receives: bool) {
+        let Some(log) = &self.log else { return self.count_told(completion) };
         // Requests of the crate's own, which end when everything has.
         let marker = self.markers.load(Ordering::Relaxed);
         if marker != 0 && completion.wr_id.wrapping_sub(marker) < 2 {
             if completion.wr_id == marker {
-                self.log.finish(|posted| self.sent(posted));
+                log.finish(|posted| self.sent(posted));
             }
             return;
         }
         let is_receive = !sends || completion.is_receive();
         match (completion.status, is_receive) {
             (Status::Success, true) => self.received(completion),
-            (Status::Success, false) => self.log.succeed(completion.wr_id, |posted| self.sent(posted)),
+            (Status::Success, false) => log.succeed(completion.wr_id, |posted| self.sent(posted)),
             (_, true) => self.failed(Counted::RECEIVES),
             // Of failures not every driver says what has failed.
-            (_, false) => match self.log.fail(completion.wr_id, |posted| self.sent(posted)) {
+            (_, false) => match log.fail(completion.wr_id, |posted| self.sent(posted)) {
                 Some(posted) => self.failed(posted.kind.into()),
                 None if receives => self.failed(Counted::RECEIVES),
                 None => {}
             },
+        }
+    }
+
+    /// Counts a completion that says all that is to be known.
+    fn count_told(&self, completion: &Completion) {
+        let is_receive = completion.is_receive();
+        let counted = match completion.opcode {
+            wc_opcode::SEND => Counted::SEND,
+            wc_opcode::RDMA_WRITE => Counted::WRITE,
+            wc_opcode::RDMA_READ => Counted::READ,
+            _ => Counted::empty(),
+        };
+        match (completion.status, is_receive) {
+            (Status::Success, true) => self.received(completion),
+            (Status::Success, false) => self.succeeded(counted, completion.len),
+            (_, true) => self.failed(Counted::RECEIVES),
+            (_, false) => self.failed(counted),
         }
     }
 

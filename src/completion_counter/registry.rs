@@ -183,18 +183,20 @@ impl Tally {
 /// A queue pair's side: its counters, and the log of what it posts.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    writer: Writer,
+    /// Without one, completions say all.
+    writer: Option<Writer>,
     ledger: Arc<Ledger>,
     /// Those of sends and of receives.
     queues: [Arc<Registry>; 2],
 }
 
 impl Bound {
-    /// Of a queue pair with room for so many sends, without counters yet.
-    pub(crate) fn new(number: u32, sends: u32, queues: [Arc<Registry>; 2]) -> Self {
-        let log = Log::new(sends);
+    /// Of a queue pair with room for so many sends, without counters yet. None of one whose requests complete in any order, each with
+    /// a completion that says what it was.
+    pub(crate) fn new(number: u32, sends: Option<u32>, queues: [Arc<Registry>; 2]) -> Self {
+        let log = sends.map(Log::new);
         let ledger = Ledger { number, log: log.clone(), bindings: Vec::new(), markers: Arc::default() };
-        Self { writer: Writer::new(log), ledger: Arc::new(ledger), queues }
+        Self { writer: log.map(Writer::new), ledger: Arc::new(ledger), queues }
     }
 
     /// What of the queue pair counts into a counter.
@@ -213,7 +215,7 @@ impl Bound {
         self.replace(self.ledger.log.clone(), bindings);
     }
 
-    fn replace(&mut self, log: Arc<Log>, bindings: Vec<Binding>) {
+    fn replace(&mut self, log: Option<Arc<Log>>, bindings: Vec<Binding>) {
         let Ledger { number, markers, .. } = &*self.ledger;
         self.ledger = Arc::new(Ledger { number: *number, log, bindings, markers: markers.clone() });
         let is_one = Arc::ptr_eq(&self.queues[0], &self.queues[1]);
@@ -227,8 +229,9 @@ impl Bound {
 
     /// The queue pair was reset: what was posted is gone without completion.
     pub(crate) fn reset(&mut self) {
-        self.writer = Writer::new(Log::new(self.writer.room()));
-        self.replace(self.writer.log().clone(), self.ledger.bindings.clone());
+        self.writer = self.writer.as_ref().map(|writer| Writer::new(Log::new(writer.room())));
+        let log = self.writer.as_ref().map(|writer| writer.log().clone());
+        self.replace(log, self.ledger.bindings.clone());
     }
 
     /// Requests with this number and the next count nothing: they are the crate's own, behind all others.
@@ -239,27 +242,27 @@ impl Bound {
 
     /// How many requests can be posted.
     pub(crate) fn free(&self) -> u32 {
-        self.writer.free()
+        self.writer.as_ref().map_or(u32::MAX, Writer::free)
     }
 
     /// A request is about to be posted.
     pub(crate) fn stage(&mut self, posted: &Posted) {
-        self.writer.stage(posted);
+        self.writer.iter_mut().for_each(|writer| writer.stage(posted));
     }
 
     /// Those that are about to be posted are not.
     pub(crate) fn rewind(&mut self) {
-        self.writer.rewind();
+        self.writer.iter_mut().for_each(Writer::rewind);
     }
 
     /// They are, next.
     pub(crate) fn publish(&mut self) {
-        self.writer.publish();
+        self.writer.iter_mut().for_each(Writer::publish);
     }
 
     /// The device has refused to look at what was posted last.
     pub(crate) fn retract(&mut self) {
-        self.writer.retract();
+        self.writer.iter_mut().for_each(Writer::retract);
     }
 }
 

@@ -16,7 +16,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put_among(&slot)),
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -31,7 +31,7 @@ impl Completions {
             Self::Rings(ring) => {
                 ring.ring().take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
             }
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -45,6 +45,7 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Efa(_) => None,
         }
     }
 
@@ -58,6 +59,7 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.ring().take_one_if(may_take, |slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
+            Self::Efa(_) => None,
         }
     }
 
@@ -67,6 +69,7 @@ impl Completions {
         match self {
             Self::Rings(_) => false,
             Self::Mlx5(queue) => queue.next_unread(may_take, place).is_ok(),
+            Self::Efa(queue) => queue.next_unread(may_take, |said| *place = Unread::of(said)),
         }
     }
 
@@ -80,6 +83,7 @@ impl Completions {
         match self {
             Self::Rings(_) => Err(true),
             Self::Mlx5(queue) => queue.short_unread(may_take, place),
+            Self::Efa(_) => Err(false),
         }
     }
 
@@ -87,7 +91,7 @@ impl Completions {
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
         match self {
             Self::Rings(ring) => Some(ring.window()),
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 }

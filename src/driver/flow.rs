@@ -56,7 +56,7 @@ impl Driver {
     pub(crate) fn flow_payload<'a>(&self, points: Option<Points<'a>>) -> FlowPayload<'a> {
         match self {
             Self::Mlx5(_) | Self::Soft => FlowPayload::Mlx5(mlx5::FlowPayload::new(points)),
-            Self::Rxe | Self::Siw(_) | Self::Efa | Self::Other => FlowPayload::Nothing,
+            Self::Rxe | Self::Siw(_) | Self::Efa(_) | Self::Other => FlowPayload::Nothing,
         }
     }
 
@@ -65,7 +65,7 @@ impl Driver {
         match self {
             Self::Mlx5(_) | Self::Soft => mlx5::refused_bind(error, priority),
             // They have neither flows nor counters.
-            Self::Rxe | Self::Siw(_) | Self::Efa => RefusedBind::Harmless,
+            Self::Rxe | Self::Siw(_) | Self::Efa(_) => RefusedBind::Harmless,
             Self::Other => RefusedBind::Damaged,
         }
     }
@@ -75,7 +75,7 @@ impl Driver {
         match self {
             Self::Mlx5(_) => true,
             // The soft device has no file.
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Driver {
             Self::Soft => mlx5::priority_hint(kind, rule),
             Self::Rxe => (kind == ErrorKind::Unsupported).then_some("rxe has no flows".into()),
             Self::Siw(_) => (kind == ErrorKind::Unsupported).then_some("siw has no flows".into()),
-            Self::Efa => (kind == ErrorKind::Unsupported).then_some("efa has no flows".into()),
+            Self::Efa(_) => (kind == ErrorKind::Unsupported).then_some("efa has no flows".into()),
             Self::Other => None,
         }
     }

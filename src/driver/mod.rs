@@ -8,7 +8,7 @@
 #[cfg(feature = "raw")]
 mod bound;
 pub(crate) mod completion;
-mod efa;
+pub(crate) mod efa;
 mod flow;
 pub(crate) mod mlx5;
 mod plans;
@@ -29,7 +29,7 @@ use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
-    AhPlan, CqPlan, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
+    AhPlan, CqPlan, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
@@ -53,8 +53,8 @@ pub(crate) enum Driver {
     Soft,
     /// siw, software iWARP: what needs no queues.
     Siw(siw::State),
-    /// efa, of Amazon's cloud: what needs no queues.
-    Efa,
+    /// efa, of Amazon's cloud: queues that the kernel maps.
+    Efa(efa::State),
     /// A driver whose own payloads this crate does not know.
     Other,
 }
@@ -111,7 +111,8 @@ pub(crate) enum GuardedKeys {
 }
 
 /// The hint of a driver that has no queues here.
-const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5 and the soft device only";
+const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5, efa and the soft device only";
+const NO_SRD: &str = "of the devices this crate knows only efa's have reliable datagrams (srd)";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
 /// The error of what this version of the crate does not have for a driver.
@@ -125,7 +126,7 @@ impl Driver {
             driver_id::RXE => Self::Rxe,
             driver_id::MLX5 => Self::Mlx5(mlx5::State::default()),
             driver_id::SIW => Self::Siw(siw::State::default()),
-            driver_id::EFA => Self::Efa,
+            driver_id::EFA => Self::Efa(efa::State::default()),
             _ => Self::Other,
         }
     }
@@ -135,7 +136,7 @@ impl Driver {
         match self {
             Self::Mlx5(_) => mlx5::plan_context(devx),
             Self::Siw(_) => siw::plan_context(),
-            Self::Efa => efa::plan_context(),
+            Self::Efa(_) => efa::plan_context(),
             Self::Rxe | Self::Soft | Self::Other => ContextPlan::default(),
         }
     }
@@ -144,8 +145,9 @@ impl Driver {
     pub(crate) fn opened(&mut self, plan: &ContextPlan) {
         match self {
             Self::Mlx5(state) => state.opened(&plan.answer),
-            // The answer of siw is a number of the device, and that of efa is about queues.
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => {}
+            Self::Efa(state) => state.opened(&plan.answer),
+            // The answer of siw is a number of the device.
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Other => {}
         }
     }
 
@@ -154,7 +156,7 @@ impl Driver {
     pub(crate) fn has_flushes(&self) -> bool {
         match self {
             Self::Rxe | Self::Soft => true,
-            Self::Mlx5(_) | Self::Siw(_) | Self::Efa | Self::Other => false,
+            Self::Mlx5(_) | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
         }
     }
 
@@ -162,7 +164,7 @@ impl Driver {
     pub(crate) fn has_devx(&self) -> bool {
         match self {
             Self::Mlx5(_) => true,
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
         }
     }
 
@@ -173,7 +175,7 @@ impl Driver {
         match self {
             Self::Mlx5(_) => Some(format!("{}.{}.{:04}", part(32), part(16), part(0))),
             Self::Rxe => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
-            Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => None,
+            Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => None,
         }
     }
 
@@ -184,7 +186,7 @@ impl Driver {
             Self::Mlx5(_) => {
                 CompletionFields::TIMESTAMP | CompletionFields::VLAN | CompletionFields::FLOW_TAG
             }
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => CompletionFields::empty(),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => CompletionFields::empty(),
         }
     }
 
@@ -193,7 +195,7 @@ impl Driver {
         match self {
             Self::Rxe => GuardedKeys::OfDriver,
             Self::Soft => GuardedKeys::OfDevice,
-            Self::Mlx5(_) | Self::Siw(_) | Self::Efa | Self::Other => GuardedKeys::None,
+            Self::Mlx5(_) | Self::Siw(_) | Self::Efa(_) | Self::Other => GuardedKeys::None,
         }
     }
 
@@ -202,17 +204,23 @@ impl Driver {
         match self {
             // The kernel says whether there are any.
             Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) | Self::Other => Ok(()),
-            Self::Efa => lacks(op, efa::COUNTERS),
+            Self::Efa(_) => lacks(op, efa::COUNTERS),
         }
     }
 
-    /// A completion queue with room for at least `entries`.
-    pub(crate) fn plan_cq(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<CqPlan> {
+    /// A completion queue with room for at least `entries`, which announces completions on a channel or not.
+    pub(crate) fn plan_cq(
+        &self,
+        op: &'static str,
+        entries: u32,
+        has_channel: bool,
+        kernel: &dyn Kernel,
+    ) -> Result<CqPlan> {
         match self {
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
             Self::Mlx5(state) => state.plan_cq(op, entries, kernel).map(CqPlan::Mlx5),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Efa(state) => state.plan_cq(op, entries, has_channel, kernel).map(CqPlan::Efa),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -224,7 +232,7 @@ impl Driver {
             // The new ring is written before the kernel sees it.
             Self::Mlx5(state) => state.check_cqe(op, entries, kernel),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Efa(_) => lacks(op, efa::NO_RESIZE),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -238,6 +246,7 @@ impl Driver {
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         match self {
+            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Mlx5(state) => {
                 if shape.type_ == qp_type::RAW_PACKET && shape.srq.is_some() {
@@ -248,7 +257,9 @@ impl Driver {
                 state.plan_qp(op, form, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
             }
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Efa(state) => {
+                state.plan_qp(op, shape, queues, kernel).map(|plan| QpPlan::Efa(Box::new(plan)))
+            }
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -257,7 +268,7 @@ impl Driver {
     pub(crate) fn plan_hash(&self, op: &'static str, fields: u64, key: &[u8; 40]) -> Result<HashPlan> {
         match self {
             Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key)))),
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => lacks(op, NO_WORK_QUEUES),
         }
     }
 
@@ -274,7 +285,7 @@ impl Driver {
                 state.plan_srq(op, wanted, None, kernel).map(|plan| SrqPlan::Mlx5(Box::new(plan)))
             }
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa => lacks(op, "efa has no shared receive queues"),
+            Self::Efa(_) => lacks(op, "efa has no shared receive queues"),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -286,7 +297,7 @@ impl Driver {
             Self::Soft | Self::Mlx5(_) => Ok(()),
             Self::Rxe => lacks(op, "rxe has no extended reliable connections"),
             Self::Siw(_) => lacks(op, "iWARP has no extended reliable connections"),
-            Self::Efa => lacks(op, "efa has no extended reliable connections"),
+            Self::Efa(_) => lacks(op, "efa has no extended reliable connections"),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -305,7 +316,7 @@ impl Driver {
                 let plan = state.plan_srq(op, wanted, Some(queue.mlx5(op)?), kernel);
                 plan.map(|plan| SrqPlan::Mlx5(Box::new(plan)))
             }
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => {
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => {
                 self.plan_srq(op, wanted, kernel)
             }
         }
@@ -317,7 +328,7 @@ impl Driver {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
             Self::Mlx5(_) => Ok(SrqChange::Nothing),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa => lacks(op, "efa has no shared receive queues"),
+            Self::Efa(_) => lacks(op, "efa has no shared receive queues"),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }
@@ -335,7 +346,7 @@ impl Driver {
             Self::Mlx5(state) => {
                 state.plan_wq(op, depth, segments, queue.mlx5(op)?, kernel).map(WqPlan::Mlx5)
             }
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => lacks(op, NO_WORK_QUEUES),
         }
     }
 
@@ -343,7 +354,7 @@ impl Driver {
     pub(crate) fn plan_wq_change(&self, op: &'static str) -> Result<&'static [u8]> {
         match self {
             Self::Mlx5(_) => Ok(&[0; size_of::<ModifyWq>()]),
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => lacks(op, NO_WORK_QUEUES),
         }
     }
 
@@ -351,7 +362,7 @@ impl Driver {
     pub(crate) fn plan_table(&self, op: &'static str) -> Result<()> {
         match self {
             Self::Mlx5(_) => Ok(()),
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => lacks(op, NO_WORK_QUEUES),
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => lacks(op, NO_WORK_QUEUES),
         }
     }
 
@@ -360,7 +371,7 @@ impl Driver {
         match self {
             Self::Rxe | Self::Soft => Ok(AhPlan::Rings(rxe::AhPlan::default())),
             Self::Siw(_) => lacks(op, "siw has no datagrams, and so no address handles"),
-            Self::Efa => lacks(op, efa::NO_QUEUES),
+            Self::Efa(_) => efa::AhPlan::new(op, attr).map(AhPlan::Efa),
             Self::Mlx5(_) => Ok(AhPlan::Mlx5(mlx5::AhPlan::new(attr))),
             Self::Other => lacks(op, NO_QUEUES),
         }
@@ -373,7 +384,7 @@ impl Driver {
                 let (request, answer) = state.plan_mr();
                 MrPlan::Siw(request, answer)
             }
-            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa | Self::Other => MrPlan::Nothing,
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => MrPlan::Nothing,
         }
     }
 }

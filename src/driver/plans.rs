@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::queues::{Completions, Receives, Sends};
 use super::request::Address;
 use super::side::SrqSide;
-use super::{Kernel, mlx5, rxe};
+use super::{Kernel, efa, mlx5, rxe};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -21,11 +21,11 @@ pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 const NOTHING: &[u8] = &[];
 
 /// A completion queue about to be made.
-#[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 #[derive(Debug)]
 pub(crate) enum CqPlan {
     Rings(rxe::CqPlan),
     Mlx5(mlx5::CqPlan),
+    Efa(efa::CqPlan),
 }
 
 impl CqPlan {
@@ -33,22 +33,32 @@ impl CqPlan {
         match self {
             Self::Rings(plan) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => plan.payload(),
+            Self::Efa(plan) => plan.payload(),
+        }
+    }
+
+    /// How many entries the kernel is asked for, where `wanted` are.
+    pub(crate) fn entries(&self, wanted: u32) -> u32 {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => wanted,
+            Self::Efa(plan) => plan.entries(),
         }
     }
 
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(_) => None,
+            Self::Rings(_) | Self::Efa(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
 
-    /// The queue, now that the kernel has made it.
-    pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Completions> {
+    /// The queue, now that the kernel has made it, and told how many entries it has.
+    pub(crate) fn open(self, op: &'static str, told: u32, kernel: &dyn Kernel) -> Result<Completions> {
         Ok(match self {
             Self::Rings(plan) => Completions::Rings(plan.open(op, kernel)?),
             Self::Mlx5(plan) => Completions::Mlx5(plan.open()),
+            Self::Efa(plan) => Completions::Efa(Box::new(plan.open(op, told, kernel)?)),
         })
     }
 }
@@ -69,6 +79,8 @@ impl Completions {
             }
             Self::Mlx5(queue) => queue
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
+            // It was refused before.
+            Self::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
         }
     }
 }
@@ -83,6 +95,15 @@ pub(crate) struct QpShape<'a> {
     pub(crate) large_header: u32,
     /// The shared queue that its receives come from.
     pub(crate) srq: Option<&'a SrqSide>,
+    pub(crate) driver: DriverQp,
+}
+
+/// What a driver's own type of queue pair is told besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverQp {
+    /// As the driver numbers them.
+    pub(crate) flags: u16,
+    pub(crate) service_level: u8,
 }
 
 impl QpShape<'_> {
@@ -97,6 +118,7 @@ impl QpShape<'_> {
 pub(crate) enum QpPlan {
     Rings(rxe::QpPlan),
     Mlx5(Box<mlx5::QpPlan>),
+    Efa(Box<efa::QpPlan>),
 }
 
 /// The queues of a queue pair, and what they can hold.
@@ -117,13 +139,22 @@ impl QpPlan {
         match self {
             Self::Rings(plan) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => plan.payload(),
+            Self::Efa(plan) => plan.payload(),
+        }
+    }
+
+    /// What the kernel is asked for, where `wanted` is.
+    pub(crate) fn asked(&self, wanted: QpCap) -> QpCap {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => wanted,
+            Self::Efa(plan) => plan.cap(),
         }
     }
 
     /// The memory that the device may write to as long as the queue pair exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(_) => None,
+            Self::Rings(_) | Self::Efa(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
@@ -146,6 +177,12 @@ impl QpPlan {
                 let (sends, receives, known) = plan.open(number);
                 let (receives, known) = (receives.map(Receives::Mlx5), known.map(Known));
                 QpQueues { sends: Sends::Mlx5(sends), receives, cap, known }
+            }
+            Self::Efa(plan) => {
+                let cap = plan.cap();
+                let (sends, receives) = plan.open(op, number, kernel)?;
+                let receives = receives.map(|receives| Receives::Efa(Box::new(receives)));
+                QpQueues { sends: Sends::Efa(Box::new(sends)), receives, cap, known: None }
             }
         })
     }
@@ -304,6 +341,7 @@ impl WqPlan {
 pub(crate) enum AhPlan {
     Rings(rxe::AhPlan),
     Mlx5(mlx5::AhPlan),
+    Efa(efa::AhPlan),
 }
 
 impl AhPlan {
@@ -311,6 +349,7 @@ impl AhPlan {
         match self {
             Self::Rings(plan) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => (NOTHING, plan.answer()),
+            Self::Efa(plan) => (NOTHING, plan.answer()),
         }
     }
 
@@ -319,6 +358,7 @@ impl AhPlan {
         match self {
             Self::Rings(plan) => plan.address(),
             Self::Mlx5(plan) => plan.address(),
+            Self::Efa(plan) => plan.address(),
         }
     }
 }

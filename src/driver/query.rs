@@ -51,7 +51,7 @@ impl Driver {
     pub(crate) fn queues_stop_alone(&self) -> bool {
         match self {
             Self::Mlx5(_) => true,
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => false,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
         }
     }
 }
@@ -95,7 +95,7 @@ impl Driver {
         match self {
             Self::Mlx5(_) => QueryPlan::Mlx5(QueryDeviceResp::new_zeroed()),
             // siw refuses a place for more (siw_query_device, siw_verbs.c, Linux 6.1).
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa | Self::Other => QueryPlan::Nothing,
+            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => QueryPlan::Nothing,
         }
     }
 }

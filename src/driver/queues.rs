@@ -12,7 +12,7 @@ pub use super::receives::LowerReceive;
 pub(crate) use super::receives::{Receives, WithReceives};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 use super::side::CqSide;
-use super::{mlx5, rxe};
+use super::{efa, mlx5, rxe};
 use crate::kernel::error::Result;
 
 /// A completion queue.
@@ -22,6 +22,7 @@ use crate::kernel::error::Result;
 pub(crate) enum Completions {
     Rings(rxe::Completions),
     Mlx5(mlx5::Completions),
+    Efa(Box<efa::Completions>),
 }
 
 impl Completions {
@@ -30,6 +31,7 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.capacity(),
             Self::Mlx5(queue) => queue.capacity(),
+            Self::Efa(queue) => queue.capacity(),
         }
     }
 
@@ -42,6 +44,7 @@ impl Completions {
                 ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
             }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Efa(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
         }
     }
 
@@ -52,6 +55,7 @@ impl Completions {
         match self {
             Self::Rings(ring) => ring.is_empty(),
             Self::Mlx5(queue) => queue.is_empty(),
+            Self::Efa(queue) => queue.is_empty(),
         }
     }
 
@@ -65,7 +69,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -79,7 +83,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -91,7 +95,7 @@ impl Completions {
         may_take: impl Fn() -> bool,
     ) -> Option<bool> {
         match self {
-            Self::Rings(_) => None,
+            Self::Rings(_) | Self::Efa(_) => None,
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
         }
     }
@@ -103,15 +107,16 @@ impl Completions {
         match self {
             Self::Rings(_) => {}
             Self::Mlx5(queue) => queue.release(),
+            Self::Efa(queue) => queue.release(),
         }
     }
 
-    /// Takes out the completions of a queue pair that was reset. Those of mlx5 know to which life they belong.
+    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         match self {
             Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
-            Self::Mlx5(_) => {}
+            Self::Mlx5(_) | Self::Efa(_) => {}
         }
     }
 
@@ -120,14 +125,23 @@ impl Completions {
         match self {
             Self::Rings(_) => CqSide::Rings,
             Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
+            Self::Efa(queue) => CqSide::Efa(queue.shared().clone()),
         }
     }
 }
 
 /// A driver's send queue while a batch of requests is written into it.
 pub trait Lower {
+    /// Whether slots are used one behind the other.
+    const IS_IN_ORDER: bool = true;
+
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
+
+    /// Where slots are used in another order, those that were filled since the last were published.
+    fn filled(&self) -> &[u16] {
+        &[]
+    }
 
     /// Writes a request into the next slot. `head` is the first bytes of a frame, if the device wants them apart.
     ///
@@ -216,6 +230,7 @@ pub enum SendLayout {
 pub(crate) enum Sends {
     Rings(rxe::Sends),
     Mlx5(mlx5::Sends),
+    Efa(Box<efa::Sends>),
 }
 
 /// Does something with a queue of blocks by the way for its requests.
@@ -237,6 +252,15 @@ impl Sends {
         match self {
             Self::Rings(sends) => sends.geometry().slots(),
             Self::Mlx5(sends) => sends.slots(),
+            Self::Efa(sends) => sends.slots(),
+        }
+    }
+
+    /// Whether requests complete in their order.
+    pub(crate) fn is_in_order(&self) -> bool {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => true,
+            Self::Efa(_) => false,
         }
     }
 
@@ -244,7 +268,7 @@ impl Sends {
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
-            Self::Rings(_) => false,
+            Self::Rings(_) | Self::Efa(_) => false,
             Self::Mlx5(sends) => sends.wants_head(),
         }
     }
@@ -255,6 +279,7 @@ impl Sends {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
             Self::Mlx5(sends) => of_kind(sends, what),
+            Self::Efa(sends) => what.with(&mut **sends),
         }
     }
 
@@ -262,7 +287,8 @@ impl Sends {
     #[cfg(feature = "raw")]
     pub(crate) fn layout(&self) -> SendLayout {
         match self {
-            Self::Rings(_) => SendLayout::Slots,
+            // Efa's have no shorter way, and so no layout that matters.
+            Self::Rings(_) | Self::Efa(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
         }
     }
@@ -273,7 +299,7 @@ impl Sends {
     pub(crate) fn slots_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Rings(sends) => Some(rxe::Writing(sends.ring().one::<LOOKS>())),
-            Self::Mlx5(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -283,7 +309,7 @@ impl Sends {
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Mlx5(sends) if sends.kind() as u8 == KIND => Some(sends.writing::<LOOKS, KIND>()),
-            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -293,6 +319,7 @@ impl Sends {
         match self {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
             Self::Mlx5(sends) => of_kind(sends, what),
+            Self::Efa(sends) => what.with(&mut **sends),
         }
     }
 
@@ -301,6 +328,7 @@ impl Sends {
         match self {
             Self::Rings(sends) => sends.ring().rewind(),
             Self::Mlx5(sends) => sends.rewind(),
+            Self::Efa(sends) => sends.rewind(),
         }
     }
 
@@ -309,6 +337,15 @@ impl Sends {
         match self {
             Self::Rings(sends) => sends.next_slot(),
             Self::Mlx5(sends) => sends.next_slot(),
+            Self::Efa(sends) => sends.next_slot(),
+        }
+    }
+
+    /// Whether all that was posted has completed, where each request has a completion by which that is known.
+    pub(crate) fn is_idle(&self) -> Option<bool> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Efa(sends) => Some(sends.is_idle()),
         }
     }
 
@@ -317,7 +354,7 @@ impl Sends {
         match self {
             Self::Rings(sends) => sends.ring().retract(),
             // The kernel is not asked to look.
-            Self::Mlx5(_) => {}
+            Self::Mlx5(_) | Self::Efa(_) => {}
         }
     }
 
@@ -337,6 +374,10 @@ impl Sends {
                 sends.publish();
                 Published::Told
             }
+            Self::Efa(sends) => {
+                sends.publish();
+                Published::Told
+            }
         }
     }
 
@@ -351,6 +392,7 @@ impl Sends {
                 }
                 sends.set_ready(state >= qp_state::RTS);
             }
+            Self::Efa(sends) => sends.enter(state),
         }
     }
 }

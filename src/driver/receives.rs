@@ -7,7 +7,7 @@ use uverbs_abi::types::qp_state;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};
 use super::side::SrqSide;
-use super::{mlx5, rxe};
+use super::{efa, mlx5, rxe};
 
 /// A driver's receive queue while a batch of requests is written into it.
 pub trait LowerReceive {
@@ -83,6 +83,18 @@ fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
     answer
 }
 
+/// The same of efa.
+#[inline(never)]
+fn numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
+    let answer = what.with(&mut *receives);
+    if W::is_kept(&answer) {
+        receives.publish();
+    } else {
+        receives.rewind();
+    }
+    answer
+}
+
 /// Posts to a list of entries.
 #[inline(always)]
 fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
@@ -102,6 +114,7 @@ pub(crate) enum Receives {
     Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
     Mlx5Shared(mlx5::SharedReceives),
+    Efa(Box<efa::Receives>),
     /// What the device works on now could not be mapped.
     Lost(Lost),
 }
@@ -136,6 +149,7 @@ impl Receives {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().slots(),
             Self::Mlx5(receives) => receives.slots(),
             Self::Mlx5Shared(receives) => receives.slots(),
+            Self::Efa(receives) => receives.slots(),
             Self::Lost(_) => 0,
         }
     }
@@ -147,6 +161,7 @@ impl Receives {
             Self::Mlx5(receives) => receives.slots() as u32,
             // One of them is never posted.
             Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
+            Self::Efa(receives) => receives.slots() as u32,
             Self::Lost(_) => 0,
         }
     }
@@ -157,6 +172,7 @@ impl Receives {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().next_slot(),
             Self::Mlx5(receives) => receives.next_slot(),
             Self::Mlx5Shared(receives) => receives.next_slot(),
+            Self::Efa(receives) => receives.next_slot(),
             Self::Lost(Lost(next)) => *next,
         }
     }
@@ -169,7 +185,9 @@ impl Receives {
     /// What queue pairs that take from it must know of it, if it is shared.
     pub(crate) fn side(&self) -> SrqSide {
         match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Lost(_) => SrqSide::Rings,
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Efa(_) | Self::Lost(_) => {
+                SrqSide::Rings
+            }
             Self::Mlx5Shared(receives) => SrqSide::Mlx5(receives.places().clone()),
         }
     }
@@ -190,6 +208,7 @@ impl Receives {
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
+            Self::Efa(receives) => numbered(receives, what),
             Self::Lost(lost) => nowhere(lost, what),
         }
     }
@@ -209,6 +228,7 @@ impl Receives {
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
+            Self::Efa(receives) => numbered(receives, what),
             Self::Lost(lost) => nowhere(lost, what),
         }
     }
@@ -219,8 +239,19 @@ impl Receives {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
+            Self::Efa(receives) => receives.rewind(),
             // What was filled is forgotten already, or nothing was.
             Self::Mlx5Shared(_) | Self::Lost(_) => {}
+        }
+    }
+
+    /// Whether all that was posted has completed, where that is known without a request of one's own.
+    pub(crate) fn is_idle(&self) -> Option<bool> {
+        match self {
+            Self::Efa(receives) => Some(receives.is_idle()),
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Lost(_) => {
+                None
+            }
         }
     }
 
@@ -238,6 +269,7 @@ impl Receives {
                     receives.start();
                 }
             }
+            Self::Efa(receives) => receives.enter(state),
         }
     }
 }

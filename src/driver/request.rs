@@ -30,14 +30,25 @@ pub struct Remote {
     pub rkey: u32,
 }
 
-/// Where a datagram goes, as the drivers have it: rxe by the number of an address handle in the kernel, mlx5 by a vector that stands in
-/// each request.
+/// Where a datagram goes, as the drivers have it: by the number of an address handle in the kernel or in the device, or, on mlx5, by a
+/// vector that stands in each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     /// The driver's number of the address handle; zero of one that has none.
     pub number: u32,
     /// The part of the vector that is the same in each request.
     pub(crate) vector: [u32; 9],
+}
+
+/// Where a reliable datagram goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// The address handle.
+    pub ah: Address,
+    /// The queue pair there.
+    pub qp_num: u32,
+    /// The queue key that it expects.
+    pub qkey: u32,
 }
 
 /// What a memory window is bound to.
@@ -152,6 +163,12 @@ pub trait Terms {
     fn srq(&self) -> u32 {
         0
     }
+
+    /// Where a reliable datagram goes; any other request has that in its opcode, or is for the one other side.
+    #[inline(always)]
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
 }
 
 /// Who is told an opcode.
@@ -193,6 +210,27 @@ impl Terms for ToSrq<'_> {
     #[inline(always)]
     fn srq(&self) -> u32 {
         self.1
+    }
+}
+
+/// An [`Opcode`] of a reliable datagram, and where that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToDestination<'a>(pub Opcode<'a>, pub Destination);
+
+impl Terms for ToDestination<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        self.0
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(&self.0)
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> Option<Destination> {
+        Some(self.1)
     }
 }
 
@@ -276,4 +314,6 @@ pub enum Refused {
     Lacks,
     /// There is no request that was begun.
     NotBegun,
+    /// All requests of the device have a completion, and this one wants none.
+    Unsignaled,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::mlx5;
+use super::{efa, mlx5};
 use crate::kernel::error::{Error, Result};
 
 /// What queue pairs that take from a shared receive queue know of it.
@@ -27,6 +27,7 @@ impl SrqSide {
 pub(crate) enum CqSide {
     Rings,
     Mlx5(Arc<mlx5::CompletionSide>),
+    Efa(Arc<efa::CompletionSide>),
 }
 
 impl CqSide {
@@ -34,8 +35,20 @@ impl CqSide {
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CompletionSide>> {
         match self {
             Self::Mlx5(shared) => Ok(shared),
-            Self::Rings => Err(Error::malformed(op, "a completion queue of another driver")),
+            Self::Rings | Self::Efa(_) => Err(Self::foreign(op)),
         }
+    }
+
+    /// What those of efa must.
+    pub(crate) fn efa(&self, op: &'static str) -> Result<&Arc<efa::CompletionSide>> {
+        match self {
+            Self::Efa(shared) => Ok(shared),
+            Self::Rings | Self::Mlx5(_) => Err(Self::foreign(op)),
+        }
+    }
+
+    fn foreign(op: &'static str) -> Error {
+        Error::malformed(op, "a completion queue of another driver")
     }
 
     /// Who reads the queue's events tells of each by [`CqSide::tell`].
@@ -44,6 +57,7 @@ impl CqSide {
         match self {
             Self::Rings => {}
             Self::Mlx5(shared) => shared.expect_told(),
+            Self::Efa(shared) => shared.expect_told(),
         }
     }
 
@@ -53,10 +67,11 @@ impl CqSide {
         match self {
             Self::Rings => {}
             Self::Mlx5(shared) => shared.tell(),
+            Self::Efa(shared) => shared.tell(),
         }
     }
 
-    /// Asks the device for an event; false when the kernel must be asked by a command.
+    /// Asks the device for an event; false when the kernel must be asked by a command, or refuse it.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         match self {
             Self::Rings => false,
@@ -64,6 +79,7 @@ impl CqSide {
                 shared.arm(solicited_only);
                 true
             }
+            Self::Efa(shared) => shared.arm(solicited_only),
         }
     }
 }

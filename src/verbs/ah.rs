@@ -7,7 +7,7 @@ use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{AhAttr, CreateAh, CreateAhResp, GlobalRoute, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::device::context::{Gid, GidKind};
+use crate::device::context::{Context, Gid, GidKind};
 use crate::device::object::{self, Kind, Object};
 use crate::driver::request::Address;
 use crate::kernel::command::Command;
@@ -187,6 +187,11 @@ impl AddressHandle {
     #[cfg(test)]
     pub(crate) fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.0.object.context()
     }
 
     /// What datagrams carry of it.

@@ -30,6 +30,7 @@ mod orders;
 mod packets;
 mod queue_pairs;
 mod queues;
+mod reliable_datagrams;
 mod rules;
 mod sampler;
 mod shared_receives;

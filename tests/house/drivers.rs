@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{assert_none, sources};
 
 /// Where drivers are named: their own folder, discovery, which knows their numbers, the device that has rxe's rings and mlx5's payload,
-/// and what mlx5 alone offers, with the root that declares it and the program that shows it.
+/// and what mlx5 and efa alone offer, with the root that declares it and the program that shows it.
 const DRIVERS: &[&str] = &[
     "src/driver/",
     "src/device/mod.rs",
@@ -13,6 +13,7 @@ const DRIVERS: &[&str] = &[
     "src/device/sysfs.rs",
     "src/soft/",
     "src/mlx5/",
+    "src/efa/",
     "src/lib.rs",
     // What is printed, and measured, for people.
     "src/bin/uverbs/info/",

@@ -14,6 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("counters", &["kernel", "driver", "device"]),
     ("flow", &["kernel", "driver", "device", "verbs", "counters"]),
     ("mlx5", &["kernel", "driver", "device", "verbs", "counters", "flow"]),
+    ("efa", &["kernel", "driver", "device", "verbs"]),
     ("tokio", &["kernel", "device", "verbs", "counters"]),
     // What bindings use of the rest, under names of their own.
     ("raw", &["kernel", "driver", "device", "completion_counter", "verbs"]),

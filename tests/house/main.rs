@@ -254,6 +254,8 @@ const LOCKS: &[&str] = &[
     "src/mlx5/snapshots.rs",
     "src/device/object.rs",
     "src/kernel/process.rs",
+    "src/driver/efa/completions.rs",
+    "src/driver/efa/track.rs",
     "src/driver/mlx5/completions.rs",
     "src/driver/mlx5/state.rs",
     "src/verbs/qp/multicast.rs",

@@ -256,7 +256,11 @@ impl From<Refused> for Code {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Full => ENOMEM,
-            Refused::TooLarge | Refused::NotReady | Refused::NotBegun | Refused::Lacks => EINVAL,
+            Refused::TooLarge
+            | Refused::NotReady
+            | Refused::NotBegun
+            | Refused::Lacks
+            | Refused::Unsignaled => EINVAL,
             Refused::Elsewhere | Refused::Lost => Code::new(nix::libc::EIO),
         }
     }

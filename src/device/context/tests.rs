@@ -53,13 +53,18 @@ fn open(driver_id: u32) -> (Context, Arc<Mutex<Vec<Sent>>>) {
 
 /// What every driver can, and how each of these commands went to it.
 fn without_queues(driver_id: u32) -> Vec<Sent> {
+    refusing(driver_id, |context| refused(context.create_cq(4)))
+}
+
+/// The same of a driver that refuses something else, besides shared receive queues and tables.
+fn refusing(driver_id: u32, what: impl FnOnce(&Context)) -> Vec<Sent> {
     let (context, sent) = open(driver_id);
     context.query_device().unwrap();
     context.query_all().unwrap();
     let pd = context.alloc_pd().unwrap();
     let regions = [(); 2].map(|()| pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap());
     let before = sent.lock().unwrap().len();
-    refused(context.create_cq(4));
+    what(&context);
     refused(pd.create_srq(4));
     refused(context.create_indirection_table(&[]));
     assert_eq!(sent.lock().unwrap().len(), before, "no command was sent for what is refused");
@@ -96,7 +101,7 @@ fn an_unknown_driver_is_told_nothing() {
     assert_eq!(without_queues(driver_id::MANA), expected);
     let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
     // All that have them are named.
-    assert!(error.hint().is_some_and(|hint| hint.contains("rxe, mlx5 and the soft device")), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("rxe, mlx5, efa and the soft device")), "{error}");
 }
 
 /// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1; a query with room for more is EINVAL there.
@@ -127,5 +132,18 @@ fn efa_is_told_what_the_process_knows_of() {
         bare("mr.register"),
         bare("mr.register"),
     ];
-    assert_eq!(without_queues(driver_id::EFA), expected);
+    assert_eq!(refusing(driver_id::EFA, |context| refused(context.open_xrcd())), expected);
+}
+
+/// `efa_create_user_cq`, efa_verbs.c, Linux 7.3.
+#[test]
+fn efa_has_room_for_where_its_queues_are() {
+    let (context, sent) = open(driver_id::EFA);
+    // Nothing can be mapped.
+    assert!(context.create_cq(3).is_err());
+    let sent = sent.lock().unwrap();
+    let of = |op: &str| sent.iter().find(|(name, ..)| *name == op).cloned().unwrap();
+    let request = vec![0, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(of("cq.create"), ("cq.create", Some(request), Some(40)));
+    assert!(sent.iter().any(|(op, ..)| *op == "cq.destroy"), "it is not left behind");
 }

@@ -189,6 +189,7 @@ mod tests {
 
     use super::super::tests::limits;
     use super::*;
+    use crate::driver::DriverQp;
     use crate::driver::ring::RingDevice;
     use crate::kernel::error::ErrorKind;
     use crate::kernel::mapping::Mapping;
@@ -223,7 +224,8 @@ mod tests {
         // As a thread of the parent's may hold it at the fork: who takes it would wait for ever.
         let held = state.registers.lock().unwrap();
         let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
-        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, srq: None };
+        let driver = DriverQp::default();
+        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, srq: None, driver };
         let refused = [
             state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
             state

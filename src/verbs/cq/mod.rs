@@ -196,12 +196,13 @@ impl<'a> CompletionQueueBuilder<'a> {
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
         let Self { context, entries, channel, vector, cookie } = self;
-        let mut plan = context.driver().plan_cq(op, entries, context)?;
+        let mut plan = context.driver().plan_cq(op, entries, channel.is_some(), context)?;
+        let asked = plan.entries(entries);
         let mut real_entries = 0_u32;
         let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
         command
             .new_handle(create::HANDLE)
-            .input(create::CQE, &entries)
+            .input(create::CQE, &asked)
             .input(create::USER_HANDLE, &cookie)
             .input(create::COMP_VECTOR, &vector)
             .output(create::RESP_CQE, real_entries.as_mut_bytes())
@@ -217,7 +218,7 @@ impl<'a> CompletionQueueBuilder<'a> {
         })?;
         let object =
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
-        let ring = plan.open(op, context)?;
+        let ring = plan.open(op, real_entries, context)?;
         let registry = Arc::<Registry>::default();
         let shared = CompletionQueueCore {
             object,

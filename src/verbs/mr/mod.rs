@@ -108,6 +108,10 @@ impl MemoryRegion {
         self.0.access
     }
 
+    pub(crate) fn object(&self) -> &Object {
+        &self.0.object
+    }
+
     pub(crate) fn is_in(&self, pd: &ProtectionDomain) -> bool {
         self.0.pd.is_same(pd)
     }

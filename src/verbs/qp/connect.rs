@@ -6,7 +6,7 @@ use std::str::FromStr;
 use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, mtu};
 
-use super::{Attributes, QpState, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud, XrcSend};
+use super::{Attributes, QpState, QueuePair, QueuePairCore, RawPacket, Rc, Srd, Uc, Ud, XrcSend};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::ah::Route;
 
@@ -224,6 +224,23 @@ impl QueuePair<Uc> {
 
 impl QueuePair<Ud> {
     /// Makes the queue pair ready for datagrams that carry `qkey`: init, ready to receive, ready to send.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue
+    /// pair is not in reset.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn activate(&mut self, options: &ConnectionOptions, qkey: u32, psn: u32) -> Result<()> {
+        self.modify(&options.init().qkey(qkey))?;
+        self.modify(&Attributes::to(QpState::ReadyToReceive))?;
+        self.modify(&Attributes::to(QpState::ReadyToSend).send_psn(psn & 0xff_ffff))
+    }
+}
+
+impl QueuePair<Srd> {
+    /// Makes the queue pair ready for reliable datagrams that carry `qkey`: init, ready to receive, ready to send.
+    ///
+    /// Of the options only the port counts. A device that can be told how often to try again when the other side has no receive posted
+    /// is told by [`modify`](Self::modify).
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue

@@ -34,6 +34,7 @@ fn visible(type_: u8) -> Counted {
     let messages = Counted::SEND | Counted::RECEIVE;
     match type_ {
         qp_type::RC => messages | Counted::READ | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
+        qp_type::DRIVER => messages | Counted::READ | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
         qp_type::XRC_INI => Counted::SEND | Counted::READ | Counted::WRITE,
         qp_type::UC => messages | Counted::WRITE | Counted::REMOTE_WRITE_IMMEDIATE,
         _ => messages,
@@ -86,7 +87,7 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
-        let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.slots() as u32 };
+        let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.logged() };
         of.bind(&mut self.sends.bound, counter, counted)
     }
 }
@@ -100,9 +101,9 @@ pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bindable<'a> {
     pub(super) shared: &'a QueuePairCore,
-    /// One of [`qp_type`], and how many sends it has room for.
+    /// One of [`qp_type`], and how many sends it has room for; none where requests complete in any order.
     pub(super) type_: u8,
-    pub(super) slots: u32,
+    pub(super) slots: Option<u32>,
 }
 
 impl Bindable<'_> {

@@ -10,8 +10,10 @@ use super::{QpType, QueuePair};
 use crate::driver::completion::Completion;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionQueue;
+use crate::verbs::work::Receiving;
 
-/// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it.
+/// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it. A device that completes every
+/// request needs none: it is known how many wait.
 ///
 /// An empty ring would not tell: rxe gives the slot back before it writes the completion (do_complete, rxe_comp.c
 /// and rxe_resp.c, Linux 6.1).
@@ -107,8 +109,8 @@ impl<T: QpType> QueuePair<T> {
         let (mut sends, mut receives) = (true, self.receives.is_some());
         loop {
             // Full rings get room as the device flushes them.
-            sends = sends && !self.mark_sends()?;
-            receives = receives && !self.mark_receives()?;
+            sends = sends && !self.have_sends_ended()?;
+            receives = receives && !self.have_receives_ended()?;
             let mut found = 0;
             for queue in &mut *queues {
                 found += self.take_from(queue, &mut take);
@@ -140,6 +142,19 @@ impl<T: QpType> QueuePair<T> {
             }
         }
         found
+    }
+
+    /// Whether it is known that all sends end: the last was posted, or, where each has a completion, all have ended.
+    fn have_sends_ended(&mut self) -> Result<bool> {
+        self.sends.is_idle().map_or_else(|| self.mark_sends(), Ok)
+    }
+
+    /// The same of receives.
+    fn have_receives_ended(&mut self) -> Result<bool> {
+        match self.receives.as_ref().and_then(Receiving::is_idle) {
+            Some(is_idle) => Ok(is_idle),
+            None => self.mark_receives(),
+        }
     }
 
     /// Posts the last send; false when there is no room yet.

@@ -26,7 +26,8 @@ use self::drain::Markers;
 use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{
-    Datagram, Frame, Operation, QpType, RawPacket, Rc, Uc, UcOperation, Ud, XrcOperation, XrcSend,
+    Datagram, Frame, Operation, QpType, RawPacket, Rc, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud,
+    XrcOperation, XrcSend,
 };
 pub use self::request::SendRequest;
 pub use self::rss::{HashFields, RssBuilder, RssQueuePair};

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use uverbs_abi::types::qp_type;
 
-use crate::driver::request::{Opcode, Remote, RequestKind, Terms, Told};
+use crate::driver::request::{Destination, Opcode, Remote, RequestKind, Terms, Told};
 use crate::verbs::ah::AddressHandle;
 
 /// A kind of queue pair; sealed.
@@ -83,6 +83,13 @@ types! {
     /// [`Rc`] has, each request for one of the shared receive queues there. They receive nothing.
     #[doc(alias = "IBV_QPT_XRC_SEND")]
     XrcSend = XRC_INI, XrcOperation;
+    /// Queue pairs that send reliable datagrams to any other, read and write memory there, and complete in any order: scalable reliable
+    /// datagrams, which only EFA has. There is no connection: each request names its destination.
+    ///
+    /// Every request is to be [`signaled`](crate::SendRequest::signaled). Messages are not longer than the port's largest packet, and come
+    /// without a header before them.
+    #[doc(alias = "EFADV_QP_DRIVER_TYPE_SRD")]
+    Srd = DRIVER, SrdDatagram<'a>;
 }
 
 /// What a [`RawPacket`] queue pair does: sends Ethernet frames, without their FCS.
@@ -198,6 +205,35 @@ pub struct Datagram<'a> {
     pub immediate: Option<u32>,
 }
 
+/// What an [`Srd`] queue pair does, and with whom: the same as a [`Datagram`], and an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct SrdDatagram<'a> {
+    /// Where to, or from where.
+    pub to: &'a AddressHandle,
+    /// The queue pair there.
+    pub qp_num: u32,
+    /// The queue key that it expects.
+    pub qkey: u32,
+    /// What is done.
+    pub operation: SrdOperation,
+}
+
+/// What a reliable datagram does. What the device has of it is told by [`efa::Device`](crate::efa::Device).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SrdOperation {
+    /// Sends a message into the other side's next receive.
+    Send,
+    /// The same, with a number that comes in the other side's completion.
+    SendImmediate(u32),
+    /// Writes into the other side's memory; the other side does not notice.
+    Write(Remote),
+    /// The same with a number, for which the other side has a completion: of its next receive, unless it
+    /// [takes none](crate::QueuePairBuilder::unsolicited_writes).
+    WriteImmediate(Remote, u32),
+    /// Reads from the other side's memory.
+    Read(Remote),
+}
+
 /// What an operation is in verbs' terms.
 macro_rules! encode {
     ($type:ty, $kind:ident { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
@@ -259,6 +295,38 @@ encode! {
     #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
+    }
+}
+
+impl Encode for SrdDatagram<'_> {
+    const KIND: RequestKind = RequestKind::Addressed;
+
+    #[inline(always)]
+    fn address(&self) -> Option<&AddressHandle> {
+        Some(self.to)
+    }
+}
+
+impl Terms for SrdDatagram<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        match self.operation {
+            SrdOperation::Send => Opcode::Send,
+            SrdOperation::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),
+            SrdOperation::Write(remote) => Opcode::Write(remote),
+            SrdOperation::WriteImmediate(remote, number) => Opcode::WriteImmediate(remote, number.to_be()),
+            SrdOperation::Read(remote) => Opcode::Read(remote),
+        }
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(&self.opcode())
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> Option<Destination> {
+        Some(Destination { ah: self.to.address(), qp_num: self.qp_num, qkey: self.qkey })
     }
 }
 

@@ -255,7 +255,18 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
             let slot = batch.next_slot();
             if let Err(why) = self.posting.put(batch, slot, request) {
                 let is_none = std::ptr::eq(request, self.requests.as_ptr());
-                self.posting.held.into_held().let_go_until(first, slot, is_none);
+                let held = self.posting.held.into_held();
+                if L::IS_IN_ORDER {
+                    held.let_go_until(first, slot, is_none);
+                } else if !is_none {
+                    let filled = batch.filled();
+                    // They are asked for one behind the other.
+                    let next = std::cell::Cell::new(0);
+                    held.let_go(first, filled.len(), |_| {
+                        next.set(next.get() + 1);
+                        filled.get(next.get()).copied().map(u32::from)
+                    });
+                }
                 return Err(why);
             }
         }
@@ -291,7 +302,7 @@ impl Posting<'_> {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
                 batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
                 match operation.address() {
-                    None => self.held.pass_in_order(slot),
+                    None if L::IS_IN_ORDER => self.held.pass_in_order(slot),
                     address => self.held.hold(slot, &[], address),
                 }
             }
@@ -313,7 +324,7 @@ impl Posting<'_> {
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
         // Not before: of a full ring the next slot is that of a request which is not completed.
         match (segments, operation.address()) {
-            ([segment], None) => self.held.hold_in_order(slot, segment.region()),
+            ([segment], None) if L::IS_IN_ORDER => self.held.hold_in_order(slot, segment.region()),
             (segments, address) => self.held.hold(slot, segments, address),
         }
         Ok(())

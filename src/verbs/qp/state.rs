@@ -60,11 +60,13 @@ impl QpState {
 
 /// The attributes that a step must set, and those that it may; none when there is no such step.
 ///
-/// Source: `qp_state_table`, verbs.c, Linux 6.1; for raw packets mlx5_ib_modify_qp, qp.c.
+/// Source: `qp_state_table`, verbs.c, Linux 6.1; for raw packets mlx5_ib_modify_qp, qp.c; for reliable datagrams
+/// `srd_qp_state_table`, efa_verbs.c.
 fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
     use QpAttrMask as A;
     let none = A::empty();
-    let (ud, target) = (type_ == qp_type::UD, type_ == qp_type::XRC_TGT);
+    let srd = type_ == qp_type::DRIVER;
+    let (ud, target) = (type_ == qp_type::UD || srd, type_ == qp_type::XRC_TGT);
     let connected = !ud && type_ != qp_type::RAW_PACKET;
     // Those that are asked by others until they answer, and those that ask so.
     let (asked, asks) = (type_ == qp_type::RC || target, matches!(type_, qp_type::RC | qp_type::XRC_INI));
@@ -94,7 +96,8 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
             only(connected || ud, A::CUR_STATE)
                 | only(connected, A::ALT_PATH | A::ACCESS_FLAGS | A::PATH_MIG_STATE)
                 | only(asked, A::MIN_RNR_TIMER)
-                | only(ud, A::QKEY),
+                | only(ud, A::QKEY)
+                | only(srd, A::RNR_RETRY),
         ),
         (ReadyToSend, ReadyToSend) => (
             none,

@@ -44,6 +44,9 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
             return Error::malformed(op, what);
         }
         Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
+        Refused::Unsignaled => {
+            (Errno::EINVAL, "the device completes every request: mark each as signaled; nothing was posted")
+        }
         Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
     };
     Error::refused(op, errno, hint)
@@ -321,6 +324,11 @@ impl Receiving {
     /// Posts room for nothing; false when there is no slot for it.
     pub(crate) fn post_empty(&mut self, wr_id: u64) -> bool {
         self.post("", &[ReceiveRequest::new(wr_id, &[])]).is_ok()
+    }
+
+    /// Whether all that was posted has completed, where that is known without a request of one's own.
+    pub(crate) fn is_idle(&self) -> Option<bool> {
+        self.queue.receives.is_idle()
     }
 
     /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.

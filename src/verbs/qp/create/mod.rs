@@ -13,11 +13,11 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::send::SendQueue;
-use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Uc, Ud, XrcSend};
+use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Srd, Uc, Ud, XrcSend};
 use crate::completion_counter::Watching;
 use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
-use crate::driver::{QpQueues, QpShape};
+use crate::driver::{DriverQp, QpQueues, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::cq::{self, CompletionQueue};
@@ -57,6 +57,7 @@ pub struct QueuePairBuilder<'a, T> {
     wanted: Capacity,
     cookie: u64,
     flags: QpCreateFlags,
+    driver: DriverQp,
     kind: PhantomData<T>,
 }
 
@@ -99,6 +100,13 @@ impl ProtectionDomain {
     pub fn ud<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Ud> {
         QueuePairBuilder::new(self, cq)
     }
+
+    /// Begins a queue pair for reliable datagrams, whose completions go to `cq`.
+    #[doc(alias = "efadv_create_qp_ex")]
+    #[doc(alias = "efadv_create_driver_qp")]
+    pub fn srd<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Srd> {
+        QueuePairBuilder::new(self, cq)
+    }
 }
 
 impl<'a, T: QpType> QueuePairBuilder<'a, T> {
@@ -111,9 +119,10 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             inline: 0,
             large_header: 0,
         };
-        let flags = QpCreateFlags::empty();
+        let (flags, driver) = (QpCreateFlags::empty(), DriverQp::default());
         let cq = cq.shared();
-        Self { pd, send_cq: cq, receive_cq: cq, srq: None, wanted, cookie: 0, flags, kind: PhantomData }
+        let (send_cq, receive_cq, srq) = (cq, cq, None);
+        Self { pd, send_cq, receive_cq, srq, wanted, cookie: 0, flags, driver, kind: PhantomData }
     }
 
     /// Room for at least `depth` send requests; 64 if not given.
@@ -159,12 +168,18 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         self
     }
 
+    /// Changes what a driver's own type of queue pair is told.
+    pub(crate) fn with_driver(mut self, change: impl FnOnce(&mut DriverQp)) -> Self {
+        change(&mut self.driver);
+        self
+    }
+
     /// Makes the queue pair, in the state [`Reset`](super::QpState::Reset).
     ///
     /// # Errors
     /// [`PermissionDenied`](ErrorKind::PermissionDenied) for raw packets without `CAP_NET_RAW`;
     /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not have, such as raw packets on
-    /// rxe; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits, or queues of another open
+    /// rxe, or reliable datagrams on all but efa; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits, or queues of another open
     /// device.
     ///
     /// # Kernel
@@ -219,10 +234,12 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             max_inline_data: self.wanted.inline,
         };
         let side = srq.as_ref().map(|srq| srq.side());
-        let shape = QpShape { type_, cap: wanted, large_header: self.wanted.large_header, srq: side };
+        let (large_header, driver) = (self.wanted.large_header, self.driver);
+        let shape = QpShape { type_, cap: wanted, large_header, srq: side, driver };
         let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
+        let asked = plan.asked(wanted);
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
         let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);
@@ -231,7 +248,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             .handle(create::PD_HANDLE, self.pd.id())
             .handle(create::SEND_CQ_HANDLE, self.send_cq.id())
             .input(create::USER_HANDLE, &self.cookie)
-            .input(create::CAP, &wanted)
+            .input(create::CAP, &asked)
             .value(create::TYPE, type_.into())
             .output(create::RESP_CAP, real.as_mut_bytes())
             .output(create::RESP_QP_NUM, number.as_mut_bytes())

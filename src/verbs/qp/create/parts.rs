@@ -10,6 +10,7 @@ use uverbs_abi::write::{AttachMcast, DestroyQpResp, DetachMcast, ModifyQp, Query
 use super::{Capacity, Made, QueuePairBuilder};
 use crate::completion_counter::{CompletionCounter, Counted};
 use crate::device::object;
+use crate::driver::DriverQp;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::object::CompletionObject;
@@ -62,8 +63,9 @@ impl ProtectionDomain {
         let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
         // Of no type in particular: the number says which.
         let kind = PhantomData::<RawPacket>;
+        let (wanted, driver) = (capacity, DriverQp::default());
         let builder =
-            QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted: capacity, cookie, flags, kind };
+            QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted, cookie, flags, driver, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
         Ok((QueuePair { shared: Arc::new(shared), type_, capacity }, sends, receives))
     }
@@ -146,7 +148,7 @@ impl QueuePair {
         counter: &CompletionCounter,
         counted: Counted,
     ) -> Result<()> {
-        let slots = sends.slots() as u32;
+        let slots = sends.logged();
         Bindable { shared: &self.shared, type_: self.type_, slots }.bind(&mut sends.bound, counter, counted)
     }
 

@@ -71,6 +71,11 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.next_slot()
     }
 
+    /// Where slots are used in no order, those that were filled since the last were published.
+    pub(crate) fn filled(&self) -> &[u16] {
+        self.lower.filled()
+    }
+
     /// Most pieces of memory of a request.
     #[inline(always)]
     pub fn max_pieces(&self) -> u32 {

@@ -63,6 +63,11 @@ impl SendQueue {
         self.sends.slots()
     }
 
+    /// Number of slots, of a queue whose requests complete in their order.
+    pub(super) fn logged(&self) -> Option<u32> {
+        self.sends.is_in_order().then(|| self.sends.slots() as u32)
+    }
+
     /// The slot that is filled next.
     pub(super) fn next_slot(&self) -> u32 {
         self.sends.next_slot()
@@ -204,6 +209,11 @@ impl SendQueue {
             return Err(self.context.unseen(op, why));
         }
         Ok(at)
+    }
+
+    /// Whether all that was posted has completed, where that is known without a request of one's own.
+    pub(super) fn is_idle(&self) -> Option<bool> {
+        self.sends.is_idle()
     }
 
     /// Forgets what was put and not published.

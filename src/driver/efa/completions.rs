@@ -1,0 +1,369 @@
+//! Completion queues of efa.
+//!
+//! A queue has several rings, one behind the other in its memory, which the kernel's driver gives; a queue pair completes in those that
+//! the device chose when it was made, so all are looked at in turn. An entry is ours when its phase is that of the round that we are in,
+//! which begins at one. How many entries were taken, of all rings together, is told by a doorbell, which also asks for an event.
+//!
+//! The device takes an ask for an event with the number of those that were made before. Events reach the program by way of a file
+//! that it may read when it likes; but that one was made is seen in the queue: an armed queue makes it at the first completion.
+//! Bindings, which read events themselves, tell of each instead.
+//!
+//! Source: `efa_poll_sub_cq`, `cq_next_sub_cqe_get` and `efa_update_cq_doorbell`, providers/efa/verbs.c, rdma-core 65;
+//! `efa_create_user_cq`, efa_verbs.c, Linux 7.3.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RxCdescEx};
+use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
+use uverbs_abi::write::Wc;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::doorbell::Doorbell;
+use super::entry::{ENTRY, is_send, raise};
+use super::track::Track;
+use crate::driver::Kernel;
+use crate::driver::completion::Extended;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
+use crate::kernel::process::Origin;
+
+/// A completion queue about to be made.
+#[derive(Debug)]
+pub(crate) struct CqPlan {
+    request: CreateCq,
+    response: CreateCqResp,
+    entries: u32,
+}
+
+impl CqPlan {
+    /// With room for `wanted` in each of so many rings.
+    pub(super) fn new(wanted: u32, rings: u16, has_channel: bool) -> Self {
+        let request = CreateCq {
+            cq_entry_size: ENTRY as u32,
+            num_sub_cqs: rings,
+            flags: if has_channel { CREATE_CQ_WITH_COMPLETION_CHANNEL } else { 0 },
+            ..CreateCq::new_zeroed()
+        };
+        // Indices are masked. What is too much is left to the kernel to refuse, and so is nothing at all.
+        let entries = if wanted == 0 { 0 } else { wanted.checked_next_power_of_two().unwrap_or(wanted) };
+        Self { request, response: CreateCqResp::new_zeroed(), entries }
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    /// How many entries the kernel is asked for.
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The queue, now that the kernel has made it with so many entries in each ring.
+    pub(in crate::driver) fn open(
+        self,
+        op: &'static str,
+        entries: u32,
+        kernel: &dyn Kernel,
+    ) -> Result<Completions> {
+        let CreateCqResp { comp_mask, q_mmap_key, q_mmap_size, db_off, db_mmap_key, .. } = self.response;
+        let nonsense = || Error::malformed(op, "a completion queue that does not fit its size");
+        let len = usize::try_from(q_mmap_size).map_err(|_| nonsense())?;
+        let doorbell = (comp_mask & CREATE_CQ_RESP_DB_OFF != 0)
+            .then(|| Doorbell::map(op, db_mmap_key, db_off, kernel))
+            .transpose()?;
+        let memory = kernel.map(op, q_mmap_key, len)?;
+        let makes_events = self.request.flags & CREATE_CQ_WITH_COMPLETION_CHANNEL != 0;
+        Completions::new(op, memory, entries, self.request.num_sub_cqs, doorbell, makes_events)
+            .ok_or_else(nonsense)?
+    }
+}
+
+/// A queue pair that completes in a queue: what it sends, what it receives, or both.
+#[derive(Clone, Debug)]
+struct Known {
+    track: Arc<Track>,
+    sends: bool,
+    receives: bool,
+}
+
+impl Known {
+    /// By this number completions name it.
+    fn number(&self) -> u16 {
+        self.track.number as u16
+    }
+}
+
+/// What queue pairs know of a completion queue, and who asks for events.
+#[derive(Debug)]
+pub(crate) struct CompletionSide {
+    /// The process that has the queue: a child of `fork` takes no lock of it.
+    origin: Origin,
+    doorbell: Option<Doorbell>,
+    makes_events: bool,
+    /// How many entries were taken. Only the poller changes it.
+    taken: AtomicU32,
+    /// The queue pairs that complete here, by their numbers, and how often that has changed: the poller has a copy.
+    known: Mutex<Vec<Known>>,
+    changes: AtomicU32,
+    /// Whether an event was asked for, and how many were made.
+    is_armed: AtomicBool,
+    events: AtomicU32,
+    /// Who reads events tells so: then the queue is not searched for the one that made it.
+    is_told: AtomicBool,
+}
+
+impl CompletionSide {
+    fn change(&self, how: impl FnOnce(&mut Vec<Known>)) {
+        if self.origin.is_here() {
+            how(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Adds a queue pair, in the place of one of this number that is gone.
+    pub(super) fn add(&self, track: &Arc<Track>, sends: bool, receives: bool) {
+        let new = Known { track: track.clone(), sends, receives };
+        self.change(|known| match known.binary_search_by_key(&new.number(), Known::number) {
+            Ok(at) => known[at] = new,
+            Err(at) => known.insert(at, new),
+        });
+    }
+
+    /// Forgets a queue pair; what it left in the queue is nobody's.
+    pub(super) fn remove(&self, track: &Arc<Track>) {
+        self.change(|known| known.retain(|known| !Arc::ptr_eq(&known.track, track)));
+    }
+
+    /// Asks for an event at the next completion; false if the device makes none of this kind.
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        if solicited_only || !self.makes_events || self.doorbell.is_none() {
+            return false;
+        }
+        if !self.is_told.load(Ordering::Relaxed) {
+            self.is_armed.store(true, Ordering::Relaxed);
+        }
+        self.ring(CQ_DB_ARM);
+        true
+    }
+
+    fn ring(&self, arm: u32) {
+        if let Some(doorbell) = &self.doorbell {
+            let events = self.events.load(Ordering::Relaxed) & 3;
+            doorbell.ring(self.taken.load(Ordering::Relaxed) & CQ_DB_CONSUMER_INDEX | events << 29 | arm);
+        }
+    }
+
+    /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.
+    #[cfg(feature = "raw")]
+    pub(crate) fn expect_told(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+    }
+
+    /// An event was read.
+    #[cfg(feature = "raw")]
+    pub(crate) fn tell(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The side of a completion queue that polls.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    memory: Mapping,
+    rings: Box<[Ring]>,
+    /// Entries of each, a power of two.
+    entries: u32,
+    /// The ring that is looked at next.
+    next: usize,
+    /// Whether entries were taken of which the device was not told.
+    is_behind: bool,
+    /// A copy of the queue pairs that complete here.
+    known: Vec<Known>,
+    changes: u32,
+    shared: Arc<CompletionSide>,
+}
+
+/// One ring.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    /// Where it begins in the memory.
+    begin: usize,
+    /// Counter of the next entry.
+    position: u32,
+}
+
+impl Ring {
+    /// Where the next entry is.
+    fn at(self, entries: u32) -> usize {
+        self.begin + (self.position & (entries - 1)) as usize * ENTRY
+    }
+
+    /// The phase that it has when the device has written it.
+    fn phase(self, entries: u32) -> u8 {
+        u8::from(self.position & entries == 0) * CDESC_PHASE
+    }
+}
+
+impl Completions {
+    /// None if the memory is not that of so many rings of so many entries.
+    fn new(
+        op: &'static str,
+        memory: Mapping,
+        entries: u32,
+        rings: u16,
+        doorbell: Option<Doorbell>,
+        makes_events: bool,
+    ) -> Option<Result<Self>> {
+        let bytes = (entries as usize).checked_mul(ENTRY)?;
+        let all = bytes.checked_mul(rings.into())?;
+        if !entries.is_power_of_two() || rings == 0 || all > memory.len() {
+            return None;
+        }
+        let mut list = match Error::room(op, rings.into()) {
+            Ok(list) => list,
+            Err(error) => return Some(Err(error)),
+        };
+        list.extend((0..usize::from(rings)).map(|ring| Ring { begin: ring * bytes, position: 0 }));
+        let shared = CompletionSide {
+            origin: Origin::here(),
+            doorbell,
+            makes_events,
+            taken: AtomicU32::new(0),
+            known: Mutex::default(),
+            changes: AtomicU32::new(0),
+            is_armed: AtomicBool::new(false),
+            events: AtomicU32::new(0),
+            is_told: AtomicBool::new(false),
+        };
+        Some(Ok(Self {
+            memory,
+            rings: list.into_boxed_slice(),
+            entries,
+            next: 0,
+            is_behind: false,
+            known: Vec::new(),
+            changes: 0,
+            shared: Arc::new(shared),
+        }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
+        &self.shared
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    /// Whether the device has written the next entry of a ring.
+    #[inline]
+    fn is_filled(&self, ring: Ring) -> bool {
+        // What the device wrote before the phase is read after it.
+        let word = self.memory.load(ring.at(self.entries), Ordering::Acquire);
+        word.to_ne_bytes()[3] & CDESC_PHASE == ring.phase(self.entries)
+    }
+
+    /// Whether the device has written no completion.
+    #[cfg(feature = "raw")]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.rings.iter().any(|ring| self.is_filled(*ring))
+    }
+
+    /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
+    /// `may_take` is asked: if not, it stays, and so do those behind it.
+    pub(crate) fn poll<T>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+        mut fill: impl FnMut(&mut T, &Extended),
+    ) -> usize {
+        let mut count = 0;
+        while let Some(place) = places.get_mut(count) {
+            let Ok(completion) = self.next_if(&may_take) else { break };
+            fill(place, &completion);
+            count += 1;
+        }
+        self.release();
+        count
+    }
+
+    /// Takes the next completion; `may_take` is asked before. Without one, whether there is none.
+    pub(crate) fn next_if(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
+        // Rings that were looked at in turn and had nothing.
+        let mut empty = 0;
+        while empty < self.rings.len() {
+            let Some(ring) = self.rings.get(self.next).copied() else { return Err(true) };
+            if !self.is_filled(ring) {
+                (self.next, empty) = ((self.next + 1) % self.rings.len(), empty + 1);
+                continue;
+            }
+            if !may_take() {
+                return Err(false);
+            }
+            empty = 0;
+            let mut entry = RxCdescEx::new_zeroed();
+            let is_read = self.memory.read(ring.at(self.entries), entry.as_mut_bytes());
+            self.pass();
+            // Of one that is nobody's nothing is said.
+            if let Some(wc) = self.find(&entry).filter(|_| is_read) {
+                return Ok(Extended { wc, ..Extended::default() });
+            }
+        }
+        Err(true)
+    }
+
+    /// The same, put into its place; false if there is none. What was nobody's is given back then: a poll that finds nothing has no
+    /// end.
+    #[cfg(feature = "raw")]
+    pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: impl FnOnce(&Wc)) -> bool {
+        match self.next_if(may_take) {
+            Ok(said) => place(&said.wc),
+            Err(_) => {
+                self.release();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Goes on behind the entry that is next.
+    fn pass(&mut self) {
+        let next = (self.next + 1) % self.rings.len();
+        if let Some(ring) = self.rings.get_mut(self.next) {
+            ring.position = ring.position.wrapping_add(1);
+        }
+        (self.next, self.is_behind) = (next, true);
+        let shared = &*self.shared;
+        shared.taken.store(shared.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if shared.is_armed.load(Ordering::Relaxed) {
+            // It is the one for which the queue was armed.
+            shared.is_armed.store(false, Ordering::Relaxed);
+            shared.events.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What the entry says, if its queue pair is still there.
+    fn find(&mut self, entry: &RxCdescEx) -> Option<Wc> {
+        // Each is behind all that was changed before its request was posted.
+        let changes = self.shared.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
+            self.changes = changes;
+        }
+        let number = entry.base.common.qp_num.get();
+        let at = self.known.binary_search_by_key(&number, Known::number).ok()?;
+        let known = self.known.get(at)?;
+        let is_here = if is_send(entry) { known.sends } else { known.receives };
+        if is_here { raise(entry, &known.track) } else { None }
+    }
+
+    /// Tells the device of all that was taken.
+    pub(crate) fn release(&mut self) {
+        if self.is_behind {
+            self.is_behind = false;
+            self.shared.ring(0);
+        }
+    }
+}

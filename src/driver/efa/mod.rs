@@ -1,0 +1,222 @@
+//! The user half of efa, of Amazon's cloud.
+//!
+//! The kernel's driver makes all memory of queues and tells where it can be mapped: rings of completions and receives in memory of the
+//! host, send rings in the device's, and pages of doorbells. A queue pair is one for datagrams, unreliable or reliable; of the latter,
+//! which verbs do not have, each request names its destination, and they complete in any order.
+//!
+//! Source: `efa_alloc_ucontext` and others, efa_verbs.c, Linux 6.1 to 7.3; providers/efa of rdma-core 65.
+
+mod completions;
+mod doorbell;
+mod entry;
+mod qp;
+mod receives;
+mod sends;
+mod track;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use nix::errno::Errno;
+use uverbs_abi::efa::{
+    ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH, AllocUcontext,
+    AllocUcontextResp, CreateAhResp, ExQueryDeviceResp, QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
+    QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE, USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
+};
+use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::types::qp_type;
+use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, cmd};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::entry::UNSOLICITED;
+pub(crate) use self::qp::QpPlan;
+pub(crate) use self::receives::Receives;
+pub(crate) use self::sends::Sends;
+use self::track::Generations;
+use super::request::Address;
+use super::side::CqSide;
+use super::{ContextPlan, Kernel, QpShape};
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
+
+/// What is refused.
+const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
+pub(super) const NO_RESIZE: &str = "efa gives completion queues no other size";
+const SHARED: &str = "efa has no shared receive queues";
+const NO_EVENTS: &str = "the device announces no completions: make the queue without a channel, and poll";
+
+/// The device writes the value to memory of the process that the request names (`efa_create_comp_cntr`, Linux 7.3).
+pub(super) const COUNTERS: &str = "this version of the crate has no completion counters of efa's hardware; one made without a \
+                                   context counts on every device";
+
+/// A device that limits batches of sends, or has a least depth, gives a context to those only that say they know of it
+/// (`efa_user_comp_handshake`).
+pub(super) fn plan_context() -> ContextPlan {
+    let request = AllocUcontext {
+        supported_caps: ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH | ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR,
+        ..AllocUcontext::new_zeroed()
+    };
+    ContextPlan {
+        request: request.as_bytes().to_vec(),
+        older: None,
+        answer: vec![0; size_of::<AllocUcontextResp>()],
+    }
+}
+
+/// What the context was told of the device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// Whether a query of the device is answered by the driver too.
+    answers_queries: bool,
+    /// Rings of a completion queue.
+    rings: u16,
+    /// Most bytes of inline data, and of that in wide slots; the latter is zero on older kernels.
+    inline: u32,
+    wide_inline: u32,
+    /// Most bytes of a send ring.
+    max_llq: u32,
+    /// Most bytes of sends told at once; zero for no limit.
+    max_batch: u32,
+    /// Least depth of a send queue.
+    min_sends: u32,
+}
+
+impl Limits {
+    /// Bytes of a unit of [`AllocUcontextResp::max_tx_batch`].
+    const BATCH: u32 = 64;
+
+    fn new(answer: &AllocUcontextResp) -> Self {
+        Self {
+            answers_queries: answer.cmds_supp_udata_mask & USER_CMDS_SUPP_UDATA_QUERY_DEVICE != 0,
+            rings: answer.sub_cqs_per_cq,
+            inline: answer.inline_buf_size.into(),
+            wide_inline: answer.inline_buf_size_ex.into(),
+            max_llq: answer.max_llq_size,
+            max_batch: u32::from(answer.max_tx_batch) * Self::BATCH,
+            min_sends: answer.min_sq_wr.into(),
+        }
+    }
+}
+
+/// What all queues of a context share.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Zeros until the context is made.
+    limits: Limits,
+    /// What the device can, once it was asked.
+    caps: OnceLock<Caps>,
+    generations: Arc<Generations>,
+}
+
+impl State {
+    /// The kernel has made the context.
+    pub(super) fn opened(&mut self, answer: &[u8]) {
+        if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
+            self.limits = Limits::new(&answer);
+        }
+    }
+
+    /// What the device can. It is asked when that first matters.
+    fn caps(&self, op: &'static str, kernel: &dyn Kernel) -> Result<&Caps> {
+        kernel.take(op)?;
+        if let Some(caps) = self.caps.get() {
+            return Ok(caps);
+        }
+        // Threads that come here together ask each for itself, and all get the same answer.
+        let nothing = || Ok(Caps(ExQueryDeviceResp::new_zeroed()));
+        let caps = if self.limits.answers_queries { ask(kernel) } else { nothing() }?;
+        Ok(self.caps.get_or_init(|| caps))
+    }
+
+    pub(super) fn plan_cq(
+        &self,
+        op: &'static str,
+        entries: u32,
+        has_channel: bool,
+        kernel: &dyn Kernel,
+    ) -> Result<CqPlan> {
+        if has_channel && !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS) {
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, NO_EVENTS));
+        }
+        Ok(CqPlan::new(entries, self.limits.rings, has_channel))
+    }
+
+    pub(super) fn plan_qp(
+        &self,
+        op: &'static str,
+        shape: &QpShape<'_>,
+        queues: [&CqSide; 2],
+        kernel: &dyn Kernel,
+    ) -> Result<QpPlan> {
+        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+        if !matches!(shape.type_, qp_type::UD | qp_type::DRIVER) {
+            return refused(TYPES);
+        }
+        if shape.srq.is_some() {
+            return refused(SHARED);
+        }
+        let caps = self.caps(op, kernel)?;
+        let [sends, receives] = queues;
+        let sides = [sends.efa(op)?.clone(), receives.efa(op)?.clone()];
+        QpPlan::new(op, shape, (&self.limits, caps), sides, &self.generations)
+    }
+}
+
+/// What the device says that it can.
+#[derive(Debug)]
+struct Caps(ExQueryDeviceResp);
+
+impl Caps {
+    fn has(&self, bit: u32) -> bool {
+        self.0.device_caps & bit != 0
+    }
+
+    /// What reliable datagrams may be.
+    fn allowed(&self) -> sends::Allowed {
+        sends::Allowed {
+            reads: self.has(QUERY_DEVICE_CAPS_RDMA_READ),
+            writes: self.has(QUERY_DEVICE_CAPS_RDMA_WRITE),
+            most_remote: self.0.max_rdma_size,
+        }
+    }
+}
+
+/// `efa_query_device`, efa_verbs.c.
+fn ask(kernel: &dyn Kernel) -> Result<Caps> {
+    let (request, mut answer) = (ExQueryDevice::default(), ExQueryDeviceResp::new_zeroed());
+    let mut response = CoreResp::new_zeroed();
+    let mut command = Command::write("device.query", cmd::EX_QUERY_DEVICE);
+    command
+        .input(CORE_IN, &request)
+        .output(CORE_OUT, response.as_mut_bytes())
+        .driver_output(answer.as_mut_bytes());
+    kernel.invoke(&mut command)?;
+    Ok(Caps(answer))
+}
+
+/// An address handle about to be made.
+#[derive(Debug)]
+pub(crate) struct AhPlan(CreateAhResp);
+
+impl AhPlan {
+    pub(super) fn new(op: &'static str, attr: &AhAttr) -> Result<Self> {
+        if attr.is_global == 0 {
+            // The driver looks at nothing else, and gives the device one of zeros.
+            let hint = "efa finds the other side by its GID: the route has none";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        Ok(Self(CreateAhResp::new_zeroed()))
+    }
+
+    pub(super) fn answer(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
+    }
+
+    /// The device's number for it.
+    pub(super) fn address(&self) -> Address {
+        Address { number: self.0.efa_address_handle.into(), ..Address::default() }
+    }
+}

@@ -1,0 +1,210 @@
+//! Queue pairs of efa about to be made.
+//!
+//! Source: `efa_setup_qp`, `efa_check_qp_limits` and `create_qp`, providers/efa/verbs.c, rdma-core 65; `efa_create_qp`,
+//! efa_verbs.c, Linux 6.1 to 7.3.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::efa::io::{TX_DESC_INLINE_MAX_SIZE, TX_DESC_INLINE_MAX_SIZE_128};
+use uverbs_abi::efa::{CreateQp, CreateQpResp, QP_DRIVER_TYPE_SRD};
+use uverbs_abi::types::qp_type;
+use uverbs_abi::write::QpCap;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::completions::CompletionSide;
+use super::doorbell::Doorbell;
+use super::receives::{PIECE, Receives};
+use super::sends::{Allowed, Device, SLOT, Sends, WIDE_SLOT};
+use super::track::{Generations, MOST, Track};
+use super::{Caps, Limits};
+use crate::driver::{DriverQp, Kernel, QpShape};
+use crate::kernel::error::{Error, Result};
+
+/// What the two queues of a queue pair share. It is known to its completion queues as long as one of them is there.
+#[derive(Debug)]
+pub(super) struct Queues {
+    track: Arc<Track>,
+    generation: u16,
+    /// Where it completes what it sends, and what it receives.
+    sides: [Arc<CompletionSide>; 2],
+}
+
+impl Queues {
+    pub(super) fn new(track: Track, sides: [Arc<CompletionSide>; 2]) -> Self {
+        let track = Arc::new(track);
+        let [sends, receives] = &sides;
+        if Arc::ptr_eq(sends, receives) {
+            sends.add(&track, true, true);
+        } else {
+            sends.add(&track, true, false);
+            receives.add(&track, false, true);
+        }
+        let generation = track.next_generation();
+        Self { track, generation, sides }
+    }
+
+    pub(super) fn track(&self) -> &Track {
+        &self.track
+    }
+
+    /// That of its first life.
+    pub(super) fn generation(&self) -> u16 {
+        self.generation
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        self.sides.iter().for_each(|side| side.remove(&self.track));
+    }
+}
+
+/// A queue pair about to be made.
+#[derive(Debug)]
+pub(crate) struct QpPlan {
+    request: CreateQp,
+    response: CreateQpResp,
+    cap: QpCap,
+    /// Bytes of a slot of the send ring, and most of them that are told at once.
+    slot: usize,
+    most_at_once: u32,
+    /// Places of the receive ring.
+    places: u32,
+    allowed: Allowed,
+    sides: [Arc<CompletionSide>; 2],
+    generations: Arc<Generations>,
+}
+
+impl QpPlan {
+    pub(super) fn new(
+        op: &'static str,
+        shape: &QpShape<'_>,
+        (limits, caps): (&Limits, &Caps),
+        sides: [Arc<CompletionSide>; 2],
+        generations: &Arc<Generations>,
+    ) -> Result<Self> {
+        let is_reliable = shape.type_ == qp_type::DRIVER;
+        let DriverQp { flags, service_level } = shape.driver;
+        let QpCap { max_send_wr: sends, max_recv_wr: receives, max_inline_data: inline, .. } = shape.cap;
+        let allowed = if is_reliable { caps.allowed() } else { Allowed::default() };
+        let refused = |hint: String| Err(Error::refused(op, Errno::EINVAL, hint));
+
+        let [narrow, most_inline] = limits.inline();
+        if inline > most_inline {
+            return refused(format!("the device has {most_inline} bytes of inline data at most"));
+        }
+        // A write has room for bytes in a wide slot alone.
+        let is_wide = inline > narrow || (inline > 0 && allowed.writes);
+        let slot = if is_wide { WIDE_SLOT } else { SLOT };
+        let most = (limits.max_llq / slot as u32).min(MOST);
+        let depth = match sends.max(limits.min_sends) {
+            0 => 0,
+            sends => sends.checked_next_power_of_two().unwrap_or(u32::MAX),
+        };
+        if depth > most {
+            let most = if most == 0 { 0 } else { 1 << most.ilog2() };
+            return refused(format!("the device has {most} sends of this inline data at most"));
+        }
+        let batch = if limits.max_batch == 0 { u32::MAX } else { limits.max_batch / slot as u32 };
+        // Not all of the ring at once, if the device has a least depth.
+        let all = if limits.min_sends == 0 { depth } else { depth.saturating_sub(1) };
+
+        let pieces = shape.cap.max_recv_sge.max(1);
+        let places = match receives.checked_mul(pieces) {
+            Some(0) => 0,
+            Some(places) => places.checked_next_power_of_two().unwrap_or(u32::MAX),
+            None => u32::MAX,
+        };
+        if places > MOST {
+            return refused(format!("a receive queue has {MOST} segments of all requests together at most"));
+        }
+        let cap = QpCap {
+            max_send_wr: depth,
+            max_recv_wr: places / pieces,
+            max_recv_sge: if receives == 0 { shape.cap.max_recv_sge } else { pieces },
+            ..shape.cap
+        };
+        let request = CreateQp {
+            rq_ring_size: places * PIECE as u32,
+            sq_ring_size: depth * slot as u32,
+            driver_qp_type: QP_DRIVER_TYPE_SRD,
+            flags,
+            sl: service_level,
+            ..CreateQp::new_zeroed()
+        };
+        Ok(Self {
+            request,
+            response: CreateQpResp::new_zeroed(),
+            cap,
+            slot,
+            most_at_once: batch.min(all),
+            places,
+            allowed,
+            sides,
+            generations: generations.clone(),
+        })
+    }
+
+    /// The driver's request, and the place of its answer.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    /// What the queues hold: rings are powers of two.
+    pub(crate) fn cap(&self) -> QpCap {
+        self.cap
+    }
+
+    /// The queues, now that the kernel has made the queue pair with this number.
+    pub(in crate::driver) fn open(
+        self,
+        op: &'static str,
+        number: u32,
+        kernel: &dyn Kernel,
+    ) -> Result<(Sends, Option<Receives>)> {
+        let response = &self.response;
+        let [depth, requests] = [self.cap.max_send_wr, self.cap.max_recv_wr];
+        let device = (depth > 0).then(|| self.device(op, kernel)).transpose()?;
+        let ring = (requests > 0)
+            .then(|| {
+                let doorbell = Doorbell::map(op, response.rq_db_mmap_key, response.rq_db_offset, kernel)?;
+                let size = usize::try_from(response.rq_mmap_size).unwrap_or(0);
+                if size < self.places as usize * PIECE {
+                    return Err(Error::malformed(op, "a receive ring smaller than was asked for"));
+                }
+                Ok((kernel.map(op, response.rq_mmap_key, size)?, doorbell))
+            })
+            .transpose()?;
+        let track = Track::new(op, number, [depth, requests], &self.generations)?;
+        let queues = Arc::new(Queues::new(track, self.sides));
+        let sends =
+            Sends::new(op, queues.clone(), device, [depth, self.most_at_once], self.slot, self.allowed)?;
+        let pieces = self.cap.max_recv_sge;
+        let receives = ring
+            .map(|(memory, doorbell)| Receives::new(op, queues, memory, doorbell, [self.places, pieces]))
+            .transpose()?;
+        Ok((sends, receives))
+    }
+
+    /// The send ring in the device's memory.
+    fn device(&self, op: &'static str, kernel: &dyn Kernel) -> Result<Device> {
+        let CreateQpResp { llq_desc_offset, llq_desc_mmap_key, sq_db_mmap_key, sq_db_offset, .. } =
+            self.response;
+        let (begin, size) = (llq_desc_offset as usize, self.request.sq_ring_size as usize);
+        let is_right = begin.is_multiple_of(SLOT) && begin < 1 << 16;
+        if !is_right {
+            return Err(Error::malformed(op, "a send ring that begins nowhere in its page"));
+        }
+        let doorbell = Doorbell::map(op, sq_db_mmap_key, sq_db_offset, kernel)?;
+        Ok(Device { memory: kernel.map(op, llq_desc_mmap_key, begin + size)?, begin, doorbell })
+    }
+}
+
+impl Limits {
+    /// Most bytes of inline data in a slot, and in the slots that are as wide as the device has them.
+    fn inline(&self) -> [u32; 2] {
+        let [narrow, wide] = [TX_DESC_INLINE_MAX_SIZE as u32, TX_DESC_INLINE_MAX_SIZE_128 as u32];
+        [self.inline.min(narrow), self.wide_inline.max(self.inline).min(wide)]
+    }
+}

@@ -1,0 +1,172 @@
+//! The receive queue of efa: a ring of pieces of memory, as many for a request as it has.
+//!
+//! Source: `efa_post_recv`, providers/efa/verbs.c, rdma-core 65.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use uverbs_abi::efa::io::{LKEY, RX_FIRST, RX_LAST, RxDesc};
+use uverbs_abi::types::qp_state;
+use zerocopy::IntoBytes;
+
+use super::doorbell::Doorbell;
+use super::qp::Queues;
+use super::track::{Kind, Numbers};
+use crate::driver::queues::LowerReceive;
+use crate::driver::request::{Refused, Sge};
+use crate::kernel::error::Result;
+use crate::kernel::mapping::Mapping;
+
+/// Bytes of a piece in the ring.
+pub(super) const PIECE: usize = size_of::<RxDesc>();
+
+/// The receive queue; see the module's page.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    queues: Arc<Queues>,
+    numbers: Numbers,
+    memory: Mapping,
+    doorbell: Doorbell,
+    /// Number of places for pieces, a power of two.
+    places: u32,
+    /// Most pieces of a request.
+    pieces: u32,
+    /// Pieces that were filled, that may be seen by the device, and of which it was told.
+    head: u32,
+    published: u32,
+    told: u32,
+    /// Whether the device takes receives: it is told of those of before when it does.
+    is_ready: bool,
+    /// The queue pair is in the error state, in which nothing is posted (`efa_post_recv_validate`).
+    is_over: bool,
+}
+
+impl Receives {
+    pub(super) fn new(
+        op: &'static str,
+        queues: Arc<Queues>,
+        memory: Mapping,
+        doorbell: Doorbell,
+        [places, pieces]: [u32; 2],
+    ) -> Result<Self> {
+        let numbers = Numbers::new(op, &queues.track().receives, queues.generation())?;
+        let (head, published, told) = (0, 0, 0);
+        let (is_ready, is_over) = (false, false);
+        Ok(Self {
+            queues,
+            numbers,
+            memory,
+            doorbell,
+            places,
+            pieces,
+            head,
+            published,
+            told,
+            is_ready,
+            is_over,
+        })
+    }
+
+    /// Number of places for requests.
+    pub(crate) fn slots(&self) -> usize {
+        self.queues.track().receives.requests() as usize
+    }
+
+    /// The place that is filled next: the number of the request.
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.numbers.next(&self.queues.track().receives).unwrap_or(0).into()
+    }
+
+    /// Whether all that was posted has completed.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.numbers.is_idle(&self.queues.track().receives)
+    }
+
+    /// Forgets what was filled since it was published last.
+    pub(crate) fn rewind(&mut self) {
+        self.head = self.published;
+        self.numbers.rewind(&self.queues.track().receives);
+    }
+
+    /// Tells the device of every request filled so far, as soon as it may see them.
+    pub(crate) fn publish(&mut self) {
+        self.published = self.head;
+        self.numbers.publish();
+        if self.is_ready && self.told != self.published {
+            self.told = self.published;
+            self.doorbell.ring(self.told & 0xffff);
+        }
+    }
+
+    /// The queue pair has come to a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            (self.head, self.published, self.told) = (0, 0, 0);
+            let track = self.queues.track();
+            self.numbers.reset(&track.receives, track.next_generation());
+        }
+        (self.is_ready, self.is_over) = (state != qp_state::RESET, state == qp_state::ERR);
+        // What was posted before.
+        self.publish();
+    }
+
+    /// Writes a piece into the ring.
+    fn put_piece(&self, counter: u32, piece: &RxDesc) -> bool {
+        let at = (counter & self.places.wrapping_sub(1)) as usize * PIECE;
+        self.memory.write(at, piece.as_bytes())
+    }
+}
+
+impl LowerReceive for &mut Receives {
+    fn next_slot(&self) -> u32 {
+        Receives::next_slot(self)
+    }
+
+    fn links(&self) -> impl Fn(u32) -> Option<u32> {
+        // They are asked for one behind the other, from the first on.
+        let next = std::cell::Cell::new(0);
+        move |_| {
+            next.set(next.get() + 1);
+            self.numbers.staged().get(next.get()).copied().map(u32::from)
+        }
+    }
+
+    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        if self.is_over {
+            return Err(Refused::NotReady);
+        }
+        if pieces.len() > self.pieces as usize {
+            return Err(Refused::TooLarge);
+        }
+        let queues = self.queues.clone();
+        let lane = &queues.track().receives;
+        let Some(index) = self.numbers.next(lane) else { return Err(Refused::Full) };
+        // Of no memory there is one piece of no bytes.
+        let count = pieces.len().max(1) as u32;
+        let Some(number) = self.numbers.take(lane, index, wr_id, Kind::Receive, 0) else {
+            return Err(Refused::Full);
+        };
+        let nothing = Sge::default();
+        let mut pieces = pieces.into_iter();
+        for at in 0..count {
+            let piece = pieces.next();
+            let Sge { addr, length, lkey } = piece.as_ref().map_or(nothing, |piece| *piece.borrow());
+            let first = if at == 0 { RX_FIRST } else { 0 };
+            let last = if at + 1 == count { RX_LAST } else { 0 };
+            let piece = RxDesc {
+                buf_addr_lo: (addr as u32).into(),
+                buf_addr_hi: ((addr >> 32) as u32).into(),
+                req_id: if at == 0 { number.into() } else { 0.into() },
+                // No message is longer: the rest of the piece is not needed, nor what is behind it.
+                length: u16::try_from(length).unwrap_or(u16::MAX).into(),
+                lkey_ctrl: (lkey & LKEY | first | last).into(),
+            };
+            self.put_piece(self.head.wrapping_add(at), &piece);
+        }
+        self.head = self.head.wrapping_add(count);
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! What queues a device has, and what is refused before the kernel is asked.
+
+use super::*;
+
+fn plan(state: &State, shape: &QpShape<'_>) -> Result<(CreateQp, QpCap)> {
+    let memory = Memory::default();
+    memory.put(CQ, 4096);
+    memory.put(PAGE, 4096);
+    let side = CqSide::Efa(queue(state, &memory).shared().clone());
+    let mut plan = state.plan_qp("test", shape, [&side, &side], &memory)?;
+    let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
+    Ok((request, plan.cap()))
+}
+
+#[test]
+fn rings_are_powers_of_two_and_slots_as_wide_as_inline_data_needs() {
+    let state = state(|_, _| {});
+    for (type_, wanted, rings, requests) in [
+        (qp_type::DRIVER, cap(3, 3, 1, 0), [4 * 64, 4 * 16], [4, 4]),
+        (qp_type::DRIVER, cap(3, 3, 2, 0), [4 * 64, 8 * 16], [4, 4]),
+        (qp_type::DRIVER, cap(16, 0, 1, 1), [16 * 128, 0], [16, 0]),
+        (qp_type::UD, cap(16, 0, 1, 32), [16 * 64, 0], [16, 0]),
+        (qp_type::UD, cap(16, 0, 1, 33), [16 * 128, 0], [16, 0]),
+        (qp_type::UD, cap(0, 5, 1, 0), [0, 8 * 16], [0, 8]),
+    ] {
+        let (request, cap) = plan(&state, &shape(type_, wanted)).unwrap();
+        assert_eq!([request.sq_ring_size, request.rq_ring_size], rings, "{wanted:?}");
+        assert_eq!([cap.max_send_wr, cap.max_recv_wr], requests);
+    }
+}
+
+#[test]
+fn what_the_device_says_beside_is_sent() {
+    let state = state(|_, _| {});
+    let driver = DriverQp { flags: 1, service_level: 3 };
+    let (request, _) = plan(&state, &QpShape { driver, ..shape(qp_type::DRIVER, cap(4, 4, 1, 0)) }).unwrap();
+    assert_eq!((request.flags, request.sl, request.driver_qp_type), (1, 3, 0));
+}
+
+#[test]
+fn more_than_the_device_has_is_refused_with_what_it_has() {
+    let state = state(|_, _| {});
+    for (wanted, hint) in [
+        (cap(2048, 1, 1, 0), "1024 sends"),
+        (cap(1024, 1, 1, 8), "512 sends"),
+        (cap(u32::MAX, 1, 1, 0), "1024 sends"),
+        (cap(1, 1, 1, 81), "80 bytes"),
+        (cap(1, 1 << 16, 1, 0), "segments"),
+        (cap(1, u32::MAX, u32::MAX, 0), "segments"),
+    ] {
+        let refused = plan(&state, &shape(qp_type::DRIVER, wanted)).unwrap_err();
+        assert_eq!(refused.kind(), crate::kernel::error::ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains(hint), "{refused}");
+    }
+    for type_ in [qp_type::RC, qp_type::UC, qp_type::RAW_PACKET, qp_type::XRC_INI] {
+        let refused = plan(&state, &shape(type_, cap(1, 1, 1, 0))).unwrap_err();
+        assert_eq!(refused.kind(), crate::kernel::error::ErrorKind::Unsupported);
+    }
+}
+
+#[test]
+fn a_device_without_events_refuses_a_channel_only() {
+    let state = state(|_, caps| caps.device_caps = 0);
+    let memory = Memory::default();
+    assert!(state.plan_cq("test", 4, true, &memory).is_err());
+    let mut plan = state.plan_cq("test", 4, false, &memory).unwrap();
+    assert_eq!(CreateCq::read_from_bytes(plan.payload().0).unwrap().flags, 0);
+}
+
+#[test]
+fn an_address_handle_needs_a_gid() {
+    let attr = AhAttr { is_global: 1, ..AhAttr::new_zeroed() };
+    let mut plan = AhPlan::new("test", &attr).unwrap();
+    plan.answer()[4..6].copy_from_slice(&[0x34, 0x12]);
+    assert_eq!(plan.address().number, 0x1234);
+    assert!(AhPlan::new("test", &AhAttr::new_zeroed()).is_err());
+}

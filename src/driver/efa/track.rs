@@ -1,0 +1,398 @@
+//! What a queue pair tells its completion queues, and they it.
+//!
+//! A completion names the queue pair and the request by 16 bits. Datagrams complete in any order, so the number is no place in the
+//! ring: it is that of an entry here, taken from those that are free. The bits above hold a generation, that of the life of the
+//! queue pair, so that a late completion of an earlier life, or of an earlier queue pair of the same number, is told apart.
+//!
+//! One thread posts, another may poll. An entry is the poster's until it stores `what` (release) and the poller's from the doorbell on
+//! until that exchanges `what` for zero; then the poller puts its index into the ring of free ones, and that is told by `returned`
+//! (stored with release, loaded with acquire). At a reset the poster exchanges itself: of each entry one of both is who gets its index. So
+//! each index is in one place at a time, and no lock is needed.
+//!
+//! The numbers are chosen as libefa chooses them (`efa_wq_get_next_wrid_idx` and others, providers/efa/verbs.c, rdma-core 65).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::kernel::error::{Error, Result};
+
+/// What of a number says which life of which queue pair it is of: for each number of a queue pair, how often it began.
+#[derive(Debug, Default)]
+pub(crate) struct Generations(Mutex<HashMap<u16, u16>>);
+
+impl Generations {
+    /// The next one of this queue pair.
+    fn next(&self, number: u16) -> u16 {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = known.entry(number).or_default();
+        *last = last.wrapping_add(1);
+        *last
+    }
+}
+
+/// What a request is, as its completion tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Send = 1,
+    Read,
+    Write,
+    Receive,
+}
+
+/// What was known of a request that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) wr_id: u64,
+    pub(super) kind: Kind,
+    /// Bytes of its data.
+    pub(super) bytes: u32,
+}
+
+/// One queue pair, as its completion queues know it.
+#[derive(Debug)]
+pub(crate) struct Track {
+    pub(super) number: u32,
+    pub(super) sends: Lane,
+    pub(super) receives: Lane,
+    generations: Arc<Generations>,
+}
+
+impl Track {
+    /// Of the queue pair with this number, with room for so many requests.
+    ///
+    /// # Errors
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
+    pub(super) fn new(
+        op: &'static str,
+        number: u32,
+        [sends, receives]: [u32; 2],
+        generations: &Arc<Generations>,
+    ) -> Result<Self> {
+        let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
+        Ok(Self { number, sends, receives, generations: generations.clone() })
+    }
+
+    /// Another life begins: its generation.
+    pub(super) fn next_generation(&self) -> u16 {
+        self.generations.next(self.number as u16)
+    }
+}
+
+/// One direction of a queue pair.
+#[derive(Debug)]
+pub(super) struct Lane {
+    entries: Box<[Entry]>,
+    /// Indices of entries that are free, each in the place that it was put into; as many as a power of two.
+    free: Box<[AtomicU16]>,
+    /// How many were put there: the poller's.
+    returned: AtomicU32,
+    /// Bits of a number that are an index.
+    bits: u32,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    wr_id: AtomicU64,
+    /// Bytes, then eight bits of the kind, then the generation; zero when nobody waits here.
+    what: AtomicU64,
+}
+
+const KIND: u32 = 32;
+const GENERATION: u32 = 48;
+
+/// Most requests of one direction: the counters of the device have 16 bits.
+pub(super) const MOST: u32 = 1 << (u16::BITS - 1);
+
+impl Lane {
+    /// For so many requests, [`MOST`] at most.
+    fn new(op: &'static str, requests: u32) -> Result<Self> {
+        let places = requests.next_power_of_two();
+        let (mut entries, mut free) =
+            (Error::room(op, requests as usize)?, Error::room(op, places as usize)?);
+        entries.extend((0..requests).map(|_| Entry::default()));
+        free.extend((0..places).map(|index| AtomicU16::new(index as u16)));
+        Ok(Self {
+            entries: entries.into_boxed_slice(),
+            free: free.into_boxed_slice(),
+            returned: AtomicU32::new(requests),
+            bits: places.trailing_zeros(),
+        })
+    }
+
+    /// Most requests at a time.
+    pub(super) fn requests(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// The generation as entries have it: only as many bits as a number has room for.
+    fn bits_of(&self, generation: u16) -> u64 {
+        u64::from(generation) & ((1 << (u16::BITS - self.bits)) - 1)
+    }
+
+    /// The poller: the request of this number is done. None if there is none, or if that is of another life.
+    #[inline]
+    pub(super) fn complete(&self, number: u16) -> Option<Done> {
+        let index = u32::from(number) & ((1 << self.bits) - 1);
+        let entry = self.entries.get(index as usize)?;
+        let what = entry.what.load(Ordering::Acquire);
+        if what == 0 || what >> GENERATION != u64::from(number) >> self.bits {
+            return None;
+        }
+        let wr_id = entry.wr_id.load(Ordering::Relaxed);
+        // The poster may have begun another life meanwhile.
+        entry.what.compare_exchange(what, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let returned = self.returned.load(Ordering::Relaxed);
+        self.place(returned)?.store(index as u16, Ordering::Relaxed);
+        self.returned.store(returned.wrapping_add(1), Ordering::Release);
+        let kind = match what >> KIND & 0xff {
+            1 => Kind::Send,
+            2 => Kind::Read,
+            3 => Kind::Write,
+            _ => Kind::Receive,
+        };
+        Some(Done { wr_id, kind, bytes: what as u32 })
+    }
+
+    fn place(&self, position: u32) -> Option<&AtomicU16> {
+        self.free.get(position as usize & self.free.len().wrapping_sub(1))
+    }
+}
+
+/// The poster's side of a [`Lane`].
+#[derive(Debug)]
+pub(super) struct Numbers {
+    /// How many were taken out of the ring of free indices.
+    taken: u32,
+    /// Indices that this side has: of what was not posted, or was gone with a reset. There is room for all.
+    spare: Vec<u16>,
+    /// Indices of what the device was not told of, in their order. There is room for all.
+    staged: Vec<u16>,
+    generation: u16,
+}
+
+impl Numbers {
+    pub(super) fn new(op: &'static str, lane: &Lane, generation: u16) -> Result<Self> {
+        let room = || Error::room(op, lane.entries.len());
+        Ok(Self { taken: 0, spare: room()?, staged: room()?, generation })
+    }
+
+    /// How many indices are in the ring.
+    fn waiting(&self, lane: &Lane) -> u32 {
+        lane.returned.load(Ordering::Acquire).wrapping_sub(self.taken)
+    }
+
+    /// The index that is taken next, if there is one.
+    #[inline]
+    pub(super) fn next(&self, lane: &Lane) -> Option<u16> {
+        match self.spare.last() {
+            Some(index) => Some(*index),
+            None if self.waiting(lane) == 0 => None,
+            None => Some(lane.place(self.taken)?.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Takes that one for a request, and gives the request's number.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        lane: &Lane,
+        index: u16,
+        wr_id: u64,
+        kind: Kind,
+        bytes: u32,
+    ) -> Option<u16> {
+        let entry = lane.entries.get(usize::from(index))?;
+        if self.spare.pop().is_none() {
+            self.taken = self.taken.wrapping_add(1);
+        }
+        self.staged.push(index);
+        let generation = lane.bits_of(self.generation);
+        entry.wr_id.store(wr_id, Ordering::Relaxed);
+        let what = u64::from(bytes) | (kind as u64) << KIND | generation << GENERATION;
+        entry.what.store(what, Ordering::Release);
+        Some((u64::from(index) | generation << lane.bits) as u16)
+    }
+
+    /// The bytes of what was taken last are so many.
+    pub(super) fn set_bytes(&self, lane: &Lane, bytes: u32) {
+        let entry = self.staged.last().and_then(|index| lane.entries.get(usize::from(*index)));
+        if let Some(entry) = entry {
+            let what = entry.what.load(Ordering::Relaxed);
+            entry.what.store(what >> KIND << KIND | u64::from(bytes), Ordering::Release);
+        }
+    }
+
+    /// The device is told of all that was taken.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        self.staged.clear();
+    }
+
+    /// Nothing that was taken since is posted.
+    pub(super) fn rewind(&mut self, lane: &Lane) {
+        while !self.staged.is_empty() {
+            self.take_back(lane);
+        }
+    }
+
+    /// The request that was taken last is none.
+    pub(super) fn take_back(&mut self, lane: &Lane) {
+        if let Some(index) = self.staged.pop() {
+            if let Some(entry) = lane.entries.get(usize::from(index)) {
+                entry.what.store(0, Ordering::Release);
+            }
+            self.spare.push(index);
+        }
+    }
+
+    /// What was taken since the device was told last, in its order.
+    pub(super) fn staged(&self) -> &[u16] {
+        &self.staged
+    }
+
+    /// Whether there is no request that waits for its completion.
+    pub(super) fn is_idle(&self, lane: &Lane) -> bool {
+        self.staged.is_empty() && self.spare.len() as u32 + self.waiting(lane) >= lane.requests()
+    }
+
+    /// Another life begins: all that waits is gone without completion.
+    pub(super) fn reset(&mut self, lane: &Lane, generation: u16) {
+        self.rewind(lane);
+        for (index, entry) in lane.entries.iter().enumerate() {
+            if entry.what.swap(0, Ordering::AcqRel) != 0 {
+                self.spare.push(index as u16);
+            }
+        }
+        self.generation = generation;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(requests: u32) -> (Lane, Numbers) {
+        let lane = Lane::new("test", requests).unwrap();
+        let numbers = Numbers::new("test", &lane, 1).unwrap();
+        (lane, numbers)
+    }
+
+    fn post(numbers: &mut Numbers, lane: &Lane, wr_id: u64) -> Option<u16> {
+        let index = numbers.next(lane)?;
+        let number = numbers.take(lane, index, wr_id, Kind::Send, 8);
+        numbers.publish();
+        number
+    }
+
+    #[test]
+    fn requests_complete_in_any_order_and_their_numbers_are_used_again() {
+        let (lane, mut numbers) = pair(4);
+        for round in 0..1000_u64 {
+            let posted: Vec<_> = (0..4).map(|i| post(&mut numbers, &lane, round * 4 + i).unwrap()).collect();
+            assert_eq!((post(&mut numbers, &lane, 0), numbers.is_idle(&lane)), (None, false));
+            for at in [2, 0, 3, 1] {
+                let done = lane.complete(posted[at]).unwrap();
+                let wanted = Done { wr_id: round * 4 + at as u64, kind: Kind::Send, bytes: 8 };
+                assert_eq!(done, wanted);
+                assert_eq!(lane.complete(posted[at]), None, "it is done");
+            }
+            assert!(numbers.is_idle(&lane));
+        }
+    }
+
+    #[test]
+    fn a_slow_request_holds_back_no_other() {
+        let (lane, mut numbers) = pair(2);
+        let slow = post(&mut numbers, &lane, 7).unwrap();
+        for wr_id in 100..400 {
+            let number = post(&mut numbers, &lane, wr_id).unwrap();
+            assert_eq!(lane.complete(number).unwrap().wr_id, wr_id);
+        }
+        assert_eq!(lane.complete(slow).unwrap().wr_id, 7);
+    }
+
+    #[test]
+    fn what_was_not_posted_gives_its_number_back() {
+        let (lane, mut numbers) = pair(4);
+        for _ in 0..100 {
+            for wr_id in 0..3 {
+                let index = numbers.next(&lane).unwrap();
+                numbers.take(&lane, index, wr_id, Kind::Send, 0).unwrap();
+            }
+            assert_eq!(numbers.staged().len(), 3);
+            numbers.rewind(&lane);
+            let number = post(&mut numbers, &lane, 9).unwrap();
+            assert_eq!(lane.complete(number).unwrap().wr_id, 9);
+            assert!(numbers.is_idle(&lane));
+        }
+    }
+
+    #[test]
+    fn a_completion_of_an_earlier_life_is_nobodys() {
+        let (lane, mut numbers) = pair(4);
+        let posted: Vec<_> = (0..4).map(|wr_id| post(&mut numbers, &lane, wr_id).unwrap()).collect();
+        lane.complete(posted[1]).unwrap();
+        numbers.reset(&lane, 2);
+        assert!(numbers.is_idle(&lane));
+        assert!(posted.iter().all(|number| lane.complete(*number).is_none()));
+        let again: Vec<_> = (10..14).map(|wr_id| post(&mut numbers, &lane, wr_id).unwrap()).collect();
+        assert_eq!(post(&mut numbers, &lane, 14), None);
+        assert!(posted.iter().all(|number| lane.complete(*number).is_none()));
+        assert!(again.iter().all(|number| lane.complete(*number).is_some()));
+    }
+
+    #[test]
+    fn any_number_is_answered() {
+        for requests in [0, 1, 3, 4, MOST] {
+            let (lane, mut numbers) = pair(requests);
+            assert!((0..=u16::MAX).all(|number| lane.complete(number).is_none()));
+            if let Some(number) = post(&mut numbers, &lane, 5) {
+                let found = (0..=u16::MAX).filter(|any| lane.complete(*any).is_some()).collect::<Vec<_>>();
+                assert_eq!(found, [number]);
+            }
+            assert_eq!(numbers.next(&lane).is_some(), requests > 0);
+        }
+    }
+
+    #[test]
+    fn each_queue_pair_of_a_number_has_a_generation_of_its_own() {
+        let generations = Generations::default();
+        assert_eq!([generations.next(3), generations.next(3), generations.next(4)], [1, 2, 1]);
+    }
+
+    /// A poster that resets while a poller completes: no number is lost, and none is there twice.
+    #[test]
+    fn a_reset_beside_a_poller_keeps_every_number() {
+        let (lane, mut numbers) = pair(8);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (lane, stop) = (&lane, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    for number in 0..64 {
+                        let _ = lane.complete(number);
+                    }
+                }
+            });
+            for generation in 0..if cfg!(miri) { 20 } else { 5_000 } {
+                for wr_id in 0..8 {
+                    let _ = post(&mut numbers, lane, wr_id);
+                }
+                numbers.reset(lane, generation);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(numbers.is_idle(&lane));
+        let mut indices: Vec<_> = (0..8)
+            .map(|_| {
+                let index = numbers.next(&lane).unwrap();
+                numbers.take(&lane, index, 0, Kind::Send, 0).unwrap();
+                index
+            })
+            .collect();
+        indices.sort_unstable();
+        assert_eq!(indices, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(numbers.next(&lane), None);
+    }
+}

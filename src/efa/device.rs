@@ -1,0 +1,84 @@
+//! What the device tells of itself.
+
+use uverbs_abi::efa::{self as abi, ExQueryDeviceResp};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::region::is_efa;
+use crate::device::context::Context;
+use crate::kernel::error::Result;
+
+bitflags::bitflags! {
+    /// What an EFA device can.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct DeviceCaps: u32 {
+        /// Reads of remote memory.
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RDMA_READ")]
+        const RDMA_READ = abi::QUERY_DEVICE_CAPS_RDMA_READ;
+        /// How often it tries again when the other side has no receive posted can be set.
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RNR_RETRY")]
+        const RNR_RETRY = abi::QUERY_DEVICE_CAPS_RNR_RETRY;
+        /// Completion channels.
+        const CQ_NOTIFICATIONS = abi::QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS;
+        /// Completions tell the GID of a sender of whom this side has no address handle.
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID")]
+        const CQ_WITH_SGID = abi::QUERY_DEVICE_CAPS_CQ_WITH_SGID;
+        /// Data is written in order in pieces of 128 bytes.
+        const DATA_POLLING_128 = abi::QUERY_DEVICE_CAPS_DATA_POLLING_128;
+        /// Writes to remote memory.
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE")]
+        const RDMA_WRITE = abi::QUERY_DEVICE_CAPS_RDMA_WRITE;
+        /// A write with immediate data takes no receive; see [`unsolicited_writes`](crate::QueuePairBuilder::unsolicited_writes).
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV")]
+        const UNSOLICITED_WRITE_RECEIVE = abi::QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV;
+        /// Completion queues in memory of the process's own (Linux 7.2).
+        #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF")]
+        const CQ_IN_OWN_MEMORY = abi::QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM;
+        /// Completion counters (Linux 7.3).
+        const COMPLETION_COUNTERS = abi::QUERY_DEVICE_CAPS_COMP_CNTR;
+        /// Numbers of sends may have 64 bits (Linux 7.3). The crate uses 16.
+        const LONG_REQUEST_IDS = abi::QUERY_DEVICE_CAPS_SQ_64_BIT_REQ_ID;
+    }
+}
+
+/// What an EFA device tells of itself beyond [`Context::query_device`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[doc(alias = "efadv_device_attr")]
+pub struct Device {
+    /// Most sends in flight of a queue pair.
+    pub max_sends: u32,
+    /// Most receives in flight.
+    pub max_receives: u32,
+    /// Most segments of a send.
+    pub max_send_segments: u16,
+    /// Most segments of a receive.
+    pub max_receive_segments: u16,
+    /// Most bytes of a read or write of remote memory.
+    pub max_rdma_size: u32,
+    /// What it can.
+    pub caps: DeviceCaps,
+}
+
+impl Device {
+    /// Asks the device.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is another driver's.
+    ///
+    /// # Kernel
+    /// Extended `QUERY_DEVICE` with the driver's answer (efa_query_device, efa_verbs.c, Linux 6.1).
+    #[doc(alias = "efadv_query_device")]
+    pub fn of(context: &Context) -> Result<Self> {
+        is_efa("efa.device", context)?;
+        let mut answer = ExQueryDeviceResp::new_zeroed();
+        context.query(answer.as_mut_bytes())?;
+        Ok(Self {
+            max_sends: answer.max_sq_wr,
+            max_receives: answer.max_rq_wr,
+            max_send_segments: answer.max_sq_sge,
+            max_receive_segments: answer.max_rq_sge,
+            max_rdma_size: answer.max_rdma_size,
+            caps: DeviceCaps::from_bits_retain(answer.device_caps),
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! What EFA alone has: what the device tells of itself, choices of its reliable datagrams, and completion queues in memory of one's own.
+//!
+//! Queue pairs for reliable datagrams ([`Srd`]) are made, brought up and posted to as all others are.
+//!
+//! ```no_run
+//! use uverbs::{AccessFlags, ConnectionOptions, Route, SendRequest, SrdDatagram, SrdOperation};
+//!
+//! # fn main() -> uverbs::Result<()> {
+//! let devices = uverbs::devices()?;
+//! let context = devices.named("rdmap0s6")?.open()?;
+//! let limits = uverbs::efa::Device::of(&context)?;
+//! let (pd, mut cq) = (context.alloc_pd()?, context.create_cq(64)?);
+//! let mut qp = pd.srd(&cq).send_depth(64).create()?;
+//! qp.activate(&ConnectionOptions::new(1, 0), 0x1234, 0)?;
+//!
+//! let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
+//! # let (gid, qp_num) = ([0; 16], 7);
+//! let to = pd.create_ah(&Route::new(1, 0, gid))?; // what the other side has told
+//! let message = SrdDatagram { to: &to, qp_num, qkey: 0x1234, operation: SrdOperation::Send };
+//! qp.post_send(&[SendRequest::new(1, message, &[memory.segment(..)?]).signaled()])?;
+//! # let _ = (limits, &mut cq);
+//! # Ok(())
+//! # }
+//! ```
+
+mod device;
+mod region;
+mod srd;
+
+pub use self::device::{Device, DeviceCaps};
+pub use self::region::Ways;
+pub use self::srd::{handle_number, is_unsolicited};
+#[cfg(doc)]
+use crate::verbs::qp::Srd;

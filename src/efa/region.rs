@@ -1,0 +1,69 @@
+//! By which ways the device reaches a memory region.
+
+use nix::errno::Errno;
+use uverbs_abi::efa::ids::mr::{self, query};
+use uverbs_abi::efa::{
+    QUERY_MR_VALIDITY_RDMA_READ_IC_ID, QUERY_MR_VALIDITY_RDMA_RECV_IC_ID, QUERY_MR_VALIDITY_RECV_IC_ID,
+};
+use zerocopy::IntoBytes;
+
+use crate::device::context::Context;
+use crate::driver::Driver;
+use crate::kernel::command::Command;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::mr::MemoryRegion;
+
+/// Refuses `op` on a device of another driver.
+pub(super) fn is_efa(op: &'static str, context: &Context) -> Result<()> {
+    match context.driver() {
+        Driver::Efa(_) => Ok(()),
+        Driver::Rxe | Driver::Mlx5(_) | Driver::Soft | Driver::Siw(_) | Driver::Other => {
+            Err(Error::refused(op, Errno::EOPNOTSUPP, "the device is not an EFA"))
+        }
+    }
+}
+
+/// By which of its interconnects the device reaches a region; none where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "efadv_mr_attr")]
+pub struct Ways {
+    /// For messages that come in.
+    pub receive: Option<u16>,
+    /// For what reads bring.
+    pub rdma_read: Option<u16>,
+    /// For writes that come in.
+    pub rdma_receive: Option<u16>,
+}
+
+impl Ways {
+    /// Asks the device.
+    ///
+    /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) when it is another driver's, or the kernel older.
+    ///
+    /// # Kernel
+    /// `EFA_IB_METHOD_MR_QUERY` (efa_verbs.c, Linux 7.2; not in Linux 6.1).
+    #[doc(alias = "efadv_query_mr")]
+    pub fn of(region: &MemoryRegion) -> Result<Self> {
+        let op = "efa.query_mr";
+        let context = region.object().context();
+        is_efa(op, context)?;
+        let (mut valid, mut receive, mut read, mut written) = (0_u16, 0_u16, 0_u16, 0_u16);
+        let mut command = Command::new(op, mr::OBJECT, mr::method::QUERY);
+        command
+            .handle(query::HANDLE, region.object().id())
+            .output(query::RESP_IC_ID_VALIDITY, valid.as_mut_bytes())
+            .output(query::RESP_RECV_IC_ID, receive.as_mut_bytes())
+            .output(query::RESP_RDMA_READ_IC_ID, read.as_mut_bytes())
+            .output(query::RESP_RDMA_RECV_IC_ID, written.as_mut_bytes());
+        context.invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::Unsupported, "the kernel is older than that question")
+        })?;
+        let said = |bit: u16, way: u16| (valid & bit != 0).then_some(way);
+        Ok(Self {
+            receive: said(QUERY_MR_VALIDITY_RECV_IC_ID, receive),
+            rdma_read: said(QUERY_MR_VALIDITY_RDMA_READ_IC_ID, read),
+            rdma_receive: said(QUERY_MR_VALIDITY_RDMA_RECV_IC_ID, written),
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! Scalable reliable datagrams, on the device that has them; the others say so.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use uverbs::{
+    AccessFlags, AddressHandle, Completion, CompletionQueue, ConnectionOptions, Context, Counted, ErrorKind,
+    MemoryRegion, ProtectionDomain, QpState, QueuePair, ReceiveRequest, Remote, Route, SendRequest, Srd,
+    SrdDatagram, SrdOperation, Status,
+};
+
+const QKEY: u32 = 0x1234_5678;
+const LONG: Duration = Duration::from_secs(20);
+/// How many requests each queue holds.
+const DEPTH: u32 = 16;
+
+/// A queue pair with everything that belongs to it.
+struct Party {
+    qp: QueuePair<Srd>,
+    cq: CompletionQueue,
+    memory: MemoryRegion,
+    pd: ProtectionDomain,
+}
+
+impl Party {
+    fn new(context: &Context) -> Self {
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(64).unwrap());
+        let mut qp =
+            pd.srd(&cq).send_depth(DEPTH).receive_depth(DEPTH).segments(2).inline(32).create().unwrap();
+        qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        let access = AccessFlags::LOCAL_WRITE | remote;
+        // Linux 6.1 has no writes.
+        let memory = pd
+            .register(8192, access)
+            .or_else(|_| pd.register(8192, access - AccessFlags::REMOTE_WRITE))
+            .unwrap();
+        Self { qp, cq, memory, pd }
+    }
+
+    /// The way to a queue pair of the same device.
+    fn way(&self) -> AddressHandle {
+        let gid = self.pd.context().gid(1, 0).unwrap().raw;
+        self.pd.create_ah(&Route::new(1, 0, gid)).unwrap()
+    }
+
+    fn receive(&mut self, wr_id: u64, range: std::ops::Range<usize>) {
+        let segments = [self.memory.segment(range).unwrap()];
+        self.qp.post_receive(&[ReceiveRequest::new(wr_id, &segments)]).unwrap();
+    }
+
+    /// This many completions.
+    #[track_caller]
+    fn completions(&mut self, count: usize) -> Vec<Completion> {
+        let (start, mut all) = (Instant::now(), Vec::new());
+        while all.len() < count {
+            assert!(start.elapsed() < LONG, "only {all:?}");
+            let mut batch = Completion::batch::<8>();
+            let found = self.cq.poll(&mut batch);
+            all.extend_from_slice(&batch[..found]);
+        }
+        all
+    }
+}
+
+/// Runs a behaviour on every device that has reliable datagrams.
+#[track_caller]
+fn on_every_device_with_srd(behaviour: impl Fn(&Target)) {
+    let at = std::panic::Location::caller();
+    on_every_device(|target| {
+        if target.device.driver() == "efa" {
+            behaviour(target);
+        } else {
+            skip_at(at, target, "it has no reliable datagrams");
+        }
+    });
+}
+
+/// What a party sends to another.
+fn datagram<'a>(to: &'a AddressHandle, other: &Party, operation: SrdOperation) -> SrdDatagram<'a> {
+    SrdDatagram { to, qp_num: other.qp.number(), qkey: QKEY, operation }
+}
+
+#[test]
+fn a_device_without_them_says_so() {
+    on_every_device(|target| {
+        let context = target.open();
+        let (pd, Ok(cq)) = (context.alloc_pd().unwrap(), context.create_cq(4)) else { return };
+        if target.device.driver() != "efa" {
+            refuses(pd.srd(&cq).create(), ErrorKind::Unsupported, EOPNOTSUPP, "efa");
+            let refused = uverbs::efa::Device::of(&context).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        }
+    });
+}
+
+#[test]
+fn messages_come_in_whole_with_their_numbers() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        one.memory.write(0, b"hello, other side").unwrap();
+        two.receive(20, 4096..4200);
+        let operation = SrdOperation::SendImmediate(77);
+        let halves = [one.memory.segment(0..5).unwrap(), one.memory.segment(5..17).unwrap()];
+        let message = datagram(&to, &two, operation);
+        one.qp.post_send(&[SendRequest::new(10, message, &halves).signaled()]).unwrap();
+        let sent = one.completions(1)[0];
+        assert_eq!((sent.wr_id, sent.status, sent.is_receive()), (10, Status::Success, false));
+        let came = two.completions(1)[0];
+        assert_eq!((came.wr_id, came.status, came.len), (20, Status::Success, 17));
+        assert_eq!((u32::from_be(came.immediate), came.source_qp), (77, one.qp.number()));
+        let mut bytes = [0; 17];
+        two.memory.read(4096, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"hello, other side");
+
+        two.receive(21, 0..64);
+        let inline = SendRequest::inline(11, datagram(&to, &two, SrdOperation::Send), b"inline").signaled();
+        one.qp.post_send(&[inline]).unwrap();
+        assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].len), (11, 6));
+    });
+}
+
+#[test]
+fn many_messages_go_round_the_rings_and_each_completes_once() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        for round in 0..40_u64 {
+            let ids: Vec<_> = (0..u64::from(DEPTH)).map(|i| round * 100 + i).collect();
+            ids.iter().for_each(|wr_id| two.receive(*wr_id, 4096..4200));
+            let segments = [one.memory.segment(0..8).unwrap()];
+            let message = datagram(&to, &two, SrdOperation::Send);
+            let requests: Vec<_> =
+                ids.iter().map(|wr_id| SendRequest::new(*wr_id, message, &segments).signaled()).collect();
+            one.qp.post_send(&requests).unwrap();
+            let full = one.qp.post_send(&requests[..1]);
+            refuses(full, ErrorKind::Exhausted, ENOMEM, "no room");
+            for party in [&mut one, &mut two] {
+                let found = party.completions(ids.len());
+                assert!(found.iter().all(|found| found.status == Status::Success), "{found:?}");
+                let numbers: BTreeSet<_> = found.iter().map(|found| found.wr_id).collect();
+                assert_eq!(numbers, ids.iter().copied().collect());
+            }
+        }
+    });
+}
+
+#[test]
+fn remote_memory_is_read_and_written() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let caps = uverbs::efa::Device::of(&context).unwrap().caps;
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        // The side whose memory it is knows the other one too.
+        let (to, _back) = (one.way(), two.way());
+        let remote = Remote { address: two.memory.address(), rkey: two.memory.rkey() };
+        two.memory.write(0, &[9; 4096]).unwrap();
+        if caps.contains(uverbs::efa::DeviceCaps::RDMA_READ) {
+            let segments = [one.memory.segment(0..4096).unwrap()];
+            let read = datagram(&to, &two, SrdOperation::Read(remote));
+            one.qp.post_send(&[SendRequest::new(1, read, &segments).signaled()]).unwrap();
+            let done = one.completions(1)[0];
+            assert_eq!((done.wr_id, done.status), (1, Status::Success));
+            assert_eq!(done.opcode, uverbs::abi::types::wc_opcode::RDMA_READ);
+            let mut bytes = [0; 4096];
+            one.memory.read(0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 9));
+        }
+        let operation = SrdOperation::WriteImmediate(remote, 5);
+        one.memory.write(0, &[4; 100]).unwrap();
+        let segments = [one.memory.segment(0..100).unwrap()];
+        let write = SendRequest::new(2, datagram(&to, &two, operation), &segments).signaled();
+        if !two.memory.access().contains(AccessFlags::REMOTE_WRITE) {
+            let refused = one.qp.post_send(&[write]);
+            return refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "no such requests");
+        }
+        two.receive(3, 8000..8001);
+        one.qp.post_send(&[write]).unwrap();
+        assert_eq!(one.completions(1)[0].opcode, uverbs::abi::types::wc_opcode::RDMA_WRITE);
+        let came = two.completions(1)[0];
+        assert_eq!((came.wr_id, came.len, u32::from_be(came.immediate)), (3, 100, 5));
+        assert!(!uverbs::efa::is_unsolicited(&came));
+        let inline = SendRequest::inline(4, datagram(&to, &two, SrdOperation::Write(remote)), &[6; 32]);
+        one.qp.post_send(&[inline.signaled()]).unwrap();
+        assert_eq!(one.completions(1)[0].status, Status::Success);
+        let mut bytes = [0; 100];
+        two.memory.read(0, &mut bytes).unwrap();
+        assert_eq!((&bytes[..32], &bytes[32..]), (&[6; 32][..], &[4; 68][..]));
+    });
+}
+
+#[test]
+fn a_write_that_takes_no_receive_is_told_from_others() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let caps = uverbs::efa::Device::of(&context).unwrap().caps;
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let made = two.pd.srd(&two.cq).unsolicited_writes().create();
+        if !caps.contains(uverbs::efa::DeviceCaps::UNSOLICITED_WRITE_RECEIVE) {
+            // Linux 6.1 does not know the bytes.
+            let kind = made.unwrap_err().kind();
+            return assert!(matches!(kind, ErrorKind::Unsupported | ErrorKind::InvalidInput), "{kind:?}");
+        }
+        two.qp = made.unwrap();
+        two.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        let (to, _back) = (one.way(), two.way());
+        let remote = Remote { address: two.memory.address(), rkey: two.memory.rkey() };
+        let write = datagram(&to, &two, SrdOperation::WriteImmediate(remote, 8));
+        let segments = [one.memory.segment(0..100).unwrap()];
+        one.qp.post_send(&[SendRequest::new(1, write, &segments).signaled()]).unwrap();
+        assert_eq!(one.completions(1)[0].status, Status::Success);
+        let came = two.completions(1)[0];
+        assert_eq!((came.wr_id, came.len, u32::from_be(came.immediate)), (0, 100, 8));
+        assert!(came.is_receive() && uverbs::efa::is_unsolicited(&came));
+    });
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_posted() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        let memory = one.memory.clone();
+        let segments = [memory.segment(0..8).unwrap()];
+        let message = datagram(&to, &two, SrdOperation::Send);
+        let unsignaled =
+            [SendRequest::new(1, message, &segments).signaled(), SendRequest::new(2, message, &segments)];
+        refuses(one.qp.post_send(&unsignaled), ErrorKind::InvalidInput, EINVAL, "signaled");
+        two.receive(20, 0..64);
+        one.qp.post_send(&unsignaled[..1]).unwrap();
+        assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].wr_id), (1, 20));
+        assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
+        one.qp.reset().unwrap();
+        let refused = one.qp.post_send(&unsignaled[..1]);
+        refuses(refused, ErrorKind::InvalidInput, EINVAL, "not ready to send");
+    });
+}
+
+#[test]
+fn a_drain_waits_for_everything_and_a_reset_begins_anew() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        for wr_id in 30..34 {
+            one.receive(wr_id, 0..64);
+        }
+        let mut ended = Vec::new();
+        one.qp
+            .drain(&mut [&mut one.cq], LONG, |completion| ended.push((completion.wr_id, completion.status)))
+            .unwrap();
+        assert_eq!(ended, (30..34).map(|wr_id| (wr_id, Status::Flushed)).collect::<Vec<_>>());
+        assert_eq!(one.qp.state().unwrap(), QpState::Error);
+        one.qp.reset().unwrap();
+        one.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        two.receive(20, 0..64);
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let message = datagram(&to, &two, SrdOperation::Send);
+        one.qp.post_send(&[SendRequest::new(1, message, &segments).signaled()]).unwrap();
+        assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].wr_id), (1, 20));
+    });
+}
+
+#[test]
+fn completion_counters_count_what_completes_in_any_order() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        let counter = || uverbs::CompletionCounter::new(uverbs::WaitObject::None).unwrap();
+        let (sent, came) = (counter(), counter());
+        one.qp.reset().unwrap();
+        one.qp.bind_counter(&sent, Counted::SEND).unwrap();
+        one.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        two.qp.reset().unwrap();
+        two.qp.bind_counter(&came, Counted::RECEIVE).unwrap();
+        two.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let message = datagram(&to, &two, SrdOperation::Send);
+        for wr_id in 0..10 {
+            two.receive(wr_id, 4096..4200);
+            one.qp.post_send(&[SendRequest::new(wr_id, message, &segments).signaled()]).unwrap();
+        }
+        one.completions(10);
+        two.completions(10);
+        assert_eq!((sent.read(), came.read()), (10, 10));
+    });
+}
