@@ -12,7 +12,7 @@ mod transport;
 
 use std::time::{Duration, Instant};
 
-use uverbs::{ConnectionOptions, Context, ErrorKind, GidKind, Rc, Uc, Ud, XrcSend};
+use uverbs::{ConnectionOptions, Context, ErrorKind, GidKind, Rc, Srd, Uc, Ud, XrcSend};
 
 use self::counted::Watch;
 use self::exchange::Words;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The kind of queue pair.
     #[arg(long, default_value = "rc")]
     transport: Kind,
-    /// Messages to and fro, or operations of one side on the other's memory. The same on both sides; uc has no reads, ud only messages.
+    /// Messages to and fro, or operations of one side on the other's memory. The same on both sides; uc has no reads, ud only messages, srd no atomic operations.
     #[arg(long, default_value = "send")]
     op: Op,
     /// So many queue pairs, which take their receives from one shared receive queue; each has a message under way.
@@ -92,6 +92,8 @@ enum Kind {
     Ud,
     /// Reliably connected, over an extended connection each way: receives are those of a shared receive queue.
     Xrc,
+    /// Scalable reliable datagrams, which EFA has.
+    Srd,
 }
 
 impl Kind {
@@ -101,6 +103,7 @@ impl Kind {
             Self::Rc | Self::Xrc => true,
             Self::Uc => matches!(op, Op::Send | Op::Write),
             Self::Ud => op == Op::Send,
+            Self::Srd => op != Op::Atomic,
         }
     }
 
@@ -110,6 +113,7 @@ impl Kind {
             Self::Uc => "uc",
             Self::Ud => "ud",
             Self::Xrc => "xrc",
+            Self::Srd => "srd",
         }
     }
 }
@@ -122,6 +126,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
         Kind::Uc => ping::<Uc>(args, &target, &stop),
         Kind::Ud => ping::<Ud>(args, &target, &stop),
         Kind::Xrc => ping::<XrcSend>(args, &target, &stop),
+        Kind::Srd => ping::<Srd>(args, &target, &stop),
     }
 }
 

@@ -3,7 +3,7 @@
 use uverbs::abi::write::QueryPortResp;
 use uverbs::{
     AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Operation, ProtectionDomain, QpType,
-    QueuePairBuilder, Rc, Uc, UcOperation, Ud, XrcOperation, XrcSend,
+    QueuePairBuilder, Rc, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation, XrcSend,
 };
 
 use super::address::Address;
@@ -125,5 +125,29 @@ impl Transport for Ud {
 
     fn operation(what: Operation, (to, qp_num): &Self::Way) -> Option<Datagram<'_>> {
         (what == Operation::Send).then_some(Datagram { to, qp_num: *qp_num, qkey: QKEY, immediate: None })
+    }
+}
+
+impl Transport for Srd {
+    type Way = (AddressHandle, u32);
+
+    fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
+        pd.srd(cq)
+    }
+
+    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way> {
+        let Link { pd, options, local, remote } = link;
+        ends.qp.activate(options, QKEY, local.endpoint.psn)?;
+        Ok((pd.create_ah(&options.route(&remote.endpoint))?, remote.endpoint.qp_num))
+    }
+
+    fn operation(what: Operation, (to, qp_num): &Self::Way) -> Option<SrdDatagram<'_>> {
+        let operation = match what {
+            Operation::Send => SrdOperation::Send,
+            Operation::Write(there) => SrdOperation::Write(there),
+            Operation::Read(there) => SrdOperation::Read(there),
+            _ => return None,
+        };
+        Some(SrdDatagram { to, qp_num: *qp_num, qkey: QKEY, operation })
     }
 }
