@@ -86,11 +86,9 @@ mod verbs;
 pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
 
-#[cfg(feature = "comp-cntr-uapi")]
-pub use self::completion_counter::CompletionCounterCaps;
 pub use self::completion_counter::{
-    CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, Wait, WaitHandle, WaitObject,
-    WaitSet,
+    CompletionCounter, CompletionCounterBuilder, CompletionCounterCaps, Counted, CounterEvents,
+    CounterSource, Wait, WaitHandle, WaitObject, WaitSet,
 };
 pub use self::counters::{
     Cached, Counters, Point, Rates, Reader, Sampler, SamplerReport, SamplerThread, Seen, Snapshot, Stamp,

@@ -10,8 +10,8 @@ use common::counting::{LONG, values};
 use common::*;
 use uverbs::soft::Profile;
 use uverbs::{
-    CompletionCounter, Context, Counted, CounterEvents, ErrorKind, Operation, Rc, SendRequest, Status,
-    WaitObject, WaitSet,
+    CompletionCounter, Context, Counted, CounterEvents, CounterSource, ErrorKind, Operation, Rc, SendRequest,
+    Status, WaitObject, WaitSet,
 };
 
 const MANY: u32 = 8;
@@ -62,6 +62,77 @@ fn values_are_set_added_to_and_read() {
     counter.set(u64::MAX).unwrap();
     counter.add(1).unwrap();
     assert_eq!(values(&counter), (0, 9), "64 bits");
+}
+
+#[test]
+fn where_the_values_live_is_told() {
+    let context = target().open();
+    assert_eq!(counter(&context).source(), CounterSource::DeviceInMemory);
+    let software = CompletionCounter::new(WaitObject::None).unwrap();
+    assert_eq!(software.source(), CounterSource::Software);
+}
+
+/// The kernel refuses a change beside another; it is tried again here.
+#[test]
+fn threads_change_one_counter_and_lose_nothing() {
+    let context = target().open();
+    let counter = counter(&context);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    counter.add(1).unwrap();
+                    counter.add_err(2).unwrap();
+                }
+            });
+        }
+        while counter.read() < 400 {
+            assert!(counter.read_err() <= 800);
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(values(&counter), (400, 800));
+}
+
+#[test]
+fn a_wait_that_may_sleep_ends_too() {
+    let context = target().open();
+    let counter =
+        CompletionCounter::builder().wait_object(WaitObject::Unspecified).create_on(&context).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            counter.add(2).unwrap();
+        });
+        counter.wait(2, LONG).unwrap();
+    });
+    let late = counter.wait(3, Some(Duration::from_millis(20))).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(30));
+            counter.add_err(1).unwrap();
+        });
+        assert_eq!(counter.wait(3, LONG).unwrap_err().kind(), ErrorKind::OperationFailed);
+    });
+}
+
+/// What counts into it may be dropped in any order: the memory of the values stays until the kernel has let go.
+#[test]
+fn the_values_outlive_whatever_is_dropped_first() {
+    let target = target();
+    let context = target.open();
+    let counter = counter(&context);
+    let (mut one, two) = pair(&context);
+    one.qp.bind_counter(&counter, Counted::WRITE).unwrap();
+    one.send(1, Operation::Write(two.remote(0)), 0..8);
+    assert_eq!(counter.read(), 1);
+    drop(counter);
+    one.send(2, Operation::Write(two.remote(0)), 0..8);
+    drop(context);
+    drop(one);
+    drop(two);
+    assert!(target.soft.unwrap().resources().is_empty());
 }
 
 #[test]

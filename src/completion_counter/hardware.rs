@@ -1,7 +1,12 @@
 //! Completion counters of the hardware.
 //!
-//! The object came with Linux 7.3, where EFA's is the one driver that has it (feature `comp-cntr-uapi`). The device counts by itself,
-//! without anybody who takes completions, and also what only it can see. It tells nobody, so waiting is asking again and again.
+//! The object came with Linux 7.3, where EFA's is the one driver that has it. The device counts by itself, without anybody who takes
+//! completions, and also what only it can see. It writes the values to memory of the process, where they are read without a system
+//! call; a driver that does not do so has a command that reads them. It tells nobody, so waiting is looking again and again; now and then
+//! at whether the device is still there, of which the values in memory say nothing.
+//!
+//! The kernel has one user of a counter at a time for a change, and answers EBUSY to others (`uverbs_try_lock_object`, rdma_core.c,
+//! Linux 7.3): a change that meets another is tried again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,70 +15,112 @@ use uverbs_abi::ids::comp_cntr::{self, create, modify, read};
 use uverbs_abi::types::{comp_cntr_entry, comp_cntr_op};
 use zerocopy::IntoBytes;
 
-use super::CompletionCounter;
 use super::state::State;
+use super::{CompletionCounter, Counted};
 use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
+use crate::driver::CounterValues;
 use crate::kernel::command::Command;
 use crate::kernel::error::{ErrorKind, Result};
 
 pub(super) const NONE_HERE: &str = "this kernel and device have no completion counters; one made without a context counts on \
                          every device";
 
-/// Without the feature `comp-cntr-uapi` there is no such value, so that nothing that needs one is compiled.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Feature {
-    #[cfg(feature = "comp-cntr-uapi")]
-    On,
+/// How often a command is sent that meets another. Each of those others ends by itself.
+const TRIES: u32 = 10_000;
+
+/// Sends a command until it meets no other.
+pub(crate) fn insist(mut send: impl FnMut() -> Result<()>) -> Result<()> {
+    for _ in 1..TRIES {
+        match send() {
+            Err(error) if error.kind() == ErrorKind::Busy => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+    send()
 }
 
 /// The kernel's object.
 #[derive(Debug)]
-pub(super) struct Hardware(Object, Feature);
+pub(super) struct Hardware {
+    /// It keeps the memory of the values until the kernel has said that it is gone.
+    object: Object,
+    values: CounterValues,
+}
 
 impl Hardware {
-    /// A new one.
+    /// A new one, with both values zero.
     ///
     /// `UVERBS_METHOD_COMP_CNTR_CREATE`.
-    pub(super) fn create(op: &'static str, context: &Context, feature: Feature) -> Result<Self> {
-        context.driver().completion_counters(op)?;
+    pub(super) fn create(op: &'static str, context: &Context) -> Result<Self> {
+        let plan = context.driver().plan_completion_counter(op)?;
         let mut command = Command::new(op, comp_cntr::OBJECT, comp_cntr::method::CREATE);
         command.new_handle(create::HANDLE);
+        plan.put(&mut command);
         context.invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, NONE_HERE))?;
         let handle = command.new_handle_of(create::HANDLE)?;
-        Ok(Self(Object::new(context, Kind::CompletionCounter, handle), feature))
+        let object = Object::new(context, Kind::CompletionCounter, handle).holding(plan.memory());
+        let counter = Self { object, values: plan.open() };
+        // Nothing says what a device begins with.
+        counter.set(0)?;
+        counter.set_err(0)?;
+        Ok(counter)
     }
 
     pub(super) fn object(&self) -> &Object {
-        &self.0
+        &self.object
+    }
+
+    /// Whether the values are read from memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self.values, CounterValues::Memory(_))
+    }
+
+    /// Fails when the device has gone: nothing would change any more.
+    pub(super) fn look(&self) -> Result<()> {
+        self.object.context().query(&mut []).map(drop)
     }
 
     pub(super) fn release(&mut self) -> Result<()> {
-        self.0.release()
+        self.object.release()
     }
 
-    /// `UVERBS_METHOD_COMP_CNTR_READ`.
+    /// A value, from memory or by `UVERBS_METHOD_COMP_CNTR_READ`.
+    #[inline]
     pub(super) fn read(&self, entry: u64) -> Result<u64> {
+        match &self.values {
+            CounterValues::Memory(values) => Ok(values.get(entry)),
+            CounterValues::Kernel => self.ask(entry),
+        }
+    }
+
+    fn ask(&self, entry: u64) -> Result<u64> {
         let mut value = 0_u64;
         let mut command = Command::new("completion_counter.read", comp_cntr::OBJECT, comp_cntr::method::READ);
         command
-            .handle(read::HANDLE, self.0.id())
+            .handle(read::HANDLE, self.object.id())
             .value(read::ENTRY, entry)
             .output(read::RESP_VALUE, value.as_mut_bytes());
-        self.0.context().invoke(&mut command)?;
+        self.object.context().invoke(&mut command)?;
         Ok(value)
     }
 
-    /// `UVERBS_METHOD_COMP_CNTR_MODIFY`.
+    /// `UVERBS_METHOD_COMP_CNTR_MODIFY`. The kernel takes any other entry for the successes, and any other operation for an increase
+    /// (`efa_modify_comp_cntr`, efa_verbs.c, Linux 7.3): there are no others here.
     fn modify(&self, entry: u64, how: u64, operand: u64) -> Result<()> {
-        let mut command =
-            Command::new("completion_counter.modify", comp_cntr::OBJECT, comp_cntr::method::MODIFY);
-        command
-            .handle(modify::HANDLE, self.0.id())
-            .value(modify::ENTRY, entry)
-            .value(modify::OP, how)
-            .input(modify::VALUE, &operand);
-        self.0.context().invoke(&mut command)
+        let context = self.object.context();
+        let answer = insist(|| {
+            let op = "completion_counter.modify";
+            let mut command = Command::new(op, comp_cntr::OBJECT, comp_cntr::method::MODIFY);
+            command
+                .handle(modify::HANDLE, self.object.id())
+                .value(modify::ENTRY, entry)
+                .value(modify::OP, how)
+                .input(modify::VALUE, &operand);
+            context.invoke(&mut command)
+        });
+        let hint = "the device has no such high value: see `completion_counter_caps`";
+        answer.map_err(|error| error.hinted_if(ErrorKind::InvalidInput, hint))
     }
 
     pub(super) fn add(&self, value: u64) -> Result<()> {
@@ -93,21 +140,27 @@ impl Hardware {
     }
 }
 
-/// Hardware counters that a queue pair uses: the kernel lets them go after it.
+/// Hardware counters that a queue pair uses, and for what: the kernel lets them go after it.
 #[derive(Debug, Default)]
-pub(crate) struct Attached(Mutex<Vec<Arc<State>>>);
+pub(crate) struct Attached(Mutex<Vec<(Arc<State>, Counted)>>);
 
 impl Attached {
     /// The queue pair uses a counter from now on.
-    pub(crate) fn add(&self, counter: &CompletionCounter) {
+    pub(crate) fn add(&self, counter: &CompletionCounter, counted: Counted) {
         counter.state.bound.fetch_add(1, Ordering::Relaxed);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(counter.state.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((counter.state.clone(), counted));
+    }
+
+    /// Whether the queue pair has a counter for some of these operations.
+    pub(crate) fn has(&self, counted: Counted) -> bool {
+        let attached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.iter().any(|(_, known)| known.intersects(counted))
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        for state in self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for (state, _) in self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             state.bound.fetch_sub(1, Ordering::Release);
         }
     }
@@ -117,5 +170,32 @@ impl CompletionCounter {
     /// The kernel's object, of a counter of the device's.
     pub(crate) fn object(&self) -> Option<&Object> {
         self.state.hardware.as_ref().map(Hardware::object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::kernel::error::Error;
+
+    #[test]
+    fn a_command_that_meets_others_is_sent_again_but_not_for_ever() {
+        let busy = || Err(Error::kernel("test", Errno::EBUSY));
+        let mut left = 3;
+        let answer = insist(|| {
+            left -= 1;
+            if left > 0 { busy() } else { Ok(()) }
+        });
+        assert_eq!((answer.is_ok(), left), (true, 0));
+        let mut tries = 0;
+        let answer = insist(|| {
+            tries += 1;
+            busy()
+        });
+        assert_eq!((answer.unwrap_err().kind(), tries), (ErrorKind::Busy, TRIES));
+        let refused = insist(|| Err(Error::kernel("test", Errno::EINVAL)));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

@@ -1,11 +1,9 @@
 //! Completion counters: how many operations have completed, and waiting for so many.
 
 mod future;
-#[cfg_attr(not(feature = "comp-cntr-uapi"), allow(dead_code))]
 mod hardware;
 mod ledger;
 mod log;
-#[cfg(feature = "comp-cntr-uapi")]
 mod on_device;
 mod registry;
 mod state;
@@ -24,10 +22,9 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
 pub use self::future::Wait;
-pub(crate) use self::hardware::Attached;
+pub(crate) use self::hardware::{Attached, insist};
 pub use self::ledger::Counted;
 pub(crate) use self::log::{Kind, Posted};
-#[cfg(feature = "comp-cntr-uapi")]
 pub use self::on_device::CompletionCounterCaps;
 pub(crate) use self::registry::{Bound, Registry, Tally};
 use self::state::State;
@@ -51,6 +48,18 @@ pub enum CounterEvents {
     /// The bytes of their messages. A failed operation still adds one to the error value.
     #[doc(alias = "FI_CNTR_EVENTS_BYTES")]
     Bytes,
+}
+
+/// Who counts into a completion counter, and where its values live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CounterSource {
+    /// The process, as it takes completions.
+    Software,
+    /// The device, which writes the values to memory of the process: reading them is no system call.
+    DeviceInMemory,
+    /// The device, of which the kernel asks the values: each read is a command.
+    DeviceByCommand,
 }
 
 /// A counter of completed operations: a 64-bit value of successes and one of errors.
@@ -173,6 +182,15 @@ impl CompletionCounter {
     /// The number that the owner has given it: what libfabric calls its context.
     pub fn cookie(&self) -> u64 {
         self.state.cookie
+    }
+
+    /// Who counts, and where the values live.
+    pub fn source(&self) -> CounterSource {
+        match &self.state.hardware {
+            None => CounterSource::Software,
+            Some(hardware) if hardware.is_in_memory() => CounterSource::DeviceInMemory,
+            Some(_) => CounterSource::DeviceByCommand,
+        }
     }
 
     /// The value: operations that have succeeded, or their bytes, and what was added by hand.

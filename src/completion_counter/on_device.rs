@@ -1,4 +1,4 @@
-//! Making completion counters of the hardware: what the feature `comp-cntr-uapi` adds for users.
+//! Making completion counters of the hardware.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use uverbs_abi::ids::device::{self, query_comp_cntr_caps};
 use uverbs_abi::types::CompCntrOps;
 use zerocopy::IntoBytes;
 
-use super::hardware::{Feature, Hardware, NONE_HERE};
+use super::hardware::{Hardware, NONE_HERE};
 use super::state::State;
 use super::wait_object::Signal;
 use super::{CompletionCounter, CompletionCounterBuilder, Counted, CounterEvents, WaitObject};
@@ -29,8 +29,7 @@ pub struct CompletionCounterCaps {
 }
 
 impl Context {
-    /// What the device's own completion counters can do (feature `comp-cntr-uapi`, an ABI of Linux
-    /// 7.3).
+    /// What the device's own completion counters can do (Linux 7.3).
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) when there are none.
@@ -54,11 +53,20 @@ impl Context {
 }
 
 impl CompletionCounterBuilder {
-    /// Makes a counter of the device's (feature `comp-cntr-uapi`, an ABI of Linux 7.3). It counts
-    /// without anybody who takes completions, and also what the other side reads and writes here.
+    /// Makes a counter of the device's (Linux 7.3). It counts without anybody who takes completions, and also what the other side
+    /// reads and writes here.
     ///
-    /// Each call asks the kernel. When that cannot answer, the device being gone, [`CompletionCounter::read`] tells what
-    /// it told last; all others give the error. Nothing is signalled, so waiting is asking again.
+    /// Where its values live, [`CompletionCounter::source`] tells. In memory that the device writes they are read without a system
+    /// call; else each read asks the kernel, and when that cannot answer, the device being gone, [`CompletionCounter::read`] tells what
+    /// it told last. Adding and setting are commands, which are sent again while they meet those of another thread. The two values are
+    /// not updated together, and begin again at zero behind the device's highest value.
+    ///
+    /// Nothing is signalled, so waiting is looking again. With [`WaitObject::Yield`] a wait looks all the time, and gives the
+    /// processor to others in between. With [`WaitObject::Unspecified`] it does so for 50 microseconds, and sleeps then: 10
+    /// microseconds, and twice as long each time, 1 millisecond at most; so it notices the threshold that much later. Ten times a second the kernel is asked whether the device is still there: a wait ends
+    /// with [`Disassociated`](ErrorKind::Disassociated) when it has gone.
+    ///
+    /// A counter that is attached to a queue pair stays attached until that is destroyed: there is no detaching.
     ///
     /// ```
     /// use uverbs::soft::{Profile, SoftDevice};
@@ -90,7 +98,8 @@ impl CompletionCounterBuilder {
         }
         let signal = match self.wait_object {
             WaitObject::None => Signal::None,
-            WaitObject::Unspecified | WaitObject::Yield => Signal::Yield,
+            WaitObject::Unspecified => Signal::Unspecified,
+            WaitObject::Yield => Signal::Yield,
             _ => {
                 return refused(
                     "hardware counters signal nothing: wait by Yield or Unspecified, or not at all",
@@ -98,7 +107,7 @@ impl CompletionCounterBuilder {
             }
         };
         let mut state = State::new(signal, false, self.cookie);
-        state.hardware = Some(Hardware::create(op, context, Feature::On)?);
+        state.hardware = Some(Hardware::create(op, context)?);
         Ok(CompletionCounter { state: Arc::new(state) })
     }
 }

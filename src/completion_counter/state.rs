@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use uverbs_abi::types::comp_cntr_entry;
 
 use super::hardware::Hardware;
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
@@ -109,10 +110,13 @@ impl State {
     /// Asks the device, if the counter is the device's.
     #[inline(never)]
     fn ask(&self, hardware: &Hardware) -> Result<()> {
-        use uverbs_abi::types::comp_cntr_entry::{COMP, ERR};
+        use comp_cntr_entry::{COMP, ERR};
         self.successes.store(hardware.read(COMP)?, Ordering::Release);
         let errors = hardware.read(ERR)?;
-        self.change_errors(|_| errors);
+        // Most often there is nothing new, and no lock is needed.
+        if errors != self.errors.load(Ordering::Acquire) {
+            self.change_errors(|_| errors);
+        }
         Ok(())
     }
 
@@ -153,15 +157,30 @@ impl State {
 
     #[inline]
     pub(super) fn read(&self) -> u64 {
-        // Without an answer, what was told last.
-        let _ = self.refresh();
-        self.successes.load(Ordering::Acquire)
+        match &self.hardware {
+            None => self.successes.load(Ordering::Acquire),
+            Some(hardware) => self.read_device(hardware, comp_cntr_entry::COMP),
+        }
     }
 
     #[inline]
     pub(super) fn read_err(&self) -> u64 {
-        let _ = self.refresh();
-        self.errors.load(Ordering::Acquire)
+        match &self.hardware {
+            None => self.errors.load(Ordering::Acquire),
+            Some(hardware) => self.read_device(hardware, comp_cntr_entry::ERR),
+        }
+    }
+
+    /// A value of the device's.
+    #[inline(never)]
+    fn read_device(&self, hardware: &Hardware, entry: u64) -> u64 {
+        if hardware.is_in_memory() {
+            return hardware.read(entry).unwrap_or(0);
+        }
+        // Without an answer, what was told last.
+        let _ = self.ask(hardware);
+        let told = if entry == comp_cntr_entry::ERR { &self.errors } else { &self.successes };
+        told.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -326,10 +345,13 @@ impl State {
             let reached = self.stands(Outcome::Reached, threshold);
             return told(OP_WAIT, Some(if reached { Outcome::Reached } else { Outcome::Failed }));
         };
-        let outcome = if matches!(self.signal, Signal::Yield) {
-            self.spin(threshold, failures, deadline)?
-        } else {
-            self.sleep(threshold, failures, deadline)
+        let outcome = match self.signal {
+            Signal::Yield => self.spin(threshold, failures, deadline, None)?,
+            _ if self.hardware.is_some() => {
+                let pause = Some(Instant::now() + SPINS);
+                self.spin(threshold, failures, deadline, pause)?
+            }
+            _ => self.sleep(threshold, failures, deadline),
         };
         told(OP_WAIT, outcome)
     }
@@ -370,12 +392,15 @@ impl State {
         }
     }
 
+    /// Looks again and again; from `pause` on, if there is such a moment, it sleeps in between.
     pub(super) fn spin(
         &self,
         threshold: u64,
         failures: u64,
         deadline: Option<Instant>,
+        pause: Option<Instant>,
     ) -> Result<Option<Outcome>> {
+        let (mut nap, mut looked) = (FIRST_NAP, Instant::now());
         loop {
             self.refresh()?;
             if self.stands(Outcome::Reached, threshold) {
@@ -387,10 +412,29 @@ impl State {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(None);
             }
-            std::thread::yield_now();
+            let now = Instant::now();
+            if let Some(hardware) = self.hardware.as_ref().filter(|_| now - looked >= LOOKS) {
+                hardware.look()?;
+                looked = now;
+            }
+            if pause.is_none_or(|pause| now < pause) {
+                std::thread::yield_now();
+                continue;
+            }
+            let left = deadline.map_or(nap, |deadline| deadline.saturating_duration_since(now));
+            std::thread::sleep(nap.min(left));
+            nap = (nap * 2).min(LONGEST_NAP);
         }
     }
 }
+
+/// How long a wait for a counter of the device's looks all the time, and how long it sleeps then in between: as
+/// [`CompletionCounterBuilder::create_on`](super::CompletionCounterBuilder::create_on) says.
+const SPINS: Duration = Duration::from_micros(50);
+const FIRST_NAP: Duration = Duration::from_micros(10);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// How often it looks whether the device is there.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// Names waits in errors.
 pub(super) const OP_WAIT: &str = "completion_counter.wait";

@@ -29,7 +29,8 @@ use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
-    AhPlan, CqPlan, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape, SrqChange, SrqPlan, WqPlan,
+    AhPlan, CounterPlan, CounterValues, CqPlan, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape,
+    SrqChange, SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
@@ -199,12 +200,12 @@ impl Driver {
         }
     }
 
-    /// Refuses completion counters of the device where they are not read by command.
-    pub(crate) fn completion_counters(&self, op: &'static str) -> Result<()> {
+    /// A completion counter of the device's: where its values live. The kernel says whether there are any.
+    pub(crate) fn plan_completion_counter(&self, op: &'static str) -> Result<CounterPlan> {
         match self {
-            // The kernel says whether there are any.
-            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) | Self::Other => Ok(()),
-            Self::Efa(_) => lacks(op, efa::COUNTERS),
+            Self::Rxe | Self::Mlx5(_) | Self::Siw(_) | Self::Other => Ok(CounterPlan::Kernel),
+            // The soft device has them as the one driver that has them.
+            Self::Soft | Self::Efa(_) => efa::CounterPlan::new(op).map(CounterPlan::Memory),
         }
     }
 

@@ -378,3 +378,45 @@ impl MrPlan {
         }
     }
 }
+
+/// A completion counter of the device's, about to be made.
+#[derive(Debug)]
+pub(crate) enum CounterPlan {
+    /// The kernel reads its values.
+    Kernel,
+    /// They stand in memory of the process.
+    Memory(efa::CounterPlan),
+}
+
+/// Where the values of a completion counter of the device's are read.
+#[derive(Debug)]
+pub(crate) enum CounterValues {
+    Kernel,
+    Memory(efa::CounterValues),
+}
+
+impl CounterPlan {
+    /// Adds to the command what the driver wants to be told.
+    pub(crate) fn put<'c>(&'c self, command: &mut Command<'c>) {
+        match self {
+            Self::Kernel => {}
+            Self::Memory(plan) => plan.put(command),
+        }
+    }
+
+    /// The memory that the device may write to as long as the counter exists.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Kernel => None,
+            Self::Memory(plan) => Some(plan.memory()),
+        }
+    }
+
+    /// The values, now that the kernel has made the counter.
+    pub(crate) fn open(self) -> CounterValues {
+        match self {
+            Self::Kernel => CounterValues::Kernel,
+            Self::Memory(plan) => CounterValues::Memory(efa::CounterValues::new(plan)),
+        }
+    }
+}

@@ -1,32 +1,45 @@
 //! Hardware completion counters: an object that came with Linux 7.3 (uverbs_std_types_comp_cntr.c).
 //!
-//! The shape of the object is that of libibverbs' headers of 2026. What a kernel would check is checked in its order:
-//! constants, then masks, then what is in use.
+//! They are those of the one driver that has them, EFA's: the values stand in memory that the request names (`efa_create_comp_cntr`,
+//! efa_verbs.c), and there is no command to read them. An entry or an operation that does not exist is taken for the successes and for
+//! an increase, as there.
 
 use nix::errno::Errno;
-use uverbs_abi::ids::comp_cntr::{modify, read};
+use uverbs_abi::efa::ids::comp_cntr::create::{COMP_BUFFER, ERR_BUFFER};
+use uverbs_abi::ids::comp_cntr::modify;
 use uverbs_abi::ids::device::query_comp_cntr_caps;
 use uverbs_abi::ids::qp::attach_comp_cntr;
-use uverbs_abi::types::{CompCntrOps, comp_cntr_entry, comp_cntr_op, wc_opcode, wc_status, wr_opcode};
-use uverbs_abi::write::Wc;
+use uverbs_abi::types::{
+    CompCntrOps, buffer_type, comp_cntr_entry, comp_cntr_op, wc_opcode, wc_status, wr_opcode,
+};
+use uverbs_abi::write::{BufferDesc, Wc};
 use zerocopy::IntoBytes;
 
 use super::call::Call;
 use super::state::State;
+use crate::kernel::mapping::Mapping;
 
 /// The highest value of a counter: all 64 bits.
 const MAX_VALUE: u64 = u64::MAX;
 
-/// The two values, and how often it is attached.
-#[derive(Debug, Default)]
+/// The largest number of an enumeration of the kernel's, which is one of 32 bits: it looks no further (`uverbs_get_const`).
+const ANY: u64 = u32::MAX as u64;
+/// The size of a page, which a value may not leave.
+const PAGE: u64 = 4096;
+
+/// Where the two values are, and how often it is attached.
+#[derive(Debug)]
 pub(super) struct CompletionCounter {
-    values: [u64; 2],
+    /// Each with the memory that it is in.
+    values: [(Mapping, usize); 2],
     pub(super) uses: u32,
 }
 
 impl CompletionCounter {
-    fn value(&mut self, entry: u64) -> &mut u64 {
-        &mut self.values[usize::from(entry == comp_cntr_entry::ERR)]
+    fn change(&self, entry: u64, how: impl Fn(u64) -> u64) {
+        let [successes, errors] = &self.values;
+        let (memory, at) = if entry == comp_cntr_entry::ERR { errors } else { successes };
+        memory.change_value(*at, how);
     }
 }
 
@@ -41,34 +54,48 @@ pub(super) fn caps(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 
 /// `UVERBS_METHOD_COMP_CNTR_CREATE`.
 pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    let values = [place(call, COMP_BUFFER)?, place(call, ERR_BUFFER)?];
     if call.state.completion_counters.len() >= call.state.profile.completion_counters as usize {
         return Err(Errno::ENOMEM);
     }
     let id = call.state.number(|state| &state.completion_counters);
-    call.state.completion_counters.insert(id, CompletionCounter::default());
+    call.state.completion_counters.insert(id, CompletionCounter { values, uses: 0 });
     call.made(id);
     Ok(())
+}
+
+/// Where a value is. The device follows no address: of other memory than the command or the connection names it knows nothing.
+fn place(call: &Call<'_, '_, '_>, id: u16) -> Result<(Mapping, usize), Errno> {
+    let BufferDesc { type_, flags, addr, length, .. } = call.value(id)?;
+    let is_right = flags == 0 && length >= 8 && type_ <= buffer_type::VA;
+    if !is_right || !addr.is_multiple_of(8) || addr % PAGE > PAGE - 8 {
+        return Err(Errno::EINVAL);
+    }
+    if type_ == buffer_type::DMABUF {
+        return Err(Errno::EBADF);
+    }
+    let found = call.blocks().iter().find_map(|memory| {
+        let at = usize::try_from(addr.checked_sub(memory.address())?).ok()?;
+        memory.place(at, 8).map(|_| (memory.clone(), at))
+    });
+    found.ok_or(Errno::EFAULT)
 }
 
 /// `UVERBS_METHOD_COMP_CNTR_MODIFY`.
 pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let id = call.object(modify::HANDLE)?.id;
-    let entry = call.constant(modify::ENTRY, comp_cntr_entry::ERR)?;
-    let op = call.constant(modify::OP, comp_cntr_op::INC)?;
+    let entry = call.constant(modify::ENTRY, ANY)?;
+    let op = call.constant(modify::OP, ANY)?;
     let operand: u64 = call.value(modify::VALUE)?;
-    let counter = call.state.completion_counters.get_mut(&id).ok_or(Errno::EINVAL)?;
-    let value = counter.value(entry);
-    *value = if op == comp_cntr_op::SET { operand } else { value.wrapping_add(operand) };
+    let counter = call.state.completion_counters.get(&id).ok_or(Errno::EINVAL)?;
+    let is_set = op == comp_cntr_op::SET;
+    counter.change(entry, |value| if is_set { operand } else { value.wrapping_add(operand) });
     Ok(())
 }
 
-/// `UVERBS_METHOD_COMP_CNTR_READ`.
-pub(super) fn read(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
-    let id = call.object(read::HANDLE)?.id;
-    let entry = call.constant(read::ENTRY, comp_cntr_entry::ERR)?;
-    let counter = call.state.completion_counters.get_mut(&id).ok_or(Errno::EINVAL)?;
-    let value = *counter.value(entry);
-    call.copy_to(read::RESP_VALUE, value.as_bytes())
+/// `UVERBS_METHOD_COMP_CNTR_READ`, for which the driver has no function.
+pub(super) fn read(_: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `UVERBS_METHOD_QP_ATTACH_COMP_CNTR`. A queue pair has one counter for each operation.
@@ -96,9 +123,8 @@ impl State {
         let Some(qp) = self.qps.get(&number) else { return };
         let entry = if status == wc_status::SUCCESS { comp_cntr_entry::COMP } else { comp_cntr_entry::ERR };
         for (id, ops) in &qp.counters {
-            if let Some(counter) = self.completion_counters.get_mut(id).filter(|_| ops.intersects(op)) {
-                let value = counter.value(entry);
-                *value = value.wrapping_add(1);
+            if let Some(counter) = self.completion_counters.get(id).filter(|_| ops.intersects(op)) {
+                counter.change(entry, |value| value.wrapping_add(1));
             }
         }
     }

@@ -12,6 +12,7 @@ use super::profile::Profile;
 use super::rxe;
 use super::state::State;
 use super::table::Kind;
+use crate::kernel::mapping::Mapping;
 
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
@@ -70,11 +71,17 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.respond(&RegMrResp { mr_handle, lkey: key, rkey: remote })
 }
 
+impl Call<'_, '_, '_> {
+    /// The memory of the process whose addresses the device knows.
+    pub(super) fn blocks(&self) -> &[Mapping] {
+        let own = self.state.files.get(&self.file).and_then(|file| file.only_memory.as_deref());
+        own.unwrap_or_else(|| self.command.registered().map_or(&[], std::slice::from_ref))
+    }
+}
+
 /// The memory behind addresses of the process, to be seen at others by the device.
 fn pin(call: &Call<'_, '_, '_>, start: u64, length: u64, iova: u64) -> Result<Memory, Errno> {
-    let own = call.state.files.get(&call.file).and_then(|file| file.only_memory.as_deref());
-    let blocks = own.unwrap_or_else(|| call.command.registered().map_or(&[], std::slice::from_ref));
-    let memory = Memory::register(blocks, start, length)?;
+    let memory = Memory::register(call.blocks(), start, length)?;
     if iova.checked_add(length).is_some() { Ok(memory) } else { Err(Errno::EINVAL) }
 }
 

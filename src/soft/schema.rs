@@ -4,6 +4,7 @@
 //! that this device has.
 
 use nix::errno::Errno;
+use uverbs_abi::efa;
 use uverbs_abi::ids::{
     ah, async_event, comp_cntr, counters as counters_ids, cq, device, flow as flow_ids, mr, mw, pd, qp, srq,
     xrcd,
@@ -311,6 +312,8 @@ methods! {
     }
     comp_cntr::OBJECT, comp_cntr::method::CREATE, CompletionCounters => completion_counters::create {
         make(comp_cntr::create::HANDLE, Kind::CompletionCounter),
+        must(input(efa::ids::comp_cntr::create::COMP_BUFFER, 32)),
+        must(input(efa::ids::comp_cntr::create::ERR_BUFFER, 32)),
     }
     comp_cntr::OBJECT, comp_cntr::method::DESTROY, CompletionCounters => done {
         destroy(comp_cntr::destroy::HANDLE, Kind::CompletionCounter),

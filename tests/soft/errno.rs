@@ -2,12 +2,13 @@
 //! give for it; the rest is in `flow_errno.rs`.
 
 use crate::commands::*;
-use nix::libc::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
+use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
 use uverbs::soft::{Profile, RawAttr, RawCommand, SoftDevice};
 use uverbs::{AccessFlags, Completion, ErrorKind, FlowRule, ReceiveRequest, SendRequest, WindowType};
-use uverbs_abi::ids::{counters, flow, qp};
+use uverbs_abi::efa::ids::comp_cntr::create::{COMP_BUFFER, ERR_BUFFER};
+use uverbs_abi::ids::{comp_cntr, counters, flow, qp};
 use uverbs_abi::ioctl::UHW_IN;
-use uverbs_abi::write::QpCap;
+use uverbs_abi::write::{BufferDesc, QpCap};
 use zerocopy::{FromZeros, IntoBytes};
 
 #[test]
@@ -51,6 +52,66 @@ fn before_there_is_a_context() {
     for mut command in [create_counters(), create_flow(0, &[])] {
         assert_eq!(file.invoke(&mut command), Err(EINVAL), "{command:?}");
     }
+}
+
+/// As EFA's driver answers on Linux 7.3.
+#[test]
+fn completion_counters_of_the_hardware() {
+    let device = SoftDevice::new(Profile::default().with_completion_counters(4));
+    let file = device.raw();
+    done(&file, get_context());
+    let (base, memory) = file.memory(4096).expect("memory");
+    let buffer = |at: u64| BufferDesc { type_: 1, addr: base + at, length: 8, ..BufferDesc::new_zeroed() };
+    let create = |successes: BufferDesc, errors: BufferDesc| {
+        RawCommand::new(comp_cntr::OBJECT, comp_cntr::method::CREATE)
+            .with(RawAttr::handle(comp_cntr::create::HANDLE, 0))
+            .with(RawAttr::input(COMP_BUFFER, successes.as_bytes()))
+            .with(RawAttr::input(ERR_BUFFER, errors.as_bytes()))
+    };
+    let good = buffer(8);
+    for (what, bad, errno) in [
+        ("another type", BufferDesc { type_: 2, ..good }, EINVAL),
+        ("a flag", BufferDesc { flags: 1, ..good }, EINVAL),
+        ("no length", BufferDesc { length: 0, ..good }, EINVAL),
+        ("four bytes", BufferDesc { length: 4, ..good }, EINVAL),
+        ("an address between words", buffer(4), EINVAL),
+        ("the end of the page", buffer(4092), EINVAL),
+        ("no dma-buf", BufferDesc { type_: 0, fd: -1, ..good }, EBADF),
+        ("no memory", BufferDesc { addr: 0, ..good }, EFAULT),
+        ("behind the memory", buffer(1 << 20), EFAULT),
+    ] {
+        assert_eq!(file.invoke(&mut create(bad, good)), Err(errno), "successes: {what}");
+        assert_eq!(file.invoke(&mut create(good, bad)), Err(errno), "errors: {what}");
+    }
+    let mut missing = RawCommand::new(comp_cntr::OBJECT, comp_cntr::method::CREATE)
+        .with(RawAttr::handle(comp_cntr::create::HANDLE, 0));
+    assert_eq!(file.invoke(&mut missing), Err(EINVAL));
+    let long = BufferDesc { optional_flags: 1, length: 4096, fd: 3, ..buffer(0) };
+    let handle = done(&file, create(long, buffer(8))).data(comp_cntr::create::HANDLE) as u32;
+
+    let modify = |entry: u64, how: u64, value: u64| {
+        RawCommand::new(comp_cntr::OBJECT, comp_cntr::method::MODIFY)
+            .with(RawAttr::handle(comp_cntr::modify::HANDLE, handle.into()))
+            .with(RawAttr::value(comp_cntr::modify::ENTRY, entry))
+            .with(RawAttr::value(comp_cntr::modify::OP, how))
+            .with(RawAttr::input(comp_cntr::modify::VALUE, value.as_bytes()))
+    };
+    done(&file, modify(0, 0, 40));
+    done(&file, modify(1, 1, 3));
+    // The kernel takes these for successes, and for an increase.
+    done(&file, modify(2, 1, 1));
+    done(&file, modify(0, 2, 1));
+    assert_eq!(file.invoke(&mut modify(u64::MAX, 0, 1)), Err(EINVAL));
+    let mut values = [0; 16];
+    assert!(memory.read(0, &mut values));
+    assert_eq!(u128::from_ne_bytes(values), 3 << 64 | 42);
+    let mut read = RawCommand::new(comp_cntr::OBJECT, comp_cntr::method::READ)
+        .with(RawAttr::handle(comp_cntr::read::HANDLE, handle.into()))
+        .with(RawAttr::value(comp_cntr::read::ENTRY, 0))
+        .with(RawAttr::output(comp_cntr::read::RESP_VALUE, 8));
+    assert_eq!(file.invoke(&mut read), Err(EOPNOTSUPP), "the driver has no such function");
+    assert_eq!(file.invoke(&mut RawCommand::new(comp_cntr::OBJECT, 4)), Err(EPROTONOSUPPORT));
+    done(&file, destroy(comp_cntr::OBJECT, comp_cntr::method::DESTROY, handle));
 }
 
 fn with_cap(world: &World, change: impl FnOnce(&mut QpCap)) -> RawCommand {

@@ -7,6 +7,7 @@
 //! Source: `efa_alloc_ucontext` and others, efa_verbs.c, Linux 6.1 to 7.3; providers/efa of rdma-core 65.
 
 mod completions;
+mod counter;
 mod doorbell;
 mod entry;
 mod qp;
@@ -31,6 +32,7 @@ use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, cm
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::counter::{CounterPlan, CounterValues};
 pub(crate) use self::entry::UNSOLICITED;
 pub(crate) use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;
@@ -47,10 +49,6 @@ const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd)
 pub(super) const NO_RESIZE: &str = "efa gives completion queues no other size";
 const SHARED: &str = "efa has no shared receive queues";
 const NO_EVENTS: &str = "the device announces no completions: make the queue without a channel, and poll";
-
-/// The device writes the value to memory of the process that the request names (`efa_create_comp_cntr`, Linux 7.3).
-pub(super) const COUNTERS: &str = "this version of the crate has no completion counters of efa's hardware; one made without a \
-                                   context counts on every device";
 
 /// A device that limits batches of sends, or has a least depth, gives a context to those only that say they know of it
 /// (`efa_user_comp_handshake`).

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
 
 use super::{QpType, QueuePair, QueuePairCore};
-use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted};
+use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted, insist};
 use crate::device::object::Object;
 use crate::driver::request::Opcode;
 use crate::kernel::command::Command;
@@ -83,7 +83,8 @@ impl<T: QpType> QueuePair<T> {
     /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
     /// already, and for a queue pair beyond [`QpState::Init`](crate::QpState::Init): bind first, then connect. Of a counter of the device's
-    /// (feature `comp-cntr-uapi`) those of the kernel.
+    /// those of the kernel, and [`Busy`](crate::ErrorKind::Busy) for operations that the queue pair has such a counter for: it
+    /// has one for each, which stays until the queue pair is destroyed.
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
@@ -154,15 +155,22 @@ impl Bindable<'_> {
         if !object.context().is_same(own.context()) {
             return Err(Error::refused(OP, Errno::EINVAL, "the counter belongs to another open device"));
         }
-        let mut command = Command::new(OP, qp::OBJECT, qp::method::ATTACH_COMP_CNTR);
-        command
-            .handle(attach_comp_cntr::HANDLE, own.id())
-            .handle(attach_comp_cntr::CNTR_HANDLE, object.id())
-            .flags(attach_comp_cntr::OP_MASK, counted.bits());
-        own.context().invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::Busy, "the queue pair has a counter for some of these operations")
-        })?;
-        self.shared.attached.add(counter);
+        own.context().check_origin(OP)?;
+        let taken = "the queue pair has a counter for some of these operations";
+        if self.shared.attached.has(counted) {
+            return Err(Error::refused(OP, Errno::EBUSY, taken));
+        }
+        // Busy may also be a command of another thread, about the queue pair or the counter.
+        let attached = insist(|| {
+            let mut command = Command::new(OP, qp::OBJECT, qp::method::ATTACH_COMP_CNTR);
+            command
+                .handle(attach_comp_cntr::HANDLE, own.id())
+                .handle(attach_comp_cntr::CNTR_HANDLE, object.id())
+                .flags(attach_comp_cntr::OP_MASK, counted.bits());
+            own.context().invoke(&mut command)
+        });
+        attached.map_err(|error| error.hinted_if(ErrorKind::Busy, taken))?;
+        self.shared.attached.add(counter, counted);
         Ok(())
     }
 
