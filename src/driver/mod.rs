@@ -29,8 +29,8 @@ use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 pub(crate) use self::plans::{
-    AhPlan, CounterPlan, CounterValues, CqPlan, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape,
-    SrqChange, SrqPlan, WqPlan,
+    AhPlan, CounterPlan, CounterValues, CqPlan, CqShape, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues,
+    QpShape, SrqChange, SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
@@ -114,6 +114,8 @@ pub(crate) enum GuardedKeys {
 /// The hint of a driver that has no queues here.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5, efa and the soft device only";
 const NO_SRD: &str = "of the devices this crate knows only efa's have reliable datagrams (srd)";
+const NO_MEMORY: &str =
+    "of the devices this crate knows only efa's have completion queues in memory of one's own";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
 
 /// The error of what this version of the crate does not have for a driver.
@@ -209,19 +211,19 @@ impl Driver {
         }
     }
 
-    /// A completion queue with room for at least `entries`, which announces completions on a channel or not.
+    /// A completion queue.
     pub(crate) fn plan_cq(
         &self,
         op: &'static str,
-        entries: u32,
-        has_channel: bool,
+        shape: &CqShape<'_>,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
         match self {
+            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.memory.is_some() => lacks(op, NO_MEMORY),
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
-            Self::Mlx5(state) => state.plan_cq(op, entries, kernel).map(CqPlan::Mlx5),
+            Self::Mlx5(state) => state.plan_cq(op, shape.entries, kernel).map(CqPlan::Mlx5),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
-            Self::Efa(state) => state.plan_cq(op, entries, has_channel, kernel).map(CqPlan::Efa),
+            Self::Efa(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Efa),
             Self::Other => lacks(op, NO_QUEUES),
         }
     }

@@ -20,6 +20,17 @@ pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 
 const NOTHING: &[u8] = &[];
 
+/// What a completion queue shall be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CqShape<'a> {
+    /// Room for at least so many.
+    pub(crate) entries: u32,
+    /// It announces completions on a channel.
+    pub(crate) has_channel: bool,
+    /// Memory of the process's own that the driver shall use, if any.
+    pub(crate) memory: Option<&'a Mapping>,
+}
+
 /// A completion queue about to be made.
 #[derive(Debug)]
 pub(crate) enum CqPlan {
@@ -48,8 +59,9 @@ impl CqPlan {
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
+            Self::Efa(plan) => plan.memory(),
         }
     }
 

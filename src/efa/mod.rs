@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod cq;
 mod device;
 mod region;
 mod srd;

@@ -291,3 +291,126 @@ fn completion_counters_count_what_completes_in_any_order() {
         assert_eq!((sent.read(), came.read()), (10, 10));
     });
 }
+
+/// The device's counters, if this kernel has them.
+fn hardware_counter(context: &Context) -> Option<uverbs::CompletionCounter> {
+    let made = uverbs::CompletionCounter::builder()
+        .wait_object(uverbs::WaitObject::Unspecified)
+        .create_on(context)
+        .inspect_err(|error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"));
+    made.ok()
+}
+
+#[test]
+fn the_device_counts_without_anybody_who_polls() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let counters: Vec<_> = (0..4).map_while(|_| hardware_counter(&context)).collect();
+        let [sends, receives, reads, remote_reads] = &*counters else {
+            return skip(target, "the kernel has no completion counters");
+        };
+        assert_eq!(sends.source(), uverbs::CounterSource::DeviceInMemory);
+        let caps = context.completion_counter_caps().unwrap();
+        assert!(caps.max_counters >= 4 && caps.operations.contains(Counted::SEND | Counted::REMOTE_READ));
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let (to, _back) = (one.way(), two.way());
+        one.qp.bind_counter(sends, Counted::SEND).unwrap();
+        one.qp.bind_counter(reads, Counted::READ).unwrap();
+        two.qp.bind_counter(receives, Counted::RECEIVE).unwrap();
+        two.qp.bind_counter(remote_reads, Counted::REMOTE_READ).unwrap();
+        let twice = one.qp.bind_counter(receives, Counted::SEND | Counted::WRITE);
+        refuses(twice, ErrorKind::Busy, EBUSY, "some of these operations");
+        let remote = Remote { address: two.memory.address(), rkey: two.memory.rkey() };
+        let segments = [one.memory.segment(0..8).unwrap()];
+        for wr_id in 0..5 {
+            two.receive(wr_id, 4096..4200);
+            let message = datagram(&to, &two, SrdOperation::Send);
+            one.qp.post_send(&[SendRequest::new(wr_id, message, &segments).signaled()]).unwrap();
+        }
+        let read = datagram(&to, &two, SrdOperation::Read(remote));
+        one.qp.post_send(&[SendRequest::new(9, read, &segments).signaled()]).unwrap();
+        for (counter, threshold) in [(sends, 5), (receives, 5), (reads, 1), (remote_reads, 1)] {
+            counter.wait(threshold, Some(LONG)).unwrap();
+            assert_eq!((counter.read(), counter.read_err()), (threshold, 0));
+        }
+        // Nobody has taken a completion so far.
+        assert_eq!((one.completions(6).len(), two.completions(5).len()), (6, 5));
+        let mut counters = counters.into_iter();
+        let (sends, error) = counters.next().unwrap().destroy().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        drop((one, two));
+        assert!(sends.destroy().is_ok() && counters.all(|counter| counter.destroy().is_ok()));
+    });
+}
+
+#[test]
+fn failures_and_changes_by_hand_are_in_the_values() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (Some(receives), Some(sends)) = (hardware_counter(&context), hardware_counter(&context)) else {
+            return skip(target, "the kernel has no completion counters");
+        };
+        let (mut one, two) = (Party::new(&context), Party::new(&context));
+        one.qp.bind_counter(&receives, Counted::RECEIVE).unwrap();
+        one.qp.bind_counter(&sends, Counted::SEND).unwrap();
+        let to = one.way();
+        (0..3).for_each(|wr_id| one.receive(wr_id, 0..64));
+        // The other side has no receive.
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let message = datagram(&to, &two, SrdOperation::Send);
+        one.qp.post_send(&[SendRequest::new(9, message, &segments).signaled()]).unwrap();
+        assert_eq!(sends.wait_since(1, 0, Some(LONG)).unwrap_err().kind(), ErrorKind::OperationFailed);
+        one.qp.to_error().unwrap();
+        assert_eq!(receives.wait_since(1, 0, Some(LONG)).unwrap_err().kind(), ErrorKind::OperationFailed);
+        let ended = one.completions(4);
+        assert!(ended.iter().all(|ended| ended.status != Status::Success), "{ended:?}");
+        assert_eq!((receives.read(), receives.read_err(), sends.read_err()), (0, 3, 1));
+        receives.set(40).unwrap();
+        receives.set_err(0).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..50).for_each(|_| receives.add(1).unwrap()));
+            }
+        });
+        receives.wait(140, Some(LONG)).unwrap();
+        assert_eq!((receives.read(), receives.read_err()), (140, 0));
+    });
+}
+
+#[test]
+fn completions_are_written_to_memory_of_ones_own() {
+    on_every_device(|target| {
+        let context = target.open();
+        let map = memmap2::MmapMut::map_anon(4096).unwrap();
+        let memory = uverbs::Mapping::from(map);
+        let made = context.cq(16).in_memory(&memory).create();
+        let can = target.device.driver() == "efa"
+            && uverbs::efa::Device::of(&context)
+                .unwrap()
+                .caps
+                .contains(uverbs::efa::DeviceCaps::CQ_IN_OWN_MEMORY);
+        if !can {
+            if context.create_cq(4).is_ok() {
+                assert_eq!(made.unwrap_err().kind(), ErrorKind::Unsupported);
+            }
+            return;
+        }
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        one.cq = made.unwrap();
+        one.qp = one.pd.srd(&one.cq).send_depth(DEPTH).create().unwrap();
+        one.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        let to = one.way();
+        let region = one.memory.clone();
+        let segments = [region.segment(0..8).unwrap()];
+        for wr_id in 0..40 {
+            two.receive(wr_id, 0..64);
+            let message = datagram(&to, &two, SrdOperation::Send);
+            one.qp.post_send(&[SendRequest::new(wr_id, message, &segments).signaled()]).unwrap();
+            assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].wr_id), (wr_id, wr_id));
+        }
+        refuses(context.cq(1 << 12).in_memory(&memory).create(), ErrorKind::InvalidInput, EINVAL, "bytes");
+        let memory = memmap2::MmapMut::try_from(memory).unwrap_err();
+        drop(one);
+        assert!(memmap2::MmapMut::try_from(memory).is_ok(), "the queue has let go of it");
+    });
+}

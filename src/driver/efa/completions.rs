@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::errno::Errno;
 use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RxCdescEx};
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
 use uverbs_abi::write::Wc;
@@ -34,6 +35,8 @@ pub(crate) struct CqPlan {
     request: CreateCq,
     response: CreateCqResp,
     entries: u32,
+    /// The process's own, if the driver shall make none.
+    memory: Option<Mapping>,
 }
 
 impl CqPlan {
@@ -47,7 +50,33 @@ impl CqPlan {
         };
         // Indices are masked. What is too much is left to the kernel to refuse, and so is nothing at all.
         let entries = if wanted == 0 { 0 } else { wanted.checked_next_power_of_two().unwrap_or(wanted) };
-        Self { request, response: CreateCqResp::new_zeroed(), entries }
+        Self { request, response: CreateCqResp::new_zeroed(), entries, memory: None }
+    }
+
+    /// The same in this memory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it is too small.
+    pub(super) fn in_memory(op: &'static str, wanted: u32, rings: u16, memory: &Mapping) -> Result<Self> {
+        let plan = Self::new(wanted, rings, false);
+        let bytes = u64::from(plan.entries) * u64::from(rings) * ENTRY as u64;
+        if bytes > memory.len() as u64 {
+            let hint = format!("a completion queue for {} completions needs {bytes} bytes", plan.entries);
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        // An entry that was never written has the phase of none.
+        let zeros = [0; ENTRY];
+        let is_clear = (0..bytes as usize / ENTRY).all(|entry| memory.write(entry * ENTRY, &zeros));
+        if !is_clear || !memory.address().is_multiple_of(ENTRY as u64) {
+            let hint = "the memory of a completion queue begins at a multiple of 32";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        Ok(Self { memory: Some(memory.clone()), ..plan })
+    }
+
+    /// The memory that the device writes to as long as the queue exists, if the process has it.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        self.memory.as_ref()
     }
 
     /// The driver's request, and the place of its answer.
@@ -73,7 +102,10 @@ impl CqPlan {
         let doorbell = (comp_mask & CREATE_CQ_RESP_DB_OFF != 0)
             .then(|| Doorbell::map(op, db_mmap_key, db_off, kernel))
             .transpose()?;
-        let memory = kernel.map(op, q_mmap_key, len)?;
+        let memory = match self.memory {
+            Some(memory) => memory,
+            None => kernel.map(op, q_mmap_key, len)?,
+        };
         let makes_events = self.request.flags & CREATE_CQ_WITH_COMPLETION_CHANNEL != 0;
         Completions::new(op, memory, entries, self.request.num_sub_cqs, doorbell, makes_events)
             .ok_or_else(nonsense)?

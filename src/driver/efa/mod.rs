@@ -24,7 +24,8 @@ use nix::errno::Errno;
 use uverbs_abi::efa::{
     ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH, AllocUcontext,
     AllocUcontextResp, CreateAhResp, ExQueryDeviceResp, QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
-    QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE, USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
+    QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE,
+    USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::qp_type;
@@ -40,7 +41,7 @@ pub(crate) use self::sends::Sends;
 use self::track::Generations;
 use super::request::Address;
 use super::side::CqSide;
-use super::{ContextPlan, Kernel, QpShape};
+use super::{ContextPlan, CqShape, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
@@ -48,6 +49,7 @@ use crate::kernel::error::{Error, Result};
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
 pub(super) const NO_RESIZE: &str = "efa gives completion queues no other size";
 const SHARED: &str = "efa has no shared receive queues";
+const NO_MEMORY: &str = "the device, or the kernel, has no completion queues in memory of one's own";
 const NO_EVENTS: &str = "the device announces no completions: make the queue without a channel, and poll";
 
 /// A device that limits batches of sends, or has a least depth, gives a context to those only that say they know of it
@@ -132,14 +134,23 @@ impl State {
     pub(super) fn plan_cq(
         &self,
         op: &'static str,
-        entries: u32,
-        has_channel: bool,
+        shape: &CqShape<'_>,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
+        let CqShape { entries, has_channel, memory } = *shape;
+        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         if has_channel && !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS) {
-            return Err(Error::refused(op, Errno::EOPNOTSUPP, NO_EVENTS));
+            return refused(NO_EVENTS);
         }
-        Ok(CqPlan::new(entries, self.limits.rings, has_channel))
+        let Some(memory) = memory else { return Ok(CqPlan::new(entries, self.limits.rings, has_channel)) };
+        if !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM) {
+            return refused(NO_MEMORY);
+        }
+        if has_channel {
+            // Without a doorbell nobody can ask for an event.
+            return refused("a completion queue in memory of one's own announces nothing");
+        }
+        CqPlan::in_memory(op, entries, self.limits.rings, memory)
     }
 
     pub(super) fn plan_qp(

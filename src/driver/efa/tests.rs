@@ -110,9 +110,13 @@ pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape<'static> {
     QpShape { type_, cap, large_header: 0, srq: None, driver: DriverQp::default() }
 }
 
+fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {
+    CqShape { entries, has_channel, memory: None }
+}
+
 /// A completion queue of four entries a ring, and its doorbell.
 fn queue(state: &State, memory: &Memory) -> Completions {
-    let mut plan = state.plan_cq("test", 3, true, memory).unwrap();
+    let mut plan = state.plan_cq("test", &cq_shape(3, true), memory).unwrap();
     let (request, answer) = plan.payload();
     let request = CreateCq::read_from_bytes(request).unwrap();
     assert_eq!((request.cq_entry_size, request.num_sub_cqs, request.flags), (32, 2, 1));

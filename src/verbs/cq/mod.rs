@@ -20,12 +20,14 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::completion_counter::{Registry, Tally};
 use crate::device::context::Context;
 use crate::device::object::{self as objects, Kind, Object};
+use crate::driver::CqShape;
 use crate::driver::completion::Completion;
 use crate::driver::queues::Completions;
 use crate::driver::side::CqSide;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::event::{self, EventFile};
+use crate::kernel::mapping::Mapping;
 use crate::kernel::process::Origin;
 #[cfg(feature = "raw")]
 use crate::kernel::process::Passage;
@@ -129,7 +131,7 @@ impl Context {
     /// Begins a completion queue with more to say about it.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
-        CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0 }
+        CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0, memory: None }
     }
 
     /// Makes a channel on which completion queues announce completions.
@@ -162,6 +164,7 @@ pub struct CompletionQueueBuilder<'a> {
     channel: Option<&'a CompletionChannel>,
     vector: u32,
     cookie: u64,
+    memory: Option<&'a Mapping>,
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
@@ -183,6 +186,12 @@ impl<'a> CompletionQueueBuilder<'a> {
         self
     }
 
+    /// In this memory, where a driver takes that.
+    pub(crate) fn with_memory(mut self, memory: &'a Mapping) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
     /// Makes the queue.
     ///
     /// # Errors
@@ -195,8 +204,9 @@ impl<'a> CompletionQueueBuilder<'a> {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
-        let Self { context, entries, channel, vector, cookie } = self;
-        let mut plan = context.driver().plan_cq(op, entries, channel.is_some(), context)?;
+        let Self { context, entries, channel, vector, cookie, memory } = self;
+        let shape = CqShape { entries, has_channel: channel.is_some(), memory };
+        let mut plan = context.driver().plan_cq(op, &shape, context)?;
         let asked = plan.entries(entries);
         let mut real_entries = 0_u32;
         let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
@@ -209,6 +219,10 @@ impl<'a> CompletionQueueBuilder<'a> {
             .driver_payload(plan.payload());
         if let Some(channel) = channel {
             command.fd(create::COMP_CHANNEL, channel.0.file.as_fd());
+        }
+        let place = memory.map(|memory| (memory.address(), memory.len() as u64));
+        if let (Some(memory), Some((address, length))) = (memory, &place) {
+            command.input(create::BUFFER_VA, address).input(create::BUFFER_LENGTH, length).registers(memory);
         }
         context.invoke(&mut command).map_err(|error| {
             error.hinted_if(

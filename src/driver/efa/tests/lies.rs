@@ -76,7 +76,7 @@ fn a_queue_of_no_possible_size_is_an_error() {
     memory.put(CQ, 4096);
     memory.put(PAGE, 4096);
     let open = |entries, change: &dyn Fn(&mut CreateCqResp)| {
-        let mut plan = state.plan_cq("test", 4, false, &memory).unwrap();
+        let mut plan = state.plan_cq("test", &cq_shape(4, false), &memory).unwrap();
         let mut response = CreateCqResp {
             comp_mask: CREATE_CQ_RESP_DB_OFF,
             q_mmap_key: CQ,
@@ -137,7 +137,7 @@ fn a_device_without_limits_has_no_queues() {
     let memory = Memory::default();
     memory.put(CQ, 4096);
     memory.put(PAGE, 4096);
-    let mut plan = state.plan_cq("test", 4, false, &memory).unwrap();
+    let mut plan = state.plan_cq("test", &cq_shape(4, false), &memory).unwrap();
     let response = CreateCqResp { q_mmap_key: CQ, q_mmap_size: 4096, ..CreateCqResp::new_zeroed() };
     plan.payload().1.copy_from_slice(response.as_bytes());
     assert!(plan.open("test", 4, &memory).is_err(), "a queue of no rings");

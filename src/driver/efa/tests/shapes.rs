@@ -62,8 +62,8 @@ fn more_than_the_device_has_is_refused_with_what_it_has() {
 fn a_device_without_events_refuses_a_channel_only() {
     let state = state(|_, caps| caps.device_caps = 0);
     let memory = Memory::default();
-    assert!(state.plan_cq("test", 4, true, &memory).is_err());
-    let mut plan = state.plan_cq("test", 4, false, &memory).unwrap();
+    assert!(state.plan_cq("test", &cq_shape(4, true), &memory).is_err());
+    let mut plan = state.plan_cq("test", &cq_shape(4, false), &memory).unwrap();
     assert_eq!(CreateCq::read_from_bytes(plan.payload().0).unwrap().flags, 0);
 }
 
@@ -74,4 +74,29 @@ fn an_address_handle_needs_a_gid() {
     plan.answer()[4..6].copy_from_slice(&[0x34, 0x12]);
     assert_eq!(plan.address().number, 0x1234);
     assert!(AhPlan::new("test", &AhAttr::new_zeroed()).is_err());
+}
+
+#[test]
+fn a_completion_queue_is_in_memory_of_the_process_where_the_device_can() {
+    let own = Mapping::block(4096).unwrap();
+    assert!(own.write(0, &[0xff; 4096]));
+    let shape = CqShape { memory: Some(&own), ..cq_shape(33, false) };
+    let plan = |shape: &CqShape<'_>, caps: u32| {
+        state(|_, told| told.device_caps = caps).plan_cq("test", shape, &Memory::default())
+    };
+    assert!(plan(&shape, 0x7f).is_err(), "the device cannot");
+    let mut made = plan(&shape, 0xff).unwrap();
+    assert_eq!((made.entries(), made.memory().map(Mapping::len)), (64, Some(4096)));
+    made.payload().1.fill(0);
+    let mut queue = made.open("test", 64, &Memory::default()).unwrap();
+    let mut batch = Completion::batch::<1>();
+    assert_eq!(queue.poll(&mut batch, || true, |place, said| *place = said.into()), 0, "it was cleared");
+    assert!(!queue.shared().arm(false), "it has no doorbell");
+    for bad in [
+        CqShape { entries: 65, ..shape },
+        CqShape { entries: u32::MAX, ..shape },
+        CqShape { has_channel: true, ..shape },
+    ] {
+        assert!(plan(&bad, 0xff).is_err(), "{bad:?}");
+    }
 }

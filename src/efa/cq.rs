@@ -1,0 +1,22 @@
+//! Completion queues in memory of one's own.
+
+use crate::kernel::mapping::Mapping;
+use crate::verbs::cq::CompletionQueueBuilder;
+
+impl<'a> CompletionQueueBuilder<'a> {
+    /// The device writes completions to this memory, and not to what the kernel makes: EFA, where the device can
+    /// ([`CQ_IN_OWN_MEMORY`](super::DeviceCaps::CQ_IN_OWN_MEMORY)).
+    ///
+    /// It must have 32 bytes for each completion, in each of the parts that a queue of the device has, and be in one piece for the device: one page, or
+    /// a large page. It is cleared. Such a queue announces nothing on a channel, and the device is not told of what was taken.
+    ///
+    /// [`create`](Self::create) is [`InvalidInput`](crate::ErrorKind::InvalidInput) for memory that is too small or not in one piece,
+    /// and [`Unsupported`](crate::ErrorKind::Unsupported) elsewhere.
+    ///
+    /// # Kernel
+    /// `UVERBS_ATTR_CREATE_CQ_BUFFER_VA` (uverbs_std_types_cq.c, Linux 7.2).
+    #[doc(alias = "EFADV_CQ_INIT_FLAGS_EXT_MEM_DMABUF")]
+    pub fn in_memory(self, memory: &'a Mapping) -> Self {
+        self.with_memory(memory)
+    }
+}
