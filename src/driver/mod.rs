@@ -178,7 +178,11 @@ impl Driver {
         match self {
             Self::Mlx5(_) => Some(format!("{}.{}.{:04}", part(32), part(16), part(0))),
             Self::Rxe => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
-            Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => None,
+            Self::Efa(_) => {
+                let [a, b, c, d, ..] = raw.to_ne_bytes();
+                Some(format!("{a}.{b}.{c}.{d}"))
+            }
+            Self::Soft | Self::Siw(_) | Self::Other => None,
         }
     }
 

@@ -115,6 +115,10 @@ fn firmware(device: &Device, number: u64) -> String {
     let part = |shift: u32| number >> shift & 0xffff;
     match device.firmware() {
         _ if device.driver_id() == driver_id::MLX5 => format!("{}.{}.{:04}", part(32), part(16), part(0)),
+        _ if device.driver_id() == driver_id::EFA => {
+            let [a, b, c, d, ..] = number.to_ne_bytes();
+            format!("{a}.{b}.{c}.{d}")
+        }
         "" => format!("{}.{}.{}", part(32), part(16), part(0)),
         firmware => firmware.to_owned(),
     }
