@@ -7,7 +7,9 @@ device=efa_0
 # shellcheck disable=SC2120  # who has two devices says so
 make_efa() { # make_efa [COUNT]: load the driver, and call its devices as the kernel does, efa_0 the first on the bus
     modprobe ib_uverbs && { modprobe -q crc16 || true; } && insmod "$EFA_MODULE" &&
-        until_true 20 has_devices "${1:-1}" && udevadm settle --timeout=20 || return
+        until_true 20 has_devices "${1:-1}" || return
+    # udev may name them by their places on the bus, in its own time; while it ends, as it does after the boot, it refuses to be asked.
+    until_true 20 udevadm settle --timeout=20 || return
     number=0
     for found in $(efa_devices); do
         [ "$found" = "efa_$number" ] || rdma dev set "$found" name "efa_$number" || return

@@ -87,7 +87,9 @@ class Devices:
             raise
 
     def start(self, binary, out, suffix, arguments):
-        socket, control = (self.home / f"{name}{suffix}" for name in ["device", "control"])
+        # In a directory of another guest, that one's are there already.
+        prefix = "" if self.owns_home else "peer-"
+        socket, control = (self.home / f"{prefix}{name}{suffix}" for name in ["device", "control"])
         log = out / f"{Path(binary).name}{suffix}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
