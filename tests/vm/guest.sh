@@ -73,7 +73,7 @@ until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
 # queue pair for connections counts what it sends.
 resources() {
     { rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
-        rdma resource show mr && rdma resource show ctx; } | sed 's/^[0-9]*: //; s/ local_dma_lkey [^ ]*//; s/ sq-psn [0-9]*//'
+        rdma resource show mr && rdma resource show ctx; } | sed 's/^[0-9]*: //; s/ local_dma_lkey [^ ]*//; s/ sq-psn [0-9]*//' | sort
 }
 
 resources_are_as_before() {
