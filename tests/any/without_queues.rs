@@ -40,6 +40,10 @@ fn memory_is_registered_with_keys_of_its_own() {
     on_every_device(|target| {
         let pd = target.open().alloc_pd().unwrap();
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        // The driver efa of Linux 6.1 has no writes.
+        let has_writes = pd.register(5000, access).is_ok();
+        assert!(has_writes || target.device.driver() == "efa");
+        let access = if has_writes { access } else { access - AccessFlags::REMOTE_WRITE };
         let regions: Vec<_> = (0..300).map(|_| pd.register(5000, access).unwrap()).collect();
         let locals: BTreeSet<_> = regions.iter().map(|region| region.lkey()).collect();
         let remotes: BTreeSet<_> = regions.iter().map(|region| region.rkey()).collect();

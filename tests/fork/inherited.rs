@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use uverbs::Context;
+use uverbs::{AccessFlags, Context};
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn on_every_device_of_the_kernel(behaviour: impl Fn(&Target)) {
 fn work(context: &Context) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(4).unwrap();
-    pd.register(100, ALL).unwrap().destroy().map_err(|(_, error)| error).unwrap();
+    pd.register(100, AccessFlags::LOCAL_WRITE).unwrap().destroy().map_err(|(_, error)| error).unwrap();
     cq.destroy().map_err(|(_, error)| error).unwrap();
     pd.destroy().map_err(|(_, error)| error).unwrap();
 }
@@ -119,13 +119,13 @@ pub(crate) fn domain() {
             wait_for(child);
         } else {
             in_the_child(|| {
-                let region = pd.register(100, ALL).unwrap();
+                let region = pd.register(100, AccessFlags::LOCAL_WRITE).unwrap();
                 region.destroy().map_err(|(_, error)| error).unwrap();
                 pd.destroy().map_err(|(_, error)| error).unwrap();
                 work(&context);
             });
         }
-        gone(pd.register(100, ALL));
+        gone(pd.register(100, AccessFlags::LOCAL_WRITE));
         pd.destroy().map_err(|(_, error)| error).unwrap();
     });
 }
@@ -134,13 +134,18 @@ pub(crate) fn grandchild() {
     on_every_device_of_the_kernel(|target| {
         let untouched = target.open();
         let parents = target.open();
-        let cq = parents.create_cq(4).unwrap();
+        // Not every device announces completions of a queue without one.
+        let announcing = |context: &Context| {
+            let channel = context.create_comp_channel().unwrap();
+            context.cq(4).channel(&channel).create().unwrap()
+        };
+        let cq = announcing(&parents);
         if let Some(child) = split() {
             wait_for(child);
         } else {
             in_the_child(|| {
                 let childs = own(target);
-                let childs_cq = childs.create_cq(4).unwrap();
+                let childs_cq = announcing(&childs);
                 if let Some(grandchild) = split() {
                     wait_for(grandchild);
                 } else {

@@ -111,6 +111,10 @@ fn own(target: &Target) -> uverbs::Context {
     let soft = target.soft.as_ref().map(|_| uverbs::SoftDevice::default().device());
     let context = soft.as_ref().unwrap_or(&target.device).open().expect("a device of its own");
     let pd = context.alloc_pd().unwrap();
-    pd.register(100, ALL).unwrap().destroy().map_err(|(_, error)| error).unwrap();
+    pd.register(100, uverbs::AccessFlags::LOCAL_WRITE)
+        .unwrap()
+        .destroy()
+        .map_err(|(_, error)| error)
+        .unwrap();
     context
 }

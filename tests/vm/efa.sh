@@ -1,0 +1,43 @@
+#!/bin/sh
+# Lane efa: the kernel's efa driver on a virtual EFA: queues, reliable datagrams, completion counters. Runs in the guest; see guest.sh.
+#
+# order: 6
+# kernels: 6.1 7.x
+# vefa:
+# module: EFA_MODULE efa
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# tests: any::reliable_datagrams any::device any::memory any::queues any::completion_counter any::wait_objects any::without_queues
+# tests: any::drain asynchronous fork
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/efa-device.sh
+. "$here/efa-device.sh"
+
+ping() { # ping TRANSPORT [OPTION...]
+    transport=$1
+    shift
+    timeout 120 "$UVERBS_BIN" ping --device "$device" --loopback --transport "$transport" --iters 50 "$@"
+}
+
+list_efa() { "$UVERBS_BIN" devices && grep -qw "$device .*efa" "$OUT/$name.out"; }
+
+has_writes() { case $(uname -r) in 6.1.*) false ;; *) true ;; esac; }
+
+# shellcheck disable=SC2119  # one device
+begin make_efa
+
+step devices list_efa
+describe_device
+step ping-srd ping srd
+step ping-ud ping ud
+step ping-srd-read ping srd --op read
+! has_writes || step ping-srd-write ping srd --op write
+for test in $TESTS; do run_tests "$test"; done
+step resources resources_are_as_before
+step complaints no_complaints
+step nothing-is-left nothing_is_left
+step kernel-log kernel_log_is_clean
+finish
