@@ -267,6 +267,37 @@ fn a_drain_waits_for_everything_and_a_reset_begins_anew() {
 }
 
 #[test]
+fn completions_are_announced_once_for_each_time_that_is_asked() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let channel = context.create_comp_channel().unwrap();
+        two.cq = context.cq(64).channel(&channel).cookie(0x77).create().unwrap();
+        two.qp = two.pd.srd(&two.cq).create().unwrap();
+        two.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
+        let to = one.way();
+        let region = one.memory.clone();
+        let segments = [region.segment(0..8).unwrap()];
+        // The number of events goes round after four.
+        for round in 0..10 {
+            two.cq.notify(false).unwrap();
+            assert!(!channel.wait(Some(Duration::ZERO)).unwrap(), "{round}");
+            for wr_id in 0..3 {
+                two.receive(wr_id, 0..64);
+                let message = datagram(&to, &two, SrdOperation::Send);
+                one.qp.post_send(&[SendRequest::new(wr_id, message, &segments).signaled()]).unwrap();
+            }
+            assert!(channel.wait(Some(LONG)).unwrap(), "{round}");
+            assert_eq!(channel.next_event().unwrap(), Some(0x77));
+            assert_eq!((two.completions(3).len(), one.completions(3).len()), (3, 3));
+            assert_eq!(channel.next_event().unwrap(), None, "{round}");
+        }
+        refuses(two.cq.notify(true), ErrorKind::Unsupported, EOPNOTSUPP, "solicited");
+        refuses(one.cq.notify(false), ErrorKind::Unsupported, EOPNOTSUPP, "channel");
+    });
+}
+
+#[test]
 fn completion_counters_count_what_completes_in_any_order() {
     on_every_device_with_srd(|target| {
         let context = target.open();

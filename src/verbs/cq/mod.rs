@@ -111,7 +111,8 @@ impl CompletionQueueCore {
         let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.input(CORE_IN, &request);
-        self.context().invoke(&mut command)
+        let hint = "the device announces all completions of queues with a channel: not solicited ones alone, nor those of other queues";
+        self.context().invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
     }
 }
 
@@ -384,10 +385,10 @@ impl CompletionQueue {
     /// Completions that came before this call are not announced: poll once more after it.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// [`Unsupported`](ErrorKind::Unsupported) on efa for solicited completions alone, and for a queue without a channel; others of the kernel.
     ///
     /// # Kernel
-    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 a doorbell.
+    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 and efa a doorbell.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         self.shared.notify(solicited_only)
