@@ -141,8 +141,7 @@ impl LowerReceive for &mut Receives {
         if pieces.len() > self.pieces as usize {
             return Err(Refused::TooLarge);
         }
-        let queues = self.queues.clone();
-        let lane = &queues.track().receives;
+        let lane = &self.queues.track().receives;
         let Some(index) = self.numbers.next(lane) else { return Err(Refused::Full) };
         // Of no memory there is one piece of no bytes.
         let count = pieces.len().max(1) as u32;

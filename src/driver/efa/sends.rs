@@ -126,8 +126,7 @@ impl Sends {
 
     /// Where the request with this counter is in the copy.
     fn place(&mut self, counter: u32) -> Option<&mut [u8]> {
-        let at = (counter & self.depth.wrapping_sub(1)) as usize * self.slot;
-        self.requests.get_mut(at..at + self.slot)
+        place(&mut self.requests, counter, self.depth, self.slot)
     }
 
     /// The request that was filled last, if the device was not told of it.
@@ -191,11 +190,11 @@ impl Sends {
         if flags.intersects(SendFlags::all().difference(SendFlags::SIGNALED | SendFlags::INLINE)) {
             return Err(Refused::Lacks);
         }
-        let queues = self.queues.clone();
+        let Self { queues, numbers, requests, depth, slot: bytes, .. } = self;
         let lane = &queues.track().sends;
-        let (head, round) = (self.head, self.head.checked_div(self.depth).unwrap_or(0));
-        let Some(index) = self.numbers.next(lane) else { return Err(Refused::Full) };
-        let Some(slot) = self.place(head) else { return Err(Refused::Full) };
+        let (head, round) = (self.head, self.head.checked_div(*depth).unwrap_or(0));
+        let Some(index) = numbers.next(lane) else { return Err(Refused::Full) };
+        let Some(slot) = place(requests, head, *depth, *bytes) else { return Err(Refused::Full) };
         slot.fill(0);
         let (kind, immediate) = (operation.kind(), operation.immediate());
         let meta = TxMetaDesc {
@@ -211,10 +210,8 @@ impl Sends {
             put(slot, HEAD, &remote);
         }
         set_destination(slot, to);
-        let Some(number) = self.numbers.take(lane, index, wr_id, kind, 0) else { return Err(Refused::Full) };
-        if let Some(slot) = self.place(head) {
-            put(slot, 0, &number.to_le());
-        }
+        let Some(number) = numbers.take(lane, index, wr_id, kind, 0) else { return Err(Refused::Full) };
+        put(slot, 0, &number.to_le());
         self.head = head.wrapping_add(1);
         Ok(())
     }
@@ -345,6 +342,12 @@ impl Operation {
             Self::Read(remote) | Self::Write(remote, _) => Some(remote),
         }
     }
+}
+
+/// Where the request with this counter is in a copy of the ring.
+fn place(requests: &mut [u8], counter: u32, depth: u32, slot: usize) -> Option<&mut [u8]> {
+    let at = (counter & depth.wrapping_sub(1)) as usize * slot;
+    requests.get_mut(at..at + slot)
 }
 
 /// An address in its two halves.
