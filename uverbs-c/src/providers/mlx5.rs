@@ -50,10 +50,9 @@ mod mask {
 /// `create_reg_qp_main`), and goes on by libibverbs when the answer is that the device has nothing of the kind.
 pub(crate) extern "C" fn query_device(context: Option<&Context>, attr: Option<&mut Attr>) -> c_int {
     let query = || {
-        let context = &context.ok_or(EINVAL)?.context;
+        let (context, attr) = (&context.ok_or(EINVAL)?.context, attr.ok_or(EINVAL)?);
         let formats = context.mlx5_formats().ok_or(EOPNOTSUPP)?;
         let told = context.query_device_mlx5()?.ok_or(EOPNOTSUPP)?;
-        let attr = attr.ok_or(EINVAL)?;
         attr.version = 0;
         attr.flags = if formats.completion_version == 1 { flags::CQE_V1 } else { 0 };
         if formats.has_bursts {
