@@ -50,7 +50,7 @@ struct Arguments {
     #[arg(long, default_value = "0.3")]
     api: Api,
     /// The hardware address that the device's own address is made of, as in 52:54:00:ca:fe:01.
-    #[arg(long, default_value = "00:11:22:33:44:55", value_parser = mac)]
+    #[arg(long, default_value = "00:11:22:33:44:55", value_parser = vpci::mac)]
     mac: [u8; 6],
     /// Connects the device to another: a socket of its own, and that of the other.
     #[arg(long, value_name = "PATH[,PEER]")]
@@ -70,14 +70,6 @@ struct Arguments {
     /// Sets a limit, as in `max_qp=4`; the control line's `limits` lists them. May be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     cap: Vec<String>,
-}
-
-fn mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Result<Vec<_>, _> = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
-    bytes
-        .ok()
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| "six bytes with colons are wanted".to_owned())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

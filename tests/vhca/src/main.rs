@@ -54,7 +54,7 @@ struct Arguments {
     #[arg(long, default_value_t = 7)]
     lid: u16,
     /// The hardware address, as in 52:54:00:ca:fe:01.
-    #[arg(long, default_value = "52:54:00:ca:fe:01", value_parser = mac)]
+    #[arg(long, default_value = "52:54:00:ca:fe:01", value_parser = vpci::mac)]
     mac: [u8; 6],
     /// Connects the port to that of another device: a socket of its own, and that of the other.
     #[arg(long, value_name = "PATH[,PEER]")]
@@ -65,14 +65,6 @@ struct Arguments {
     /// Sets a capability, as in `cmd_hca_cap.log_max_uctx=20`. May be repeated.
     #[arg(long, value_name = "STRUCTURE.FIELD=VALUE")]
     cap: Vec<String>,
-}
-
-fn mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Result<Vec<_>, _> = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
-    bytes
-        .ok()
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| "six bytes with colons are wanted".to_owned())
 }
 
 fn capabilities(arguments: &Arguments) -> Result<Capabilities, String> {

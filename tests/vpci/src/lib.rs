@@ -9,3 +9,12 @@ pub mod wire;
 
 pub use memory::{Fault, Memory};
 pub use server::{Device, Shared, lock, serve};
+
+/// A hardware address on the command line, as in 52:54:00:ca:fe:01.
+pub fn mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Result<Vec<_>, _> = text.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+    bytes
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| "six bytes with colons are wanted".to_owned())
+}
