@@ -172,7 +172,6 @@ impl Driver {
     }
 
     /// How it words the version of its firmware; none when only the kernel can.
-    #[cfg(feature = "raw")]
     pub(crate) fn firmware(&self, raw: u64) -> Option<String> {
         let part = |shift: u32| raw >> shift & 0xffff;
         match self {

@@ -222,6 +222,14 @@ pub struct Gid {
     pub interface: u32,
 }
 
+impl Context {
+    /// The version of the firmware in words: `number` is that of [`query_device`](Self::query_device), which each driver takes apart in its own
+    /// way; where it has none, what the kernel says. It may be empty.
+    pub fn firmware(&self, number: u64) -> String {
+        self.driver().firmware(number).unwrap_or_else(|| self.device().firmware().to_owned())
+    }
+}
+
 #[cfg(feature = "raw")]
 impl Context {
     /// As [`Context::query_device`], and what only the driver tells of packets.
@@ -230,11 +238,6 @@ impl Context {
     /// As [`Context::query_device`].
     pub fn query_with_driver(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
         self.query_all()
-    }
-
-    /// The version of the firmware, of which the device's answer has this number, as the driver words it.
-    pub fn firmware(&self, raw: u64) -> String {
-        self.driver().firmware(raw).unwrap_or_else(|| self.device().firmware().to_owned())
     }
 
     /// Whether requests may be flushes and atomic writes; elsewhere they are refused when they are posted.

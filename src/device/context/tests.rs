@@ -147,3 +147,13 @@ fn efa_has_room_for_where_its_queues_are() {
     assert_eq!(of("cq.create"), ("cq.create", Some(request), Some(40)));
     assert!(sent.iter().any(|(op, ..)| *op == "cq.destroy"), "it is not left behind");
 }
+
+/// As libibverbs' providers word it: `mlx5_query_device_ex`, `rxe_query_device` and `efa_query_device_ex`, rdma-core 65.
+#[test]
+fn each_driver_words_its_firmware() {
+    let said = |driver_id, number| open(driver_id).0.firmware(number);
+    let number = 0x0010_0020_0003;
+    assert_eq!([said(driver_id::MLX5, number), said(driver_id::RXE, number)], ["16.32.0003", "16.32.3"]);
+    assert_eq!(said(driver_id::EFA, u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8])), "1.2.3.4");
+    assert_eq!(said(driver_id::MANA, number), "", "nobody knows how");
+}

@@ -9,7 +9,6 @@ mod section;
 pub(crate) mod words;
 
 use serde_json::{Value, json};
-use uverbs::abi::types::driver_id;
 use uverbs::abi::write::ExQueryDeviceResp;
 use uverbs::{Context, Device, ErrorKind, Guid};
 
@@ -57,7 +56,7 @@ fn device(context: &Context, device: &Device, answer: &ExQueryDeviceResp) -> Out
     section.json.insert("hca_id".to_owned(), device.name().into());
     let (transport, number) = words::transport(device.node_type());
     section.coded("transport", transport, number);
-    section.text("fw_ver", firmware(device, base.fw_ver));
+    section.text("fw_ver", firmware(context, base.fw_ver));
     section.text("node_guid", Guid(base.node_guid.get()));
     section.text("sys_image_guid", Guid(base.sys_image_guid.get()));
     section.text("vendor_id", format_args!("{:#06x}", base.vendor_id));
@@ -110,18 +109,11 @@ fn device(context: &Context, device: &Device, answer: &ExQueryDeviceResp) -> Out
     Ok(section)
 }
 
-/// The firmware's version: the kernel's words for it, or the number taken apart as libibverbs does.
-fn firmware(device: &Device, number: u64) -> String {
+/// The firmware's version; of a device of which nobody has words, the number taken apart as libibverbs does.
+fn firmware(context: &Context, number: u64) -> String {
     let part = |shift: u32| number >> shift & 0xffff;
-    match device.firmware() {
-        _ if device.driver_id() == driver_id::MLX5 => format!("{}.{}.{:04}", part(32), part(16), part(0)),
-        _ if device.driver_id() == driver_id::EFA => {
-            let [a, b, c, d, ..] = number.to_ne_bytes();
-            format!("{a}.{b}.{c}.{d}")
-        }
-        "" => format!("{}.{}.{}", part(32), part(16), part(0)),
-        firmware => firmware.to_owned(),
-    }
+    let said = context.firmware(number);
+    if said.is_empty() { format!("{}.{}.{}", part(32), part(16), part(0)) } else { said }
 }
 
 /// What this program adds.
