@@ -23,18 +23,26 @@ of_suite() { # of_suite NAME: the value of NAME_suite
     eval "printf '%s\n' \"\$$1_$suite\""
 }
 
-# Every program and library of rdma-core and of those who use it, with what it is linked to: no name is missing.
+# Every program and library of rdma-core and of those who use it, with what it is linked to: no name is missing that is there with libibverbs. A plugin
+# misses those of whoever loads it.
 complete() {
     grep -rlI --binary-files=text IBVERBS_ "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" >"$OUT/$name.files" || return
     [ "$(wc -l <"$OUT/$name.files")" -gt 20 ] || return
-    # What ldd -r does, with that release's loader.
-    while read -r file; do
-        LD_TRACE_LOADED_OBJECTS=1 LD_WARN=yes LD_BIND_NOW=yes "$root/lib64/ld-linux-x86-64.so.2" \
-            --library-path "/tmp/dropin:$root/usr/lib/x86_64-linux-gnu" "$file" 2>&1
-    done <"$OUT/$name.files" >"$OUT/$name.linked"
-    echo "compared: $(wc -l <"$OUT/$name.files") files"
-    ! grep -E 'undefined symbol|not found|error' "$OUT/$name.linked" >&2 && grep -q '=> /tmp/dropin/libibverbs.so.1' "$OUT/$name.linked"
+    linked "$root/usr/lib/x86_64-linux-gnu" | missing >"$OUT/$name.missing-theirs"
+    linked "/tmp/dropin:$root/usr/lib/x86_64-linux-gnu" >"$OUT/$name.linked"
+    missing <"$OUT/$name.linked" >"$OUT/$name.missing"
+    echo "compared: $(wc -l <"$OUT/$name.files") files, $(wc -l <"$OUT/$name.missing-theirs") names missing with libibverbs"
+    diff "$OUT/$name.missing-theirs" "$OUT/$name.missing" >&2 && grep -q '=> /tmp/dropin/libibverbs.so.1' "$OUT/$name.linked"
 }
+
+# What ldd -r does, with that release's loader.
+linked() { # linked LIBRARIES
+    while read -r file; do
+        LD_TRACE_LOADED_OBJECTS=1 LD_WARN=yes LD_BIND_NOW=yes "$root/lib64/ld-linux-x86-64.so.2" --library-path "$1" "$file" 2>&1
+    done <"$OUT/$name.files"
+}
+
+missing() { grep -E 'undefined symbol|not found|error' | sort; }
 
 # A program compiled with the release's headers answers as it does with those of Debian 12.
 same_with_headers() { # same_with_headers PROGRAM
