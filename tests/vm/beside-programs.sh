@@ -9,6 +9,7 @@
 # boot: "--append=mitigations=off nokaslr norandmaps tsc_early_khz=1000000"
 # cargo: UVERBS_BESIDE build --release --package uverbs-beside
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: UVERBS_EMPTY beside/empty.c -Wl,--no-as-needed -libverbs
 # compile: UVERBS_PATH beside/path.c -libverbs
 # compile: UVERBS_STARTED beside/started.c

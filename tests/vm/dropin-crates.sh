@@ -6,6 +6,7 @@
 # kernels: 6.1
 # packages: cmake make pkg-config libclang-dev gcc libc6-dev libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # crates: CRATES
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

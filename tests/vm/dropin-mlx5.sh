@@ -6,6 +6,7 @@
 # packages: gcc libc6-dev libibverbs-dev
 # vhca:
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: COUNTERS_EXAMPLE ../../docs/examples/counters.c -libverbs
 # compile: MLX5_PEER mlx5-peer.c -libverbs
 # compile: MLX5_EXTENDED mlx5-extended.c -libverbs -pthread

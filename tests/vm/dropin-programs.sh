@@ -4,6 +4,7 @@
 #
 # order: 2
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

@@ -3,6 +3,7 @@
 #
 # order: 2
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid
 
 here=$(dirname "$0")

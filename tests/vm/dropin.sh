@@ -5,6 +5,7 @@
 # order: 1
 # packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev valgrind
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: COMP_CNTR comp-cntr.c -libverbs
 # compile: REGIONS regions.c -libverbs
 # compile: DROPIN_PROGRAMS dropin/*.c -libverbs -pthread

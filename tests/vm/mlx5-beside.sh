@@ -8,6 +8,7 @@
 # vhca:
 # cargo: UVERBS_ALIKE build --profile guest --package uverbs-alike
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: UVERBS_ALIKE_THEIRS alike/theirs.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

@@ -5,6 +5,7 @@
 # packages: gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
 # tests: card_messages firmware_messages cycles
 # shellcheck disable=SC2317  # `step` calls the functions by name

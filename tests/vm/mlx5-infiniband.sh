@@ -8,6 +8,7 @@
 # vhca: --port infiniband --lid 9 --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # passes: UVERBS_WHOLE
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

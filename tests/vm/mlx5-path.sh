@@ -7,6 +7,7 @@
 # vhca:
 # cargo: UVERBS_BESIDE build --release --package uverbs-beside
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: UVERBS_PATH beside/path.c -libverbs
 # compile: UVERBS_READS beside/reads.c -libverbs
 # compile: UVERBS_COUNTED beside/counted.c -shared -fPIC

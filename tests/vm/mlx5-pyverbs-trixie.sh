@@ -6,6 +6,7 @@
 # packages: ibverbs-utils ibverbs-providers
 # vhca: --port roce
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # roots: trixie
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

@@ -6,6 +6,7 @@
 # packages: ibverbs-utils python3-pyverbs
 # vhca: --port roce
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")

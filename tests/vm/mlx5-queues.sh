@@ -6,6 +6,7 @@
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
 # tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
 # tests: any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::lives any::queues

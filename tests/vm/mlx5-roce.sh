@@ -6,6 +6,7 @@
 # vhca: --port roce --wire one,two
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: MLX5_WIRE mlx5-wire.c -libverbs
 # passes: UVERBS_WHOLE
 # shellcheck disable=SC2317  # `step` calls the functions by name

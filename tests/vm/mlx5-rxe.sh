@@ -8,6 +8,7 @@
 # peer: mlx5-rxe-peer.sh
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # passes: UVERBS_WHOLE
 # shellcheck disable=SC2317  # `step` calls the functions by name
 

@@ -8,6 +8,7 @@
 # vhca: --cap cmd_hca_cap.log_max_uctx=20
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: RANDOM_VOICE random/voice.c -libverbs
 # passes: UVERBS_RANDOM_SEED UVERBS_RANDOM_FROM UVERBS_RANDOM_COUNT UVERBS_RANDOM_SECONDS UVERBS_RANDOM_HOW UVERBS_RANDOM_PROGRAM UVERBS_RANDOM_VOICES
 # shellcheck disable=SC2317  # `step` calls the functions by name
