@@ -87,7 +87,7 @@ mod tests {
                 |index: &u32| Arc::new(Track::new("test", *index, false, 1, &Source::Own(1)).unwrap());
             let tracks: Vec<_> = indices.iter().map(track).collect();
             let known = Known::new(&tracks);
-            for index in (0..6000).chain(0xff_ff00..=0xff_ffff) {
+            for index in (0..6000).chain(0xff_ff00..=0xff_ffff).step_by(if cfg!(miri) { 7 } else { 1 }) {
                 let found = known.get(u32::to_be(index)).map(Track::index);
                 assert_eq!(found, indices.contains(&index).then_some(index), "{index} of {indices:?}");
             }
