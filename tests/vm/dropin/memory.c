@@ -101,14 +101,14 @@ LARGE(large_srq_pieces, sized_srq(1, HUGE_NUMBER))
 LARGE(large_wq, sized_wq(HUGE_NUMBER, 1))
 LARGE(large_wq_pieces, sized_wq(1, HUGE_NUMBER))
 
-/* As large as the device has them, and no room for the ring. */
+/* As large as the device has them, and no room for the ring: what is there is for the objects themselves. And no room at all. */
 static struct ibv_device_attr attr;
-#define NO_ROOM(name, call) \
-	static void name(const char *what) { prepare(); MUST(!ibv_query_device(context, &attr)); limit(0); made(what, call); }
-NO_ROOM(no_room_cq, sized_cq(attr.max_cqe))
-NO_ROOM(no_room_qp, sized_qp(attr.max_qp_wr, attr.max_qp_wr, 1, 0))
-NO_ROOM(no_room_srq, sized_srq(attr.max_srq_wr, 1))
-NO_ROOM(no_room_list, ibv_get_device_list(NULL))
+#define NO_ROOM(name, left, call) \
+	static void name(const char *what) { prepare(); MUST(!ibv_query_device(context, &attr)); limit(left); made(what, call); }
+NO_ROOM(no_room_cq, 256 << 10, sized_cq(attr.max_cqe))
+NO_ROOM(no_room_qp, 256 << 10, sized_qp(attr.max_qp_wr, attr.max_qp_wr, 1, 0))
+NO_ROOM(no_room_srq, 256 << 10, sized_srq(attr.max_srq_wr, 1))
+NO_ROOM(no_room_list, 0, ibv_get_device_list(NULL))
 
 static void resized(const char *name)
 {
