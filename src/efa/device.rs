@@ -1,5 +1,6 @@
 //! What the device tells of itself.
 
+use bitflags::bitflags;
 use uverbs_abi::efa::{self as abi, ExQueryDeviceResp};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -7,7 +8,7 @@ use super::region::is_efa;
 use crate::device::context::Context;
 use crate::kernel::error::Result;
 
-bitflags::bitflags! {
+bitflags! {
     /// What an EFA device can.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCaps: u32 {
