@@ -243,9 +243,9 @@ impl ExactSizeIterator for Pieces {
 }
 
 impl FillSends for Stops {
-    type Answer = ();
+    type Error = Refused;
 
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) {
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         batch.put(1, SendFlags::SIGNALED, &Opcode::Send, None, &nothing()).unwrap();
         if self.within {
             let data = Data::<_, NoBytes>::Pieces(Pieces(1));
@@ -386,9 +386,9 @@ fn no_completion_is_handed_on_twice() {
 struct Steps<'a>(&'a [u64], &'a [&'a [u8]]);
 
 impl FillSends for Steps<'_> {
-    type Answer = Result<(), Refused>;
+    type Error = Refused;
 
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         self.0.iter().try_for_each(|wr_id| batch.begin(*wr_id, SendFlags::SIGNALED, &Opcode::Send))?;
         self.1.iter().try_for_each(|bytes| {
             let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
@@ -415,32 +415,32 @@ fn what_is_begun_counts_once_and_only_if_it_is_posted() {
         receives.post_one(wr_id, &[room(64 * wr_id)]).unwrap();
     }
     let values = || (number.read(), bytes.read(), number.read_err());
-    assert_eq!(sends.step(Steps(&[], &[b"none"])), Ok(Err(Refused::NotBegun)));
+    assert_eq!(sends.step(Steps(&[], &[b"none"])), Err(Refused::NotBegun));
     // Two in one step, the last with data that is set twice, and one that is refused for its data.
-    assert_eq!(sends.step(Steps(&[1, 2], &[b"first data", b"data"])), Ok(Ok(())));
+    assert_eq!(sends.step(Steps(&[1, 2], &[b"first data", b"data"])), Ok(()));
     sends.publish().unwrap();
     assert_eq!(ended(&mut cq).map(|list| list.len()), [2, 2]);
     assert_eq!(values(), (2, 4, 0));
     let mut text = [0; 5];
     memory.read(64, &mut text).unwrap();
     assert_eq!(text, *b"data\0");
-    assert_eq!(sends.step(Steps(&[3, 4], &[&[1; 65]])), Ok(Err(Refused::TooLarge)));
+    assert_eq!(sends.step(Steps(&[3, 4], &[&[1; 65]])), Err(Refused::TooLarge));
     sends.rewind();
     sends.publish().unwrap();
     // More than there are places: those before are kept or forgotten as the caller says.
-    assert_eq!(sends.batch(Steps(&[5; 8], &[])), Ok(Err(Refused::Full)));
+    assert_eq!(sends.batch(Steps(&[5; 8], &[])), Err(Refused::Full));
     sends.rewind();
-    assert_eq!(sends.batch(Steps(&[6], &[])), Ok(Ok(())));
+    assert_eq!(sends.batch(Steps(&[6], &[])), Ok(()));
     // With a reset what was begun is gone.
     enter(&qp, qp_state::RESET, &mut sends, Some(&mut receives));
-    assert_eq!(sends.step(Steps(&[], &[b"late"])), Ok(Err(Refused::NotBegun)));
+    assert_eq!(sends.step(Steps(&[], &[b"late"])), Err(Refused::NotBegun));
     connect(&context, &qp, &mut sends, Some(&mut receives));
     sends.publish().unwrap();
     assert_eq!(ended(&mut cq), [vec![], vec![]]);
     for wr_id in 0..7 {
         receives.post_one(wr_id, &[room(64 * wr_id)]).unwrap();
     }
-    assert_eq!(sends.step(Steps(&[7], &[b"seven"])), Ok(Ok(())));
+    assert_eq!(sends.step(Steps(&[7], &[b"seven"])), Ok(()));
     sends.publish().unwrap();
     assert_eq!(ended(&mut cq), [vec![(0, wc_status::SUCCESS)], vec![(7, wc_status::SUCCESS)]]);
     assert_eq!(values(), (3, 9, 0));

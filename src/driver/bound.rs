@@ -35,31 +35,16 @@ impl Completions {
         }
     }
 
-    /// The same of every queue.
+    /// As [`Completions::short_poll_in_place`], where the device writes completions itself.
     #[inline(always)]
-    pub(crate) fn short_poll_any<T: Place>(
+    pub(crate) fn short_poll_in_blocks<T: Place>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
         match self {
-            Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Efa(_) => None,
-        }
-    }
-
-    /// One completion of every queue; false if there is none. None if there is one that may not be taken.
-    #[inline(always)]
-    pub(crate) fn short_one_any<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<bool> {
-        match self {
-            Self::Rings(ring) => ring.ring().take_one_if(may_take, |slot| place.put(&slot)),
-            Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
-            Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) => None,
         }
     }
 
@@ -81,9 +66,8 @@ impl Completions {
         place: &mut Unread,
     ) -> Result<(), bool> {
         match self {
-            Self::Rings(_) => Err(true),
             Self::Mlx5(queue) => queue.short_unread(may_take, place),
-            Self::Efa(_) => Err(false),
+            Self::Rings(_) | Self::Efa(_) => Err(false),
         }
     }
 

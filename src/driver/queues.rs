@@ -105,9 +105,17 @@ impl Completions {
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         match self {
-            Self::Rings(_) => {}
             Self::Mlx5(queue) => queue.release(),
+            Self::Rings(_) | Self::Efa(_) => self.release_apart(),
+        }
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(never)]
+    fn release_apart(&mut self) {
+        match self {
             Self::Efa(queue) => queue.release(),
+            Self::Rings(_) | Self::Mlx5(_) => {}
         }
     }
 
@@ -221,6 +229,16 @@ pub enum SendLayout {
     Slots,
     /// Blocks that the device reads itself, with requests of this kind.
     Blocks(RequestKind),
+    /// Something else, to which there is no shorter way.
+    Apart,
+}
+
+/// How requests are written into a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Slots,
+    Blocks,
+    Apart,
 }
 
 /// The send queue of a queue pair.
@@ -233,9 +251,19 @@ pub(crate) enum Sends {
     Efa(Box<efa::Sends>),
 }
 
+/// Does something with a ring of slots: with many of them, or with one.
+#[inline(always)]
+pub(crate) fn in_slots<W: WithSends>(sends: &mut rxe::Sends, are_many: bool, what: W) -> W::Answer {
+    if are_many {
+        what.with(rxe::Writing(sends.ring().batch()))
+    } else {
+        what.with(rxe::Writing(sends.ring().one::<true>()))
+    }
+}
+
 /// Does something with a queue of blocks by the way for its requests.
 #[inline(always)]
-fn of_kind<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
+pub(crate) fn in_blocks<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
     match W::KIND {
         Some(RequestKind::Frames) => what.with(sends.writing::<true, FRAMES>()),
         Some(RequestKind::Messages) => what.with(sends.writing::<true, MESSAGES>()),
@@ -273,13 +301,13 @@ impl Sends {
         }
     }
 
-    /// Begins a batch.
-    #[inline(always)]
-    pub(crate) fn batch<W: WithSends>(&mut self, what: W) -> W::Answer {
+    /// Begins a batch or a step of one request, of a queue that [is apart](Way::Apart); none of another.
+    // Not with the others, which would be longer.
+    #[inline(never)]
+    pub(crate) fn apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
         match self {
-            Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
-            Self::Mlx5(sends) => of_kind(sends, what),
-            Self::Efa(sends) => what.with(&mut **sends),
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Efa(sends) => Some(what.with(&mut **sends)),
         }
     }
 
@@ -287,9 +315,19 @@ impl Sends {
     #[cfg(feature = "raw")]
     pub(crate) fn layout(&self) -> SendLayout {
         match self {
-            // Efa's have no shorter way, and so no layout that matters.
-            Self::Rings(_) | Self::Efa(_) => SendLayout::Slots,
+            Self::Rings(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
+            Self::Efa(_) => SendLayout::Apart,
+        }
+    }
+
+    /// The shortest way to several requests in a ring of slots.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn slots_batch(&mut self) -> Option<impl Lower> {
+        match self {
+            Self::Rings(sends) => Some(rxe::Writing(sends.ring().batch())),
+            Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
 
@@ -313,13 +351,33 @@ impl Sends {
         }
     }
 
-    /// The same for a step of one request.
+    /// Whether it is a ring of slots; blocks; neither.
+    // Not by the layout, which says of blocks what stands in them and is dearer to look at.
     #[inline(always)]
-    pub(crate) fn step<W: WithSends>(&mut self, what: W) -> W::Answer {
+    pub(crate) fn way(&self) -> Way {
         match self {
-            Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
-            Self::Mlx5(sends) => of_kind(sends, what),
-            Self::Efa(sends) => what.with(&mut **sends),
+            Self::Rings(_) => Way::Slots,
+            Self::Mlx5(_) => Way::Blocks,
+            Self::Efa(_) => Way::Apart,
+        }
+    }
+
+    /// A ring of slots, if it is one.
+    // What is done with it answers there: in an option the answer would go through memory.
+    #[inline(always)]
+    pub(crate) fn slots_alone(&mut self) -> Option<&mut rxe::Sends> {
+        match self {
+            Self::Rings(sends) => Some(sends),
+            Self::Mlx5(_) | Self::Efa(_) => None,
+        }
+    }
+
+    /// Blocks, if it is of these.
+    #[inline(always)]
+    pub(crate) fn blocks_alone(&mut self) -> Option<&mut mlx5::Sends> {
+        match self {
+            Self::Mlx5(sends) => Some(sends),
+            Self::Rings(_) | Self::Efa(_) => None,
         }
     }
 

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
-    Batch, Binding, Data, FillReceives, FillSends, FrameHead, Lower, LowerReceive, Opcode, ReceiveBatch,
-    ReceiveQueue, Refused, SendQueue, Sge, ToSrq, Unseen,
+    Batch, Binding, Data, FillReceives, FillSends, FrameHead, Here, Lower, LowerReceive, Opcode,
+    ReceiveBatch, ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -17,6 +17,7 @@ use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
+use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 
 /// The memory of a request, of `most` pieces at most: nothing of more is looked at.
@@ -89,18 +90,17 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// A list of requests, up to the first that is none of those that are posted most: of messages, or of datagrams.
-struct List<'a, const DATAGRAMS: bool> {
+/// A list of requests.
+struct List<'a> {
     qp: &'a Qp,
     /// The request that is looked at.
     at: &'a mut Pointer,
 }
 
-impl FillSends for List<'_, false> {
-    type Answer = Answer;
-
+impl List<'_> {
+    /// Puts its sends, writes and reads, up to the first that is none of them.
     #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    fn put_messages<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
             let is_put = match wr.opcode {
@@ -116,13 +116,10 @@ impl FillSends for List<'_, false> {
         }
         Ok(())
     }
-}
 
-impl FillSends for List<'_, true> {
-    type Answer = Answer;
-
+    /// The same of its datagrams.
     #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let immediate = match wr.opcode {
                 wr_opcode::SEND => None,
@@ -139,10 +136,8 @@ impl FillSends for List<'_, true> {
         }
         Ok(())
     }
-}
 
-impl<const DATAGRAMS: bool> List<'_, DATAGRAMS> {
-    /// Puts a request; false, and nothing done, when it is none of those.
+    /// Puts a request; false, and nothing done, when it is not so simple.
     #[inline(always)]
     fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer<bool> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
@@ -168,7 +163,7 @@ struct Any<'a> {
 }
 
 impl FillSends for Any<'_> {
-    type Answer = Answer;
+    type Error = Code;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         use wr_opcode::*;
@@ -215,11 +210,9 @@ impl FillSends for Any<'_> {
         // Zero, for whoever sends to none.
         let srq = if qp.is_initiator() { halves(wr.qp_type).0 } else { 0 };
         let operation = ToSrq(opcode, srq);
-        if flags.contains(SendFlags::INLINE) {
-            let data = Data::<NoPieces, _>::Inline(Bytes::new(pieces)?);
-            return Ok(batch.put(wr.wr_id, flags, &operation, first, &data)?);
-        }
-        Ok(batch.put(wr.wr_id, flags, &operation, first, &Data::<_, Bytes<'_>>::Pieces(pieces.iter()))?)
+        let is_inline = flags.contains(SendFlags::INLINE);
+        let data = if is_inline { Data::Inline(Bytes::new(pieces)?) } else { Data::Pieces(pieces.iter()) };
+        Ok(batch.put(wr.wr_id, flags, &operation, first, &data)?)
     }
 }
 
@@ -266,31 +259,68 @@ impl From<Refused> for Code {
     }
 }
 
+/// Posts a list of sends to a queue pair.
+pub(crate) type Post = fn(&Qp, Pointer, Option<&mut Pointer>) -> c_int;
+
+/// The shortest way for a queue, and for what is posted to it most often.
+pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
+    match (queue.layout(), qp.is_datagram()) {
+        // All is looked at before it is posted: frames whose first bytes stand in the request itself, and what is for a shared receive
+        // queue at the other side.
+        _ if queue.wants_head() || qp.is_initiator() => post_any,
+        (SendLayout::Slots, false) => post_messages::<Slots>,
+        (SendLayout::Slots, true) => post_datagrams::<Slots>,
+        (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
+        (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
+        (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
+        (SendLayout::Apart, _) => post_any,
+    }
+}
+
+fn post_messages<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let usual = |queue: &mut SendQueue, here, at: &mut Pointer| match W::batch(queue, here) {
+        Some(mut batch) => List { qp, at }.put_messages(&mut batch),
+        None => Ok(()),
+    };
+    plain(post(qp, list, bad, usual))
+}
+
+fn post_datagrams<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let usual = |queue: &mut SendQueue, here, at: &mut Pointer| match W::batch(queue, here) {
+        Some(mut batch) => List { qp, at }.put_datagrams(&mut batch),
+        None => Ok(()),
+    };
+    plain(post(qp, list, bad, usual))
+}
+
+pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    plain(post(qp, list, bad, |_, _, _| Ok(())))
+}
+
+/// Posts the requests of a list: by `usual` until that finds one which is none of its own, and from there on each by itself.
 #[inline(always)]
-fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
-    let qp = qp.ok_or(EINVAL)?;
+fn post(
+    qp: &Qp,
+    list: Pointer,
+    bad: Option<&mut Pointer>,
+    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer) -> Answer,
+) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
     let mut at = list;
-    // What is looked at before it is posted.
-    let is_special = qp.is_special;
-    let mut answer = Ok(());
-    loop {
-        if !is_special {
-            let put = queue.batch(List::<false> { qp, at: &mut at });
-            answer = put.unwrap_or_else(|why| Err(why.into()));
+    let Some(here) = queue.here() else {
+        if let Some(bad) = bad {
+            *bad = at;
         }
-        // Most often there is no other request behind those.
-        if at.is_null() || answer.is_err() {
-            break;
-        }
-        answer = post_others(qp, queue, &mut at);
-        if answer.is_err() {
-            break;
-        }
+        return Err(Refused::Elsewhere.into());
+    };
+    let mut answer = usual(queue, here, &mut at);
+    // Most often there is no other request behind those.
+    if !at.is_null() && answer.is_ok() {
+        answer = post_each(qp, queue, &mut at);
     }
     // Nobody has seen any of it if this fails.
-    let published = queue.try_publish().map_err(|why| {
+    let published = queue.publish_here(here).map_err(|why| {
         at = list;
         unseen(queue, why)
     });
@@ -301,6 +331,17 @@ fn post(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
         *bad = at;
     }
     published.and(answer.map_err(|code| not_posted(qp, queue, at, code)))
+}
+
+/// Requests of any kind.
+#[inline(never)]
+fn post_each(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
+    while let Some(wr) = at.get::<SendWr>() {
+        let any = Any { qp, wr, wants_head: queue.wants_head() };
+        queue.step(any)?;
+        *at = wr.next;
+    }
+    Ok(())
 }
 
 /// Why this request is not posted. What has no room in any is looked at before all else but the operation.
@@ -324,19 +365,6 @@ fn not_posted(qp: &Qp, queue: &SendQueue, at: Pointer, code: Code) -> Code {
 #[inline(never)]
 pub(crate) fn unseen(queue: &mut SendQueue, why: Unseen) -> Code {
     queue.unseen(why).into()
-}
-
-/// Datagrams as far as they are of the most simple ones, and one request of any kind.
-#[inline(never)]
-fn post_others(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
-    if qp.is_datagram() {
-        queue.batch(List::<true> { qp, at }).unwrap_or_else(|why| Err(why.into()))?;
-    }
-    let Some(wr) = at.get::<SendWr>() else { return Ok(()) };
-    let any = Any { qp, wr, wants_head: queue.wants_head() };
-    queue.step(any).unwrap_or_else(|why| Err(why.into()))?;
-    *at = wr.next;
-    Ok(())
 }
 
 /// A large send that the device and this queue pair can take.
@@ -420,7 +448,10 @@ fn plain(answer: Answer) -> c_int {
 }
 
 pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post(qp, list, bad))
+    match qp {
+        Some(qp) => (qp.post)(qp, list, bad),
+        None => EINVAL.get(),
+    }
 }
 
 pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

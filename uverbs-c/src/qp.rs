@@ -1,5 +1,6 @@
 //! Queue pairs: making, changing, asking.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
@@ -17,8 +18,8 @@ use crate::context::Context;
 use crate::cq::Cq;
 use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
-use crate::post::Sending;
-use crate::qp_ex;
+use crate::post::{self, Post, Sending, post_any};
+use crate::qp_ex::{self, Setters};
 use crate::srq::Srq;
 use crate::wq::Table;
 use crate::xrcd::Xrcd;
@@ -30,9 +31,10 @@ pub(crate) struct Qp {
     pub(crate) qp: Lock<Owned<QueuePair>>,
     pub(crate) sends: Lock<Sending>,
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
-    /// Whether its sends are looked at before they are posted: datagrams, frames whose first bytes stand in the request itself, and what
-    /// is for a shared receive queue at the other side.
-    pub(crate) is_special: bool,
+    /// How its sends are posted.
+    pub(crate) post: Post,
+    /// How the operation that was begun last gets its data, where that is asked.
+    pub(crate) setters: Cell<&'static Setters>,
     /// What has no room in its requests is answered as a queue is that is full: by libmlx5.
     pub(crate) is_in_blocks: bool,
     /// The flags that every send request has: whether each makes a completion.
@@ -165,7 +167,8 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         qp: Lock::default(),
         sends: Lock::default(),
         receives: Lock::default(),
-        is_special: false,
+        post: post_any,
+        setters: Cell::new(Setters::ANY),
         is_in_blocks: false,
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
@@ -243,9 +246,9 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.is_special = qp.is_datagram() || qp.is_initiator() || sends.wants_head();
+    qp.post = post::choose(&qp, &sends);
     qp.is_in_blocks = is_in_blocks;
-    qp_ex::choose(&mut qp.c, &sends);
+    qp_ex::choose(&mut qp, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
     qp.receives = Lock::new(receives);

@@ -4,6 +4,7 @@ mod begun;
 mod data;
 #[cfg(test)]
 mod tests;
+pub(crate) mod way;
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,12 +15,16 @@ use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout
 
 pub(crate) use self::begun::{Begun, too_many};
 use self::begun::{
-    Blocks, NoBytes, NoPieces, Slots, Stage, Way, begin_send, datagram, finish, message, remote, set_data,
+    Buffers, Given, NoBytes, NoPieces, READS, SENDS, Stage, To, WRITES, begin_send, datagram, finish,
+    message, remote, set_data,
 };
+pub(crate) use self::data::Setters;
 use self::data::{
-    wr_set_inline_data, wr_set_inline_data_list, wr_set_sge, wr_set_sge_list, wr_set_sge_of_datagram,
+    wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list, wr_set_inline_data_of_datagram,
+    wr_set_sge, wr_set_sge_as_begun, wr_set_sge_list, wr_set_sge_of_datagram,
 };
-use crate::abi::{self, Function, MwBindInfo, QpInitAttrEx};
+use self::way::{Addressed, Frames, Messages, Slots, Way};
+use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
 use crate::cq::{CONDITION, MUTEX};
@@ -72,9 +77,9 @@ pub(crate) fn part(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> abi::Q
         wr_send_tso: one_of(LARGE, wr_send_tso as Function),
         wr_set_ud_addr: wr_set_ud_addr as Function,
         wr_set_xrc_srqn: if is_initiator { wr_set_xrc_srqn as Function } else { wr_unsupported as Function },
-        wr_set_inline_data: wr_set_inline_data::<Slots> as Function,
+        wr_set_inline_data: wr_set_inline_data_as_begun as Function,
         wr_set_inline_data_list: wr_set_inline_data_list as Function,
-        wr_set_sge: wr_set_sge::<Slots> as Function,
+        wr_set_sge: wr_set_sge_as_begun as Function,
         wr_set_sge_list: wr_set_sge_list as Function,
         wr_start: wr_start as Function,
         wr_complete: wr_complete as Function,
@@ -113,24 +118,39 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
-/// The functions by which data comes are those for the queue.
-pub(crate) fn choose(part: &mut abi::QpEx, queue: &SendQueue) {
-    type Frames = Blocks<{ RequestKind::Frames as u8 }>;
-    type Messages = Blocks<{ RequestKind::Messages as u8 }>;
-    type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
-    let is_datagram = part.qp_base.qp_type == u32::from(qp_type::UD);
+/// The functions for the queue.
+pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
+    let is_datagram = qp.is_datagram();
+    let supported = supported(qp.c.qp_base.qp_type);
+    let part = &mut qp.c;
     let [inline, sge] = match queue.layout() {
-        SendLayout::Slots => by::<Slots>(is_datagram),
-        SendLayout::Blocks(RequestKind::Frames) => by::<Frames>(is_datagram),
-        SendLayout::Blocks(RequestKind::Messages) => by::<Messages>(is_datagram),
-        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed>(is_datagram),
+        SendLayout::Slots if !is_datagram && supported & SEND != 0 => {
+            part.wr_send = wr_send_in_slots as Function;
+            if supported & WRITE != 0 {
+                part.wr_rdma_write = wr_rdma_write_in_slots as Function;
+            }
+            if supported & READ != 0 {
+                part.wr_rdma_read = wr_rdma_read_in_slots as Function;
+            }
+            [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function]
+        }
+        SendLayout::Slots => of_datagrams::<Slots>(),
+        SendLayout::Blocks(RequestKind::Frames) => of_messages::<Frames>(),
+        SendLayout::Blocks(RequestKind::Messages) => of_messages::<Messages>(),
+        SendLayout::Blocks(RequestKind::Addressed) if is_datagram => of_datagrams::<Addressed>(),
+        SendLayout::Blocks(RequestKind::Addressed) => of_messages::<Addressed>(),
+        // Of queues that are apart there is no shorter way.
+        SendLayout::Apart => [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function],
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }
 
-fn by<W: Way>(is_datagram: bool) -> [Function; 2] {
-    let sge = if is_datagram { wr_set_sge_of_datagram::<W> } else { wr_set_sge::<W> };
-    [wr_set_inline_data::<W> as Function, sge as Function]
+fn of_messages<W: Way>() -> [Function; 2] {
+    [wr_set_inline_data::<W> as Function, wr_set_sge::<W> as Function]
+}
+
+fn of_datagrams<W: Way>() -> [Function; 2] {
+    [wr_set_inline_data_of_datagram::<W> as Function, wr_set_sge_of_datagram::<W> as Function]
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.
@@ -184,10 +204,28 @@ extern "C" fn wr_abort(qp: &Qp) {
     });
 }
 
+#[inline(always)]
 extern "C" fn wr_send(qp: &Qp) {
     if !begin_send(qp) {
         wr_send_after(qp);
     }
+}
+
+// Each has its own way for its data, which is the shortest; of other operations it is found out later.
+
+extern "C" fn wr_send_in_slots(qp: &Qp) {
+    qp.setters.set(Setters::of::<Slots, SENDS>());
+    wr_send(qp);
+}
+
+extern "C" fn wr_rdma_write_in_slots(qp: &Qp, rkey: u32, address: u64) {
+    qp.setters.set(Setters::of::<Slots, WRITES>());
+    wr_rdma_write(qp, rkey, address);
+}
+
+extern "C" fn wr_rdma_read_in_slots(qp: &Qp, rkey: u32, address: u64) {
+    qp.setters.set(Setters::of::<Slots, READS>());
+    wr_rdma_read(qp, rkey, address);
 }
 
 /// The same behind one that is not written yet.
@@ -218,7 +256,7 @@ struct Large {
 }
 
 impl FillSends for Large {
-    type Answer = Answer;
+    type Error = Code;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         Ok(batch.begin(self.wr_id, self.flags, &Opcode::Large { header: self.header, mss: self.mss })?)
@@ -236,7 +274,7 @@ extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
         begun.begin(qp, Stage::Large);
         begun.large = (header.len(), mss);
         let large = Large { wr_id: begun.wr_id, flags: begun.flags, header, mss };
-        let answer = queue.get_mut().and_then(|queue| queue.step(large)?);
+        let answer = queue.get_mut().and_then(|queue| queue.step(large));
         begun.note(answer);
     });
 }
@@ -253,10 +291,12 @@ extern "C" fn wr_local_inv(qp: &Qp, key: u32) {
     message(qp, || Ok(Opcode::LocalInvalidate(key)));
 }
 
+#[inline(always)]
 extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, address: u64) {
     remote(qp, Stage::Read, Remote { address, rkey });
 }
 
+#[inline(always)]
 extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, address: u64) {
     remote(qp, Stage::Write, Remote { address, rkey });
 }
@@ -282,9 +322,11 @@ extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, address: u64, add: u64) {
 /// Eight bytes, which are in the request.
 extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, address: u64, bytes: Pointer) {
     message(qp, || Ok(Opcode::AtomicWrite(Remote { address, rkey })));
-    let Some(bytes) = bytes.array::<u8>(8) else { return fail(qp, EINVAL) };
-    // Without the flag: these bytes are the operation's own.
-    set_data(qp, false, Data::<NoPieces, _>::Inline(std::iter::once(bytes)), || Err(EINVAL));
+    if bytes.is_null() {
+        return fail(qp, EINVAL);
+    }
+    let bytes = DataBuf { addr: bytes, length: 8 };
+    set_data(qp, Given::Own(&Buffers { list: Pointer::to(&bytes), next: 0, count: 1 }));
 }
 
 extern "C" fn wr_flush(qp: &Qp, rkey: u32, address: u64, length: usize, type_: u8, level: u8) {
@@ -306,7 +348,7 @@ struct Address {
 }
 
 impl FillSends for Address {
-    type Answer = Answer;
+    type Error = Code;
 
     #[inline(always)]
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
@@ -317,15 +359,13 @@ impl FillSends for Address {
 extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     let is_set = qp.sends.held(|sending, _| {
         let begun = &mut sending.begun;
-        let (Stage::Datagram, Opcode::Datagram { ah: its, qp_num: its_qp, qkey: its_key, .. }) =
-            (begun.stage, &mut begun.opcode)
-        else {
-            return false;
-        };
         let Ok(ah) = address(ah) else { return false };
-        (*its, *its_qp, *its_key) = (ah, qp_num, qkey);
-        begun.stage = Stage::Other;
-        true
+        let is_next = begun.stage == Stage::Datagram;
+        if is_next {
+            begun.to = To { ah, qp_num, qkey };
+            begun.stage = Stage::Addressed;
+        }
+        is_next
     });
     if is_set != Some(true) {
         set_address_again(qp, ah, qp_num, qkey);
@@ -346,11 +386,11 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
                 return Err(EINVAL);
             }
             let ah = address(ah)?;
-            if let (Stage::Other, Opcode::Datagram { immediate, .. }) = (begun.stage, begun.opcode) {
-                begun.opcode = Opcode::Datagram { ah, qp_num, qkey, immediate };
+            if begun.stage == Stage::Addressed {
+                begun.to = To { ah, qp_num, qkey };
                 return Ok(());
             }
-            queue.get_mut()?.step(Address { ah, qp_num, qkey })??;
+            queue.get_mut()?.step(Address { ah, qp_num, qkey })?;
             begun.stage = Stage::Written;
             Ok(())
         };
@@ -367,7 +407,7 @@ enum SetSrq {
 }
 
 impl FillSends for SetSrq {
-    type Answer = Answer;
+    type Error = Code;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         match self {
@@ -391,7 +431,7 @@ extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
             Stage::Written => SetSrq::OfWritten(srq),
             _ => return begun.fail(EINVAL),
         };
-        let answer = queue.get_mut().and_then(|queue| queue.step(set)?);
+        let answer = queue.get_mut().and_then(|queue| queue.step(set));
         begun.stage = Stage::Written;
         begun.note(answer);
     });

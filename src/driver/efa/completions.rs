@@ -305,6 +305,8 @@ impl Completions {
 
     /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
     /// `may_take` is asked: if not, it stays, and so do those behind it.
+    // Apart, so that the ways of other drivers are no longer for it.
+    #[inline(never)]
     pub(crate) fn poll<T>(
         &mut self,
         places: &mut [T],
@@ -349,6 +351,7 @@ impl Completions {
     /// The same, put into its place; false if there is none. What was nobody's is given back then: a poll that finds nothing has no
     /// end.
     #[cfg(feature = "raw")]
+    #[inline(never)]
     pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: impl FnOnce(&Wc)) -> bool {
         match self.next_if(may_take) {
             Ok(said) => place(&said.wc),

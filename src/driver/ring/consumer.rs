@@ -175,25 +175,6 @@ impl<W> Consumer<W> {
         Some(1)
     }
 
-    /// The same for one place.
-    #[inline(always)]
-    pub(crate) fn take_one_if(
-        &mut self,
-        may_take: impl Fn() -> bool,
-        each: impl FnOnce(Filled<'_, W>),
-    ) -> Option<bool> {
-        let index = self.index();
-        if self.filled_from(index) == 0 {
-            return Some(false);
-        }
-        if !may_take() {
-            return None;
-        }
-        let done = Done { consumer: self, index: index.wrapping_add(1) };
-        each(done.consumer.at(index));
-        Some(true)
-    }
-
     #[inline(always)]
     fn at(&self, index: u32) -> Filled<'_, W> {
         Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }

@@ -11,12 +11,13 @@ use crate::driver::queues::Unread;
 use crate::driver::ring::Opening;
 
 impl CompletionQueue {
-    /// The next completion, put into its place, which is given back; false if there is none. None if there is one that may not be
-    /// taken in this way: then [`CompletionQueue::poll_places`] tells.
+    /// The next completion of a queue without [`InPlace`](crate::raw::InPlace), put into its place, which is given back; false if there is
+    /// none. None if there is one that may not be taken in this way, and where there is no such way: then
+    /// [`CompletionQueue::poll_places`] tells.
     #[inline(always)]
     pub fn short_one<T: Place>(&mut self, place: &mut T) -> Option<bool> {
         let passage = self.passage;
-        self.ring.short_one_any(place, || passage.is_open())
+        self.ring.one_in_blocks(place, || passage.is_open())
     }
 
     /// Takes the next completion of a queue without [`InPlace`](crate::raw::InPlace), and puts it into its place. The device gets its
@@ -77,15 +78,14 @@ impl CompletionQueue {
         self.ring.is_empty()
     }
 
-    /// Takes completions by the shortest way. None, and none is taken, where there are some that may not be: then
-    /// [`CompletionQueue::poll_places`] tells.
+    /// The same of several: none, and none is taken, where there are some that may not be.
     #[inline(always)]
     pub fn short_poll<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
-        self.ring.short_poll_any(places, || passage.is_open())
+        self.ring.short_poll_in_blocks(places, || passage.is_open())
     }
 
-    /// The same of a queue with [`InPlace`](crate::raw::InPlace); none where there is none.
+    /// The same of a queue with [`InPlace`](crate::raw::InPlace).
     #[inline(always)]
     pub fn short_poll_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;

@@ -8,7 +8,7 @@ use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue};
 use super::{Capacity, QpType, QueuePair, SendRequest};
 use crate::device::object::Object;
-use crate::driver::queues::Lower;
+use crate::driver::queues::{Lower, Way};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind, Terms};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::mr::{MemoryRegion, Segment};
@@ -67,35 +67,85 @@ impl<T: QpType> QueuePair<T> {
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
+        match self.sends.way() {
+            Way::Slots => self.all_in_slots(requests, are_noted),
+            Way::Blocks => self.all_in_blocks(requests, are_noted),
+            Way::Apart => self.all_apart(requests, are_noted),
+        }
+    }
+
+    /// The same of one request, without a loop.
+    #[inline(never)]
+    fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        match self.sends.way() {
+            Way::Slots => self.one_in_slots(request),
+            Way::Blocks => self.one_in_blocks(request),
+            Way::Apart => self.all_apart(std::slice::from_ref(request), false),
+        }
+    }
+
+    // A function each: together they keep more in memory.
+
+    #[inline(never)]
+    fn all_in_slots(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        self.post_by(are_noted, |sends, posting| sends.slots_batch(All { requests, posting }))
+    }
+
+    #[inline(never)]
+    fn all_in_blocks(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        self.post_by(are_noted, |sends, posting| sends.blocks_batch(All { requests, posting }))
+    }
+
+    #[inline(never)]
+    fn all_apart(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        self.post_by(are_noted, |sends, posting| sends.apart(All { requests, posting }))
+    }
+
+    #[inline(never)]
+    fn one_in_slots(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        self.post_by(false, |sends, posting| sends.slots_step(One { request, posting }))
+    }
+
+    #[inline(never)]
+    fn one_in_blocks(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        self.post_by(false, |sends, posting| sends.blocks_batch(One { request, posting }))
+    }
+
+    #[inline(always)]
+    fn post_by(
+        &mut self,
+        are_noted: bool,
+        put: impl FnOnce(&mut SendQueue, Posting<'_>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
         let Self { sends, held, shared, capacity, .. } = self;
         let wants_head = sends.wants_head();
         let posting =
             Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted };
-        let put = sends.batch(All { requests, posting });
-        Self::publish(sends, put)
-    }
-
-    /// The same of one request, by a way without a loop.
-    #[inline(never)]
-    fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        let Self { sends, held, shared, capacity, .. } = self;
-        let wants_head = sends.wants_head();
-        let posting =
-            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted: false };
-        let put = sends.step(One { request, posting });
+        let put = put(sends, posting);
         Self::publish(sends, put)
     }
 
     /// Shows the device what was put; or forgets it.
     #[inline(always)]
-    fn publish(sends: &mut SendQueue, put: Result<Result<(), Stopped>, Refused>) -> Result<(), Stopped> {
+    fn publish(sends: &mut SendQueue, put: Result<(), Stopped>) -> Result<(), Stopped> {
         match put {
-            Ok(Ok(())) => sends.publish().map_err(Stopped::unseen),
-            Ok(Err(stopped)) => {
+            Ok(()) => sends.publish().map_err(Stopped::unseen),
+            Err(stopped) => {
                 sends.rewind();
                 Err(stopped)
             }
-            Err(why) => Err(Stopped::Refused(why)),
         }
     }
 
@@ -194,6 +244,12 @@ enum Stopped {
     Unseen(Box<Error>),
 }
 
+impl From<Refused> for Stopped {
+    fn from(why: Refused) -> Self {
+        Self::Refused(why)
+    }
+}
+
 impl Stopped {
     #[cold]
     #[inline(never)]
@@ -230,10 +286,10 @@ struct One<'a, 'r, O> {
 
 impl<O: Encode> FillSends for One<'_, '_, O> {
     const KIND: Option<RequestKind> = Some(O::KIND);
-    type Answer = Result<(), Stopped>;
+    type Error = Stopped;
 
     #[inline(always)]
-    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
         self.posting.put(batch, batch.next_slot(), self.request)
     }
 }
@@ -246,10 +302,10 @@ struct All<'a, 'r, O> {
 
 impl<O: Encode> FillSends for All<'_, '_, O> {
     const KIND: Option<RequestKind> = Some(O::KIND);
-    type Answer = Result<(), Stopped>;
+    type Error = Stopped;
 
     #[inline(always)]
-    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
         let first = batch.next_slot();
         for request in self.requests {
             let slot = batch.next_slot();

@@ -7,12 +7,13 @@ use std::borrow::Borrow;
 
 use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{
-    Batch, Data, FillSends, FrameHead, Here, Lower, Opcode, Refused, RequestKind, SendQueue, Sge,
-};
+use uverbs::raw::{Address, Batch, Data, FillSends, FrameHead, Lower, Opcode, Refused, SendQueue, Sge};
 
+use super::way::Way;
+use crate::abi::DataBuf;
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
-use crate::post::{Sending, no_large};
+use crate::boundary::Pointer;
+use crate::post::{Sending, head, head_of, no_large};
 use crate::qp::Qp;
 
 pub(super) type NoPieces = std::iter::Empty<Sge>;
@@ -35,7 +36,8 @@ pub(super) enum Stage {
     Read,
     /// Another operation of which the same is true, as it is in [`Begun`].
     Other,
-    /// The same, a datagram whose address has not come.
+    /// A datagram of which the same is true, to [`Begun::to`]; and one whose address has not come.
+    Addressed,
     Datagram,
     /// It is in its slot, but the address has not come.
     Unaddressed,
@@ -53,6 +55,9 @@ pub(crate) struct Begun {
     pub(super) flags: SendFlags,
     pub(super) opcode: Opcode<'static>,
     remote: Remote,
+    pub(super) to: To,
+    /// Of a datagram.
+    immediate: Option<u32>,
     pub(super) stage: Stage,
     /// Its header and how much stands behind it in each frame, if it is a large send.
     pub(super) large: (usize, u16),
@@ -60,11 +65,27 @@ pub(crate) struct Begun {
     pub(super) error: Code,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct To {
+    pub(super) ah: Address,
+    pub(super) qp_num: u32,
+    pub(super) qkey: u32,
+}
+
 impl Default for Begun {
     fn default() -> Self {
-        let (flags, opcode) = (SendFlags::empty(), Opcode::Send);
-        let remote = Remote { address: 0, rkey: 0 };
-        Self { wr_id: 0, flags, opcode, remote, stage: Stage::Nothing, large: (0, 0), error: EINVAL }
+        Self {
+            wr_id: 0,
+            flags: SendFlags::empty(),
+            opcode: Opcode::Send,
+            remote: Remote { address: 0, rkey: 0 },
+            to: To::default(),
+            immediate: None,
+            stage: Stage::Nothing,
+            large: (0, 0),
+            error: EINVAL,
+        }
     }
 }
 
@@ -91,8 +112,15 @@ impl Begun {
             Stage::Send => Opcode::Send,
             Stage::Write => Opcode::Write(self.remote),
             Stage::Read => Opcode::Read(self.remote),
+            Stage::Addressed => self.datagram(self.to),
+            Stage::Datagram => self.datagram(To::default()),
             _ => self.opcode,
         }
+    }
+
+    #[inline(always)]
+    fn datagram(&self, To { ah, qp_num, qkey }: To) -> Opcode<'static> {
+        Opcode::Datagram { ah, qp_num, qkey, immediate: self.immediate }
     }
 
     /// A request begins. Whether it has inline data is said by the call that sets it.
@@ -107,36 +135,6 @@ impl Begun {
 /// What an operation with too many parts is answered; libmlx5 says ENOMEM.
 pub(crate) fn too_many(qp: &Qp) -> Code {
     if qp.is_in_blocks { ENOMEM } else { EINVAL }
-}
-
-/// The shortest way to a send queue.
-pub(super) trait Way {
-    /// Whether sends, writes and reads share one way; else sends have one of their own, which is shorter, and the others a longer one.
-    const IS_ONE: bool;
-
-    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
-}
-
-pub(super) struct Slots;
-/// Of requests of this kind.
-pub(super) struct Blocks<const KIND: u8>;
-
-impl Way for Slots {
-    const IS_ONE: bool = false;
-
-    #[inline(always)]
-    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.step_in_slots::<LOOKS>(here)
-    }
-}
-
-impl<const KIND: u8> Way for Blocks<KIND> {
-    const IS_ONE: bool = KIND != RequestKind::Frames as u8;
-
-    #[inline(always)]
-    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.step_in_blocks::<LOOKS, KIND>(here)
-    }
 }
 
 /// A send begins; false, and nothing done, if there is something to be done before.
@@ -186,10 +184,10 @@ pub(super) fn remote(qp: &Qp, stage: Stage, remote: Remote) {
 }
 
 /// A datagram, whose address comes later.
+#[inline(always)]
 pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
     begin(qp, Stage::Datagram, |begun| {
-        begun.opcode =
-            Opcode::Datagram { ah: uverbs::raw::Address::default(), qp_num: 0, qkey: 0, immediate };
+        begun.immediate = immediate;
         Ok(())
     });
 }
@@ -201,10 +199,8 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
     let answer = match sending.begun.stage {
         Stage::Nothing | Stage::Written | Stage::LargeWritten => Ok(()),
         Stage::Failed => return false,
-        // It has no data; the first bytes of a frame are zeros.
-        Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
-            let data = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
-            set(qp, sending, false, data, || Ok(FrameHead::default()))
+        Stage::Send | Stage::Write | Stage::Read | Stage::Other | Stage::Addressed => {
+            set(qp, sending, Given::Nothing)
         }
         Stage::Datagram | Stage::Unaddressed | Stage::Large => Err(EINVAL),
     };
@@ -213,11 +209,13 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
     answer.is_ok()
 }
 
-/// Which requests a way is for: sends; these, writes and reads; datagrams whose address has come; or all of them.
+/// Which requests a way is for: sends; writes; reads; all of these; datagrams whose address has come; or any.
 pub(super) const SENDS: u8 = 0;
-pub(super) const MESSAGES: u8 = 1;
-pub(super) const DATAGRAMS: u8 = 2;
-pub(super) const ANY: u8 = 3;
+pub(super) const WRITES: u8 = 1;
+pub(super) const READS: u8 = 2;
+pub(super) const MESSAGES: u8 = 3;
+pub(super) const DATAGRAMS: u8 = 4;
+pub(super) const ANY: u8 = 5;
 
 /// The data of a request that is not written yet: it is written. False, and nothing done, when that is not so simple.
 #[inline(always)]
@@ -230,8 +228,9 @@ where
         let Sending { queue, begun, .. } = sending;
         let stage = begun.stage;
         match (OF, stage) {
-            (SENDS | MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
-            (DATAGRAMS | ANY, Stage::Other) => {}
+            (SENDS, Stage::Send) | (WRITES, Stage::Write) | (READS, Stage::Read) => {}
+            (MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
+            (DATAGRAMS | ANY, Stage::Addressed) | (ANY, Stage::Other) => {}
             _ => return false,
         }
         let Some(mut step) = queue.get_mut().ok().and_then(|queue| W::step::<LOOKS>(queue, here)) else {
@@ -243,15 +242,14 @@ where
         begun.stage = Stage::Written;
         let wr_id = begun.wr_id;
         let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
-        let is_put = match (OF, begun.opcode) {
-            (SENDS, _) => write(&Opcode::Send),
-            (MESSAGES, _) if stage == Stage::Send => write(&Opcode::Send),
-            (MESSAGES, _) if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
-            (MESSAGES, _) => write(&Opcode::Read(begun.remote)),
-            (DATAGRAMS, Opcode::Datagram { ah, qp_num, qkey, immediate }) => {
-                write(&Opcode::Datagram { ah, qp_num, qkey, immediate })
-            }
-            (DATAGRAMS, _) => false,
+        let is_put = match OF {
+            SENDS => write(&Opcode::Send),
+            WRITES => write(&Opcode::Write(begun.remote)),
+            READS => write(&Opcode::Read(begun.remote)),
+            MESSAGES if stage == Stage::Send => write(&Opcode::Send),
+            MESSAGES if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
+            MESSAGES => write(&Opcode::Read(begun.remote)),
+            DATAGRAMS => write(&begun.datagram(begun.to)),
             _ => write(&begun.operation(stage)),
         };
         if !is_put {
@@ -262,25 +260,62 @@ where
     qp.sends.held(put).unwrap_or(false)
 }
 
+/// The data that a request gets, whatever the way.
+#[derive(Clone, Copy)]
+pub(super) enum Given<'a> {
+    Nothing,
+    Pieces(&'a [Sge]),
+    /// Bytes that are copied at once, of which it is known that they can be there.
+    Bytes(&'a Buffers),
+    /// Those of an operation that has some of its own.
+    Own(&'a Buffers),
+}
+
+/// A list of `struct ibv_data_buf`.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    pub(super) list: Pointer,
+    pub(super) next: usize,
+    pub(super) count: usize,
+}
+
+impl Iterator for Buffers {
+    type Item = &'static [u8];
+
+    fn next(&mut self) -> Option<&'static [u8]> {
+        let DataBuf { addr, length } = *self.list.item(self.next).filter(|_| self.next < self.count)?;
+        self.next += 1;
+        addr.items(length)
+    }
+}
+
+impl Given<'_> {
+    fn head(self) -> Answer<FrameHead> {
+        match self {
+            // They are zeros.
+            Self::Nothing => Ok(FrameHead::default()),
+            Self::Pieces(pieces) => head(pieces),
+            Self::Bytes(bytes) => head_of(bytes.clone().flatten()),
+            Self::Own(_) => Err(EINVAL),
+        }
+    }
+}
+
 /// Data in every other case; in the place of what was set before, if there is some.
-struct Set<P, B> {
+struct Set<'a> {
     wr_id: u64,
     flags: SendFlags,
     /// The operation; none if it is written.
     opcode: Option<Opcode<'static>>,
     head: Option<FrameHead>,
-    data: Data<P, B>,
+    data: Data<std::slice::Iter<'a, Sge>, Buffers>,
 }
 
-impl<'b, P, B> FillSends for Set<P, B>
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
-    type Answer = Result<(), Refused>;
+impl FillSends for Set<'_> {
+    type Error = Refused;
 
     #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         match &self.opcode {
             Some(opcode) => batch.put(self.wr_id, self.flags, opcode, self.head, &self.data),
             None => batch.set_data(self.flags, self.head, &self.data),
@@ -288,53 +323,42 @@ where
     }
 }
 
-fn set<'b, P, B>(
-    qp: &Qp,
-    sending: &mut Sending,
-    is_inline: bool,
-    data: Data<P, B>,
-    head: impl FnOnce() -> Answer<FrameHead>,
-) -> Answer
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
+fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
+    let (is_inline, data) = match given {
+        Given::Nothing => (false, Data::Pieces([].iter())),
+        Given::Pieces(pieces) => (false, Data::Pieces(pieces.iter())),
+        Given::Bytes(bytes) => (true, Data::Inline(bytes.clone())),
+        Given::Own(bytes) => (false, Data::Inline(bytes.clone())),
+    };
     let Sending { queue, begun, .. } = sending;
     let queue = queue.get_mut()?;
     let (opcode, wants_head, next) = match begun.stage {
         Stage::Nothing | Stage::Failed => return Err(EINVAL),
-        Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
+        Stage::Send | Stage::Write | Stage::Read | Stage::Other | Stage::Addressed => {
             (Some(begun.operation(begun.stage)), queue.wants_head(), Stage::Written)
         }
-        Stage::Datagram => (Some(begun.opcode), false, Stage::Unaddressed),
+        Stage::Datagram => (Some(begun.operation(begun.stage)), false, Stage::Unaddressed),
         Stage::Written => (None, queue.wants_head(), Stage::Written),
         Stage::Unaddressed => (None, false, Stage::Unaddressed),
         Stage::Large | Stage::LargeWritten => {
-            check_large(qp, queue, begun.large, is_inline, &data)?;
+            check_large(qp, queue, begun.large, is_inline, data.len())?;
             (None, false, Stage::LargeWritten)
         }
     };
     begun.stage = next;
-    let (wr_id, head) = (begun.wr_id, if wants_head { Some(head()?) } else { None });
+    let (wr_id, head) = (begun.wr_id, if wants_head { Some(given.head()?) } else { None });
     let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
-    queue.step(Set { wr_id, flags, opcode, head, data })?.map_err(|refused| match refused {
+    queue.step(Set { wr_id, flags, opcode, head, data }).map_err(|refused| match refused {
         Refused::TooLarge => too_many(qp),
         refused => refused.into(),
     })
 }
 
-#[inline(always)]
-pub(super) fn set_data<'b, P, B>(
-    qp: &Qp,
-    is_inline: bool,
-    data: Data<P, B>,
-    head: impl FnOnce() -> Answer<FrameHead>,
-) where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
+#[cold]
+#[inline(never)]
+pub(super) fn set_data(qp: &Qp, given: Given<'_>) {
     qp.sends.held(|sending, _| {
-        let answer = set(qp, sending, is_inline, data, head);
+        let answer = set(qp, sending, given);
         sending.begun.note(answer);
     });
 }
@@ -342,19 +366,15 @@ pub(super) fn set_data<'b, P, B>(
 /// Refuses a large send that the device or the queue pair cannot take. Its data is never in the request.
 #[cold]
 #[inline(never)]
-fn check_large<'b, P, B>(
+fn check_large(
     qp: &Qp,
     queue: &SendQueue,
     (header, mss): (usize, u16),
     is_inline: bool,
-    data: &Data<P, B>,
-) -> Answer
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
-{
+    length: u64,
+) -> Answer {
     if is_inline {
         return Err(EINVAL);
     }
-    qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, data.len()).map_err(no_large)
+    qp.qp.lock()?.get()?.check_large(queue.wants_head(), header, mss, length).map_err(no_large)
 }

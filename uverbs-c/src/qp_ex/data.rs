@@ -2,12 +2,12 @@
 
 use uverbs::raw::{Data, SendQueue, Sge};
 
-use super::begun::{ANY, DATAGRAMS, MESSAGES, NoBytes, NoPieces, SENDS, Way, put, set_data};
+use super::begun::{ANY, Buffers, DATAGRAMS, Given, MESSAGES, NoBytes, NoPieces, SENDS, put, set_data};
+use super::way::Way;
 use super::{fail, too_many};
 use crate::abi::DataBuf;
-use crate::answer::{Answer, EINVAL};
+use crate::answer::EINVAL;
 use crate::boundary::Pointer;
-use crate::post::{head, head_of};
 use crate::qp::Qp;
 
 #[inline(always)]
@@ -17,27 +17,45 @@ fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes>
 
 // Each way ends in the next longer one with the same arguments, so that none has to keep them.
 
-pub(super) extern "C" fn wr_set_sge<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    let is_put = length > 0
-        && if W::IS_ONE {
-            put::<W, MESSAGES, false, _, _>(qp, &one(lkey, addr, length))
-        } else {
-            put::<W, SENDS, false, _, _>(qp, &one(lkey, addr, length))
-        };
-    if !is_put {
-        set_sge_of_message::<W>(qp, lkey, addr, length);
+/// How the operation that was begun last gets its data.
+pub(crate) struct Setters {
+    sge: fn(&Qp, u32, u64, u32),
+    inline: fn(&Qp, Pointer, usize),
+}
+
+impl Setters {
+    /// By no shorter way.
+    pub(crate) const ANY: &'static Self = &Self { sge: set_sge, inline: set_inline_data };
+
+    #[inline(always)]
+    pub(super) const fn of<W: Way, const OF: u8>() -> &'static Self {
+        const { &Self { sge: set_sge_of::<W, OF>, inline: set_inline_of::<W, OF> } }
     }
 }
 
-#[inline(never)]
-fn set_sge_of_message<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if W::IS_ONE || length == 0 || !put::<W, MESSAGES, false, _, _>(qp, &one(lkey, addr, length)) {
-        set_sge_of_other::<W>(qp, lkey, addr, length);
+pub(super) extern "C" fn wr_set_sge_as_begun(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    (qp.setters.get().sge)(qp, lkey, addr, length);
+}
+
+pub(super) extern "C" fn wr_set_inline_data_as_begun(qp: &Qp, addr: Pointer, length: usize) {
+    (qp.setters.get().inline)(qp, addr, length);
+}
+
+pub(super) extern "C" fn wr_set_sge<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    if W::IS_ONE {
+        set_sge_of::<W, MESSAGES>(qp, lkey, addr, length);
+    } else {
+        set_sge_of::<W, SENDS>(qp, lkey, addr, length);
     }
 }
 
 pub(super) extern "C" fn wr_set_sge_of_datagram<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if length == 0 || !put::<W, DATAGRAMS, false, _, _>(qp, &one(lkey, addr, length)) {
+    set_sge_of::<W, DATAGRAMS>(qp, lkey, addr, length);
+}
+
+#[inline(always)]
+fn set_sge_of<W: Way, const OF: u8>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    if length == 0 || !put::<W, OF, false, _, _>(qp, &one(lkey, addr, length)) {
         set_sge_of_other::<W>(qp, lkey, addr, length);
     }
 }
@@ -55,7 +73,7 @@ fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let piece = [Sge { addr, length, lkey }];
     // Nothing is no piece.
     let pieces = if length == 0 { &[] } else { piece.as_slice() };
-    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
+    set_data(qp, Given::Pieces(pieces));
 }
 
 pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
@@ -65,13 +83,22 @@ pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
         return fail(qp, too_many(qp));
     }
     let Some(pieces) = list.items::<Sge>(count) else { return fail(qp, EINVAL) };
-    set_data(qp, false, Data::<_, NoBytes>::Pieces(pieces.iter()), || head(pieces));
+    set_data(qp, Given::Pieces(pieces));
 }
 
 /// The bytes are copied at once: the caller may change them before `wr_complete`.
 pub(super) extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
+    set_inline_of::<W, SENDS>(qp, addr, length);
+}
+
+pub(super) extern "C" fn wr_set_inline_data_of_datagram<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
+    set_inline_of::<W, DATAGRAMS>(qp, addr, length);
+}
+
+#[inline(always)]
+fn set_inline_of<W: Way, const OF: u8>(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    if !data.is_some_and(|data| put::<W, SENDS, false, _, _>(qp, &data)) {
+    if !data.is_some_and(|data| put::<W, OF, false, _, _>(qp, &data)) {
         set_inline_of_other::<W>(qp, addr, length);
     }
 }
@@ -87,31 +114,18 @@ fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
 #[cold]
 #[inline(never)]
 fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
-    match bytes(qp, addr, length) {
-        Ok(bytes) => set_inline(qp, std::iter::once(bytes)),
-        Err(code) => fail(qp, code),
-    }
+    wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 
-/// The bytes that stand there, if they can.
-fn bytes(qp: &Qp, addr: Pointer, length: usize) -> Answer<&'static [u8]> {
-    addr.items(length).ok_or_else(|| if addr.is_null() { EINVAL } else { too_many(qp) })
-}
-
+/// As for one, the bytes are copied at once.
 pub(super) extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
     if list.is_null() && count > 0 {
         return fail(qp, EINVAL);
     }
-    let places = (0..count).map_while(|i| list.item::<DataBuf>(i));
-    let bytes = places.map(|place| bytes(qp, place.addr, place.length));
-    match bytes.clone().try_for_each(|bytes| bytes.map(drop)) {
-        Ok(()) => set_inline(qp, bytes.flatten()),
-        Err(code) => fail(qp, code),
+    let mut places = (0..count).map_while(|i| list.item::<DataBuf>(i));
+    // Where they can be is known before any is copied.
+    match places.find(|place| place.addr.items::<u8>(place.length).is_none()) {
+        Some(place) => fail(qp, if place.addr.is_null() { EINVAL } else { too_many(qp) }),
+        None => set_data(qp, Given::Bytes(&Buffers { list, next: 0, count })),
     }
-}
-
-#[inline(always)]
-fn set_inline<'a>(qp: &Qp, bytes: impl Iterator<Item = &'a [u8]> + Clone) {
-    let first = bytes.clone();
-    set_data(qp, true, Data::<NoPieces, _>::Inline(bytes), || head_of(first.flatten()));
 }

@@ -13,11 +13,14 @@ use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestK
 pub trait FillSends {
     /// What all the requests are, where that is known before.
     const KIND: Option<RequestKind> = None;
-    /// What comes of it.
-    type Answer;
+    /// Why it stops.
+    type Error: From<Refused>;
 
     /// Fills slots. What is refused halfway leaves those before it filled.
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer;
+    ///
+    /// # Errors
+    /// Its own.
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Self::Error>;
 }
 
 /// A batch of requests on its way into the slots of a send queue.

@@ -12,7 +12,7 @@ use crate::device::context::Context;
 pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
 use crate::driver::queues::SendLayout;
-use crate::driver::queues::{Lower, Published, Sends, WithSends};
+use crate::driver::queues::{Lower, Published, Sends, Way, WithSends, in_blocks, in_slots};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
@@ -27,7 +27,8 @@ pub struct SendQueue {
     sends: Sends,
     /// Asked before each batch: the slots of a shared ring may be the parent's requests.
     origin: Origin,
-    wants_head: bool,
+    /// A word: an `Option` of this would say `None` in the byte of a `bool`, and not by the tag of `sends`, which is looked at anyway.
+    wants_head: u32,
     /// Most pieces and most inline bytes of a request.
     pieces: u32,
     inline: u32,
@@ -44,7 +45,7 @@ impl SendQueue {
     pub(super) fn new(context: &Context, handle: u32, sends: Sends, pieces: u32, inline: u32) -> Self {
         let doorbell = context.doorbell(handle);
         let origin = context.origin();
-        let wants_head = sends.wants_head();
+        let wants_head = sends.wants_head().into();
         Self {
             sends,
             origin,
@@ -56,6 +57,12 @@ impl SendQueue {
             doorbell,
             context: context.clone(),
         }
+    }
+
+    /// How requests are written into it.
+    #[inline(always)]
+    pub(super) fn way(&self) -> Way {
+        self.sends.way()
     }
 
     /// Number of slots.
@@ -76,7 +83,7 @@ impl SendQueue {
     /// Whether the device must find the first bytes of a frame in the request itself: then [`Batch::put`] is to be given them.
     #[inline]
     pub fn wants_head(&self) -> bool {
-        self.wants_head
+        self.wants_head != 0
     }
 
     /// Most pieces of memory of a request.
@@ -91,36 +98,91 @@ impl SendQueue {
         self.inline
     }
 
-    /// Begins a batch, which `how` fills. The device sees it after [`SendQueue::publish`].
+    /// A batch in a ring of slots, which `how` fills. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors
-    /// [`Refused::Elsewhere`], before anything is asked.
+    /// [`Refused::Elsewhere`], before anything is asked; [`Refused::Lacks`] of any other queue.
     #[inline(always)]
-    pub fn batch<F: FillSends>(&mut self, how: F) -> Result<F::Answer, Refused> {
-        if !self.origin.is_here() {
-            return Err(Refused::Elsewhere);
-        }
-        let halfway = Halfway(self);
-        let (sends, filling) = halfway.0.filling(how);
-        let answer = sends.batch(filling);
-        std::mem::forget(halfway);
-        Ok(answer)
+    pub(super) fn slots_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.filled(how, |sends, filling| {
+            let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
+            in_slots(slots, true, filling)
+        })
     }
 
     /// The same for a step of one request: it is begun, or gets its data.
     ///
     /// # Errors
-    /// As [`SendQueue::batch`].
+    /// As [`SendQueue::slots_batch`].
     #[inline(always)]
-    pub fn step<F: FillSends>(&mut self, how: F) -> Result<F::Answer, Refused> {
+    pub(super) fn slots_step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.filled(how, |sends, filling| {
+            let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
+            in_slots(slots, false, filling)
+        })
+    }
+
+    /// The same as both, in blocks.
+    ///
+    /// # Errors
+    /// As [`SendQueue::slots_batch`].
+    #[inline(always)]
+    pub(super) fn blocks_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.filled(how, |sends, filling| {
+            let Some(blocks) = sends.blocks_alone() else { return Err(Refused::Lacks.into()) };
+            in_blocks(blocks, filling)
+        })
+    }
+
+    /// The same as both, in a queue that [is apart](Way::Apart).
+    ///
+    /// # Errors
+    /// As [`SendQueue::slots_batch`].
+    pub(super) fn apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
+    }
+
+    /// A step of one request in whichever queue: it is begun, or gets its data. The device sees it after [`SendQueue::publish`].
+    ///
+    /// # Errors
+    /// [`Refused::Elsewhere`], before anything is asked.
+    #[inline(always)]
+    pub fn step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        match self.sends.way() {
+            Way::Slots => self.slots_step(how),
+            Way::Blocks => self.blocks_batch(how),
+            Way::Apart => self.apart(how),
+        }
+    }
+
+    /// A batch of several, in the same way.
+    ///
+    /// # Errors
+    /// As [`SendQueue::step`].
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        match self.sends.way() {
+            Way::Slots => self.slots_batch(how),
+            Way::Blocks => self.blocks_batch(how),
+            Way::Apart => self.apart(how),
+        }
+    }
+
+    #[inline(always)]
+    fn filled<F: FillSends>(
+        &mut self,
+        how: F,
+        way: impl FnOnce(&mut Sends, Filling<'_, F>) -> Result<(), F::Error>,
+    ) -> Result<(), F::Error> {
         if !self.origin.is_here() {
-            return Err(Refused::Elsewhere);
+            return Err(Refused::Elsewhere.into());
         }
         let halfway = Halfway(self);
         let (sends, filling) = halfway.0.filling(how);
-        let answer = sends.step(filling);
+        let answer = way(sends, filling);
         std::mem::forget(halfway);
-        Ok(answer)
+        answer
     }
 
     /// Of what the queue is: the shortest way is [`SendQueue::step_in_slots`] or [`SendQueue::step_in_blocks`].
@@ -141,7 +203,17 @@ impl SendQueue {
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
+    /// A batch of requests by the shortest way, as [`SendQueue::step_in_slots`].
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn batch_in_slots(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.slots_batch()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same as [`SendQueue::step_in_slots`] in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn step_in_blocks<const LOOKS: bool, const KIND: u8>(
@@ -166,7 +238,7 @@ impl SendQueue {
         opcode: &Opcode<'_>,
         pieces: &[Sge],
     ) -> Result<(), Refused> {
-        self.step(Pieces { wr_id, flags, opcode, pieces })?
+        self.step(Pieces { wr_id, flags, opcode, pieces })
     }
 
     #[inline(always)]
@@ -186,7 +258,7 @@ impl SendQueue {
         hold: impl FnOnce(u32),
     ) -> Result<()> {
         let put = self.step(One { wr_id, flags, opcode, hold });
-        put.and_then(|put| put).map_err(|why| {
+        put.map_err(|why| {
             self.rewind();
             refused(op, why)
         })?;
@@ -199,7 +271,13 @@ impl SendQueue {
         let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
         let (mut at, opcode) = (None, Opcode::Send);
         let one = One { wr_id, flags: SendFlags::SIGNALED, opcode, hold: |slot| at = Some(slot) };
-        if self.sends.step(Filling { pieces: 0, inline: 0, counting: None, how: one }).is_err() {
+        let filling = Filling { pieces: 0, inline: 0, counting: None, how: one };
+        let put = match self.sends.way() {
+            Way::Slots => self.sends.slots_alone().map(|slots| in_slots(slots, false, filling)),
+            Way::Blocks => self.sends.blocks_alone().map(|blocks| in_blocks(blocks, filling)),
+            Way::Apart => self.sends.apart(filling),
+        };
+        if !matches!(put, Some(Ok(()))) {
             return Ok(None);
         }
         if self.sends.publish() == Published::Shown
@@ -258,6 +336,13 @@ impl SendQueue {
             Some(here) => self.show(SEND, here),
             None => Err(Unseen::ELSEWHERE),
         }
+    }
+
+    /// This process, if it is the queue's.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn here(&self) -> Option<Here> {
+        self.origin.ask()
     }
 
     /// The same for whoever has asked which process this is.
@@ -344,10 +429,10 @@ struct Filling<'a, F> {
 
 impl<F: FillSends> WithSends for Filling<'_, F> {
     const KIND: Option<RequestKind> = F::KIND;
-    type Answer = F::Answer;
+    type Answer = Result<(), F::Error>;
 
     #[inline(always)]
-    fn with<L: Lower>(self, lower: L) -> F::Answer {
+    fn with<L: Lower>(self, lower: L) -> Self::Answer {
         let Self { pieces, inline, counting, how } = self;
         how.fill(&mut Batch { lower, pieces, inline, counting })
     }
@@ -362,9 +447,9 @@ struct One<'a, H> {
 }
 
 impl<H: FnOnce(u32)> FillSends for One<'_, H> {
-    type Answer = Result<(), Refused>;
+    type Error = Refused;
 
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         let slot = batch.next_slot();
         let nothing = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
         // The head is for devices that want one.
@@ -385,9 +470,9 @@ struct Pieces<'a> {
 
 #[cfg(feature = "raw")]
 impl FillSends for Pieces<'_> {
-    type Answer = Result<(), Refused>;
+    type Error = Refused;
 
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Self::Answer {
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         let data = Data::<_, NoBytes>::Pieces(self.pieces.iter());
         batch.put(self.wr_id, self.flags, self.opcode, None, &data)
     }

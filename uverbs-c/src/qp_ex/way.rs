@@ -1,0 +1,51 @@
+//! The shortest ways to send queues, each for one of what such a queue is.
+
+use uverbs::raw::{Batch, Here, Lower, RequestKind, SendQueue};
+
+/// The shortest way to a send queue.
+pub(crate) trait Way {
+    /// Whether sends, writes and reads share one way; else sends have one of their own, which is shorter, and the others a longer one.
+    const IS_ONE: bool;
+
+    /// To one request.
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
+
+    /// To several.
+    fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
+}
+
+pub(crate) struct Slots;
+/// Of requests of this kind.
+pub(crate) struct Blocks<const KIND: u8>;
+
+pub(crate) type Frames = Blocks<{ RequestKind::Frames as u8 }>;
+pub(crate) type Messages = Blocks<{ RequestKind::Messages as u8 }>;
+pub(crate) type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
+
+impl Way for Slots {
+    const IS_ONE: bool = false;
+
+    #[inline(always)]
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_slots::<LOOKS>(here)
+    }
+
+    #[inline(always)]
+    fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.batch_in_slots(here)
+    }
+}
+
+impl<const KIND: u8> Way for Blocks<KIND> {
+    const IS_ONE: bool = KIND != RequestKind::Frames as u8;
+
+    #[inline(always)]
+    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_blocks::<LOOKS, KIND>(here)
+    }
+
+    #[inline(always)]
+    fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
+        queue.step_in_blocks::<true, KIND>(here)
+    }
+}
