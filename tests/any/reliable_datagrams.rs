@@ -91,6 +91,23 @@ fn a_device_without_them_says_so() {
             refuses(pd.srd(&cq).create(), ErrorKind::Unsupported, EOPNOTSUPP, "efa");
             let refused = uverbs::efa::Device::of(&context).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            let memory = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+            assert_eq!(uverbs::efa::Ways::of(&memory).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+    });
+}
+
+#[test]
+fn the_device_tells_of_handles_and_regions() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let one = Party::new(&context);
+        let [first, second] = [one.way(), one.way()].map(|way| uverbs::efa::handle_number(&way).unwrap());
+        // Of one destination and one domain there is one, and none that no completion could name.
+        assert!(first == second && first != u16::MAX);
+        match uverbs::efa::Ways::of(&one.memory) {
+            Ok(ways) => assert_eq!(ways, uverbs::efa::Ways::of(&one.memory).unwrap()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "Linux 6.1 has not that question"),
         }
     });
 }
