@@ -3,7 +3,7 @@
 use uverbs_abi::write::Wc;
 
 use super::completion::Place;
-use super::queues::{Completions, Unread};
+use super::queues::{Completions, Unread, by_entry};
 use super::ring::Opening;
 
 impl Completions {
@@ -16,7 +16,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put_among(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -31,7 +31,7 @@ impl Completions {
             Self::Rings(ring) => {
                 ring.ring().take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
             }
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -46,6 +46,7 @@ impl Completions {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_poll(places, may_take, |place, raised| place.put(raised)),
             Self::Efa(_) => None,
+            Self::Siw(queue) => by_entry(queue, places, may_take),
         }
     }
 
@@ -60,6 +61,7 @@ impl Completions {
             Self::Rings(ring) => ring.ring().take_one_if(may_take, |slot| place.put(&slot)),
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
             Self::Efa(_) => None,
+            Self::Siw(queue) => by_entry(queue, std::slice::from_mut(place), may_take).map(|count| count > 0),
         }
     }
 
@@ -70,6 +72,9 @@ impl Completions {
             Self::Rings(_) => false,
             Self::Mlx5(queue) => queue.next_unread(may_take, place).is_ok(),
             Self::Efa(queue) => queue.next_unread(may_take, |said| *place = Unread::of(said)),
+            Self::Siw(queue) => {
+                queue.take_one_if(may_take, |said| *place = Unread::of(said)).unwrap_or(false)
+            }
         }
     }
 
@@ -83,7 +88,7 @@ impl Completions {
         match self {
             Self::Rings(_) => Err(true),
             Self::Mlx5(queue) => queue.short_unread(may_take, place),
-            Self::Efa(_) => Err(false),
+            Self::Efa(_) | Self::Siw(_) => Err(false),
         }
     }
 
@@ -91,7 +96,7 @@ impl Completions {
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
         match self {
             Self::Rings(ring) => Some(ring.window()),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 }

@@ -12,7 +12,7 @@ pub use super::receives::LowerReceive;
 pub(crate) use super::receives::{Receives, WithReceives};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 use super::side::CqSide;
-use super::{efa, mlx5, rxe};
+use super::{efa, mlx5, rxe, siw};
 use crate::kernel::error::Result;
 
 /// A completion queue.
@@ -23,6 +23,17 @@ pub(crate) enum Completions {
     Rings(rxe::Completions),
     Mlx5(mlx5::Completions),
     Efa(Box<efa::Completions>),
+    Siw(Box<siw::Completions>),
+}
+
+/// Takes completions from entries that are each handed over by themselves. Apart, so that the ways of others stay as short as they are.
+#[inline(never)]
+pub(super) fn by_entry<T: Place>(
+    queue: &mut siw::Completions,
+    places: &mut [T],
+    may_take: impl Fn() -> bool,
+) -> Option<usize> {
+    queue.take_if(places, may_take)
 }
 
 impl Completions {
@@ -32,6 +43,7 @@ impl Completions {
             Self::Rings(ring) => ring.capacity(),
             Self::Mlx5(queue) => queue.capacity(),
             Self::Efa(queue) => queue.capacity(),
+            Self::Siw(queue) => queue.capacity(),
         }
     }
 
@@ -45,6 +57,7 @@ impl Completions {
             }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
             Self::Efa(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Siw(queue) => by_entry(queue, places, may_take).unwrap_or(0),
         }
     }
 
@@ -56,6 +69,7 @@ impl Completions {
             Self::Rings(ring) => ring.is_empty(),
             Self::Mlx5(queue) => queue.is_empty(),
             Self::Efa(queue) => queue.is_empty(),
+            Self::Siw(queue) => queue.is_empty(),
         }
     }
 
@@ -69,6 +83,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
+            Self::Siw(queue) => by_entry(queue, places, may_take),
             Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
@@ -83,6 +98,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
+            Self::Siw(queue) => by_entry(queue, std::slice::from_mut(place), may_take),
             Self::Mlx5(_) | Self::Efa(_) => None,
         }
     }
@@ -95,7 +111,7 @@ impl Completions {
         may_take: impl Fn() -> bool,
     ) -> Option<bool> {
         match self {
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
         }
     }
@@ -105,18 +121,20 @@ impl Completions {
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         match self {
-            Self::Rings(_) => {}
+            // What was taken from siw was given back at once.
+            Self::Rings(_) | Self::Siw(_) => {}
             Self::Mlx5(queue) => queue.release(),
             Self::Efa(queue) => queue.release(),
         }
     }
 
-    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong.
+    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong, and queue pairs of siw
+    /// have one life.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         match self {
             Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
-            Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => {}
         }
     }
 
@@ -126,6 +144,7 @@ impl Completions {
             Self::Rings(_) => CqSide::Rings,
             Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
             Self::Efa(queue) => CqSide::Efa(queue.shared().clone()),
+            Self::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
         }
     }
 }
@@ -231,6 +250,27 @@ pub(crate) enum Sends {
     Rings(rxe::Sends),
     Mlx5(mlx5::Sends),
     Efa(Box<efa::Sends>),
+    Siw(Box<siw::Sends>),
+}
+
+/// A request that the device does not look at any more, and that it has not flushed: it came later than the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) wr_id: u64,
+    /// One of [`uverbs_abi::types::wc_opcode`].
+    pub(crate) opcode: u32,
+}
+
+/// Does something with a queue of slots that are each handed over by themselves. Apart, as the ways below.
+#[inline(never)]
+fn by_slot<W: WithSends>(sends: &mut siw::Sends, what: W) -> W::Answer {
+    what.with(sends)
+}
+
+/// Shows the device what was filled there.
+#[inline(never)]
+fn publish_slots(sends: &mut siw::Sends) -> Published {
+    sends.publish()
 }
 
 /// Does something with a queue of blocks by the way for its requests.
@@ -253,14 +293,15 @@ impl Sends {
             Self::Rings(sends) => sends.geometry().slots(),
             Self::Mlx5(sends) => sends.slots(),
             Self::Efa(sends) => sends.slots(),
+            Self::Siw(sends) => sends.places(),
         }
     }
 
-    /// Whether requests complete in their order.
+    /// Whether requests complete in their order. Those of siw do but for reads, which others overtake.
     pub(crate) fn is_in_order(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => true,
-            Self::Efa(_) => false,
+            Self::Efa(_) | Self::Siw(_) => false,
         }
     }
 
@@ -268,7 +309,7 @@ impl Sends {
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
-            Self::Rings(_) | Self::Efa(_) => false,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => false,
             Self::Mlx5(sends) => sends.wants_head(),
         }
     }
@@ -280,6 +321,7 @@ impl Sends {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().batch())),
             Self::Mlx5(sends) => of_kind(sends, what),
             Self::Efa(sends) => what.with(&mut **sends),
+            Self::Siw(sends) => by_slot(sends, what),
         }
     }
 
@@ -287,8 +329,8 @@ impl Sends {
     #[cfg(feature = "raw")]
     pub(crate) fn layout(&self) -> SendLayout {
         match self {
-            // Efa's have no shorter way, and so no layout that matters.
-            Self::Rings(_) | Self::Efa(_) => SendLayout::Slots,
+            // Efa's and siw's have no shorter way, and so no layout that matters.
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
         }
     }
@@ -299,7 +341,7 @@ impl Sends {
     pub(crate) fn slots_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Rings(sends) => Some(rxe::Writing(sends.ring().one::<LOOKS>())),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -309,7 +351,7 @@ impl Sends {
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Mlx5(sends) if sends.kind() as u8 == KIND => Some(sends.writing::<LOOKS, KIND>()),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -320,6 +362,7 @@ impl Sends {
             Self::Rings(sends) => what.with(rxe::Writing(sends.ring().one::<true>())),
             Self::Mlx5(sends) => of_kind(sends, what),
             Self::Efa(sends) => what.with(&mut **sends),
+            Self::Siw(sends) => by_slot(sends, what),
         }
     }
 
@@ -329,6 +372,7 @@ impl Sends {
             Self::Rings(sends) => sends.ring().rewind(),
             Self::Mlx5(sends) => sends.rewind(),
             Self::Efa(sends) => sends.rewind(),
+            Self::Siw(sends) => sends.rewind(),
         }
     }
 
@@ -338,6 +382,7 @@ impl Sends {
             Self::Rings(sends) => sends.next_slot(),
             Self::Mlx5(sends) => sends.next_slot(),
             Self::Efa(sends) => sends.next_slot(),
+            Self::Siw(sends) => sends.next_slot(),
         }
     }
 
@@ -346,6 +391,16 @@ impl Sends {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(sends.is_idle()),
+            Self::Siw(sends) => Some(sends.is_idle()),
+        }
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        match self {
+            // They flush whatever is posted.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Siw(sends) => sends.take_late(each),
         }
     }
 
@@ -353,6 +408,7 @@ impl Sends {
     pub(crate) fn retract(&mut self) {
         match self {
             Self::Rings(sends) => sends.ring().retract(),
+            Self::Siw(sends) => sends.retract(),
             // The kernel is not asked to look.
             Self::Mlx5(_) | Self::Efa(_) => {}
         }
@@ -378,6 +434,7 @@ impl Sends {
                 sends.publish();
                 Published::Told
             }
+            Self::Siw(sends) => publish_slots(sends),
         }
     }
 
@@ -393,6 +450,7 @@ impl Sends {
                 sends.set_ready(state >= qp_state::RTS);
             }
             Self::Efa(sends) => sends.enter(state),
+            Self::Siw(sends) => sends.enter(state),
         }
     }
 }

@@ -330,6 +330,11 @@ impl CompletionQueue {
         count
     }
 
+    /// Has counters count a completion that the device did not write.
+    pub(crate) fn count_ended(&mut self, completion: &Completion) {
+        self.tally.count(&self.registry, std::slice::from_ref(completion));
+    }
+
     /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not
     /// waited for. Most values that the device takes are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
     ///

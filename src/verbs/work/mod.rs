@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use nix::errno::Errno;
 
 pub(crate) use self::held::{Held, Kept, Slots};
-use crate::driver::queues::{LowerReceive, Receives, WithReceives};
+use crate::driver::queues::{Late, LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Origin, elsewhere};
@@ -45,7 +45,8 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
         }
         Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
         Refused::Unsignaled => {
-            (Errno::EINVAL, "the device completes every request: mark each as signaled; nothing was posted")
+            let hint = "mark each request as signaled: the device completes every one, or counters are bound and know of completed ones alone; nothing was posted";
+            (Errno::EINVAL, hint)
         }
         Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
     };
@@ -346,6 +347,11 @@ impl Receiving {
     /// What the device works on now could not be mapped: nothing can be posted until the queue moves to another ring.
     pub(crate) fn lose(&mut self) {
         self.queue.receives.lose();
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        self.queue.receives.take_late(each);
     }
 
     /// The queue pair has come to a state.

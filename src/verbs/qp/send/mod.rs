@@ -2,6 +2,7 @@
 
 mod batch;
 
+use nix::errno::Errno;
 use uverbs_abi::types::{SendFlags, qp_state};
 
 use self::batch::Counting;
@@ -12,7 +13,7 @@ use crate::device::context::Context;
 pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
 use crate::driver::queues::SendLayout;
-use crate::driver::queues::{Lower, Published, Sends, WithSends};
+use crate::driver::queues::{Late, Lower, Published, Sends, WithSends};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
@@ -216,6 +217,11 @@ impl SendQueue {
         self.sends.is_idle()
     }
 
+    /// In the error state: takes out what the device does not look at any more and has not flushed.
+    pub(super) fn take_late(&mut self, each: impl FnMut(Late)) {
+        self.sends.take_late(each);
+    }
+
     /// Forgets what was put and not published.
     #[cold]
     pub fn rewind(&mut self) {
@@ -302,6 +308,11 @@ impl SendQueue {
     #[inline(never)]
     fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
         let error = self.context.unseen(op, why);
+        let error = match self.context.driver().connected_by_others() {
+            // As siw says it of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
+            Some(hint) if error.errno() == Some(Errno::ENOTCONN as i32) => error.invalid(hint),
+            _ => error,
+        };
         // Refused for its state, the kernel has not looked at the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Lane dropin-siw: Debian's programs over librdmacm on the kernel's software iWARP device, with libibverbs and libsiw, with the drop-in, and with one on
+# each side. Runs in the guest; see guest.sh.
+#
+# order: 8
+# kernels: 6.1 7.x
+# packages: mmdebstrap ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
+# module: SIW_MODULE siw
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# compile: SIW_ANSWERS siw-answers.c -libverbs
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/siw-device.sh
+. "$here/siw-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# librdmacm's programs and perftest find each other by the address of the device's interface.
+managed() { # managed SERVER CLIENT PATTERN: two commands for a shell; each prints a line with the pattern, if it is not empty
+    ${as_server:-} timeout 100 sh -c "exec $1" >"$OUT/$name.server" 2>&1 &
+    server=$!
+    status=0
+    { until_true 30 listening "${port:-manager}" && ${as_client:-} timeout 100 sh -c "exec $2"; } || status=$?
+    wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
+    cat "$OUT/$name.server"
+    [ "$status" -eq 0 ] || return
+    [ -z "$3" ] || { grep -q "$3" "$OUT/$name.server" && grep -q "$3" "$OUT/$name.out"; }
+}
+
+perftest() { # perftest PROGRAM [OPTION...]: with connections by librdmacm
+    managed "$* -R -F -n 300 -d $device" "$* -R -F -n 300 -d $device $address" '#bytes'
+}
+
+# Answers without a connection, and what libibverbs' answers are said to differ in.
+answers() {
+    theirs "$SIW_ANSWERS" "$device" >"$OUT/$name.theirs" || return
+    ours "$SIW_ANSWERS" "$device" >"$OUT/$name.ours" || return
+    "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin/differences-siw"
+}
+
+begin make_siw
+
+step library library_is_ours rping
+step ibv_devinfo same_output ibv_devinfo -v -d "$device"
+step answers answers
+for sides in 'theirs theirs' 'ours theirs' 'theirs ours' 'ours ours'; do
+    as_server=${sides% *} as_client=${sides#* }
+    suffix=$as_server-$as_client
+    step "rping-$suffix" managed "rping -s -a $address -C 20 -v -V" "rping -c -a $address -C 20 -v -V" 'ping data: rdma-ping-9'
+    step "rdma_client-$suffix" managed rdma_server "rdma_client -s $address" 'end 0'
+    for test in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat; do
+        step "$test-$suffix" perftest "$test"
+    done
+    step "ib_send_bw-events-$suffix" perftest ib_send_bw -e
+    step "ib_send_bw-inline-$suffix" perftest ib_send_bw -s 64 -I 64
+    step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq -q 2
+done
+step only-ours-was-loaded only_ours_was_loaded
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
