@@ -177,12 +177,12 @@ impl Driver {
         let part = |shift: u32| raw >> shift & 0xffff;
         match self {
             Self::Mlx5(_) => Some(format!("{}.{}.{:04}", part(32), part(16), part(0))),
-            Self::Rxe => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
+            Self::Rxe | Self::Siw(_) => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
             Self::Efa(_) => {
                 let [a, b, c, d, ..] = raw.to_ne_bytes();
                 Some(format!("{a}.{b}.{c}.{d}"))
             }
-            Self::Soft | Self::Siw(_) | Self::Other => None,
+            Self::Soft | Self::Other => None,
         }
     }
 
@@ -337,8 +337,10 @@ impl Driver {
     pub(crate) fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
         match self {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
-            Self::Mlx5(_) => Ok(SrqChange::Nothing("mlx5 gives shared receive queues no other size")),
-            Self::Siw(_) => Ok(SrqChange::Nothing(siw::NO_SHARED_RESIZE)),
+            Self::Mlx5(_) => {
+                Ok(SrqChange::Nothing(Errno::EINVAL, "mlx5 gives shared receive queues no other size"))
+            }
+            Self::Siw(_) => Ok(SrqChange::Nothing(Errno::EOPNOTSUPP, siw::NO_SHARED_RESIZE)),
             Self::Efa(_) => lacks(op, "efa has no shared receive queues"),
             Self::Other => lacks(op, NO_QUEUES),
         }

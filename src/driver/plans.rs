@@ -291,8 +291,8 @@ impl SrqPlan {
 pub(crate) enum SrqChange {
     /// Where the driver tells of a new ring; it wants to be told where even if there will be none.
     Rings(Mminfo),
-    /// It wants to be told nothing, and has no resize: with what is said of that.
-    Nothing(&'static str),
+    /// It wants to be told nothing, and has no resize: with its errno, and what is said of that.
+    Nothing(Errno, &'static str),
 }
 
 impl SrqChange {
@@ -303,7 +303,7 @@ impl SrqChange {
             Self::Rings(_) => {
                 command.driver_input(NOWHERE);
             }
-            Self::Nothing(_) => {}
+            Self::Nothing(..) => {}
         }
     }
 
@@ -314,7 +314,7 @@ impl SrqChange {
                 command.tells_at(zerocopy::transmute_mut!(ring));
                 Ok(())
             }
-            Self::Nothing(hint) => Err(Error::kernel(op, Errno::EINVAL).unsupported(*hint)),
+            Self::Nothing(errno, hint) => Err(Error::kernel(op, *errno).unsupported(*hint)),
         }
     }
 
@@ -322,7 +322,7 @@ impl SrqChange {
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
-            Self::Nothing(_) => {
+            Self::Nothing(..) => {
                 Err(Error::malformed(op, "another size of a queue whose driver gives it none"))
             }
         }

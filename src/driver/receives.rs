@@ -269,6 +269,16 @@ impl Receives {
         }
     }
 
+    /// Whether it takes requests before the queue pair was brought to any state: others than this crate bring those of siw to one.
+    #[cfg(feature = "raw")]
+    pub(crate) fn takes_before_states(&self) -> bool {
+        match self {
+            Self::Siw(_) => true,
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => false,
+            Self::Efa(_) | Self::Lost(_) => false,
+        }
+    }
+
     /// Whether all that was posted has completed, where that is known without a request of one's own.
     pub(crate) fn is_idle(&self) -> Option<bool> {
         match self {

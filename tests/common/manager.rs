@@ -32,6 +32,9 @@ pub const DISCONNECTED: u32 = 10;
 const TCP: u16 = 0x106;
 const CONNECTED: u8 = 2;
 
+/// Any number of this side's for an identifier: of one that has zero the kernel tells no events (`ucma_event_handler`, ucma.c).
+const OWN: u64 = 1;
+
 /// Milliseconds for an address or a route.
 const TIMEOUT: u32 = 5000;
 
@@ -87,7 +90,10 @@ impl Manager {
         this.expect(ROUTE_RESOLVED);
         this.command(CONNECT, &[&parameters(one.number()), &words(&[client, 0]), &[0; 8]]);
         let request = this.expect(CONNECT_REQUEST);
-        this.command(ACCEPT, &[&[0; 8], &parameters(two.number()), &words(&[request, 0]), &[0; 8]]);
+        this.command(
+            ACCEPT,
+            &[&OWN.to_ne_bytes(), &parameters(two.number()), &words(&[request, 0]), &[0; 8]],
+        );
         let both = [this.expect(ESTABLISHED), this.expect(ESTABLISHED)];
         assert!(both.contains(&client) && both.contains(&request), "{both:?} of {client} and {request}");
         this
@@ -118,7 +124,7 @@ impl Manager {
 
     fn create_id(&self) -> u32 {
         let answer = Answer::<1>::new();
-        let place = [0, answer.address()].map(u64::to_ne_bytes).concat();
+        let place = [OWN, answer.address()].map(u64::to_ne_bytes).concat();
         self.command(CREATE_ID, &[&place, &TCP.to_ne_bytes(), &[CONNECTED], &[0; 5]]);
         answer.word(0)
     }

