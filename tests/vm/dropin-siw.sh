@@ -60,8 +60,8 @@ for sides in 'theirs theirs' 'ours theirs' 'theirs ours' 'ours ours'; do
     done
     step "ib_send_bw-events-$suffix" perftest ib_send_bw -e
     step "ib_send_bw-inline-$suffix" perftest ib_send_bw -s 64 -I 64
-    # No more messages than the queue has receives: one without a receive ends a connection of iWARP.
-    step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq -q 2 -n 100
+    # Over one queue pair: over several, Debian's own libraries stand still as well now and then.
+    step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq
 done
 step only-ours-was-loaded only_ours_was_loaded
 step resources resources_are_as_before
