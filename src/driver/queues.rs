@@ -251,16 +251,6 @@ pub(crate) enum Sends {
     Efa(Box<efa::Sends>),
 }
 
-/// Does something with a ring of slots: with many of them, or with one.
-#[inline(always)]
-pub(crate) fn in_slots<W: WithSends>(sends: &mut rxe::Sends, are_many: bool, what: W) -> W::Answer {
-    if are_many {
-        what.with(rxe::Writing(sends.ring().batch()))
-    } else {
-        what.with(rxe::Writing(sends.ring().one::<true>()))
-    }
-}
-
 /// Does something with a queue of blocks by the way for its requests.
 #[inline(always)]
 pub(crate) fn in_blocks<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
@@ -321,27 +311,7 @@ impl Sends {
         }
     }
 
-    /// The shortest way to several requests in a ring of slots.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn slots_batch(&mut self) -> Option<impl Lower> {
-        match self {
-            Self::Rings(sends) => Some(rxe::Writing(sends.ring().batch())),
-            Self::Mlx5(_) | Self::Efa(_) => None,
-        }
-    }
-
-    /// The shortest way to one request in a ring of slots. Unless it `LOOKS`, there is none but in what is known to be free.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn slots_way<const LOOKS: bool>(&mut self) -> Option<impl Lower> {
-        match self {
-            Self::Rings(sends) => Some(rxe::Writing(sends.ring().one::<LOOKS>())),
-            Self::Mlx5(_) | Self::Efa(_) => None,
-        }
-    }
-
-    /// The same in blocks, of requests of this kind.
+    /// The shortest way to requests in blocks, if they are of this kind.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
@@ -363,7 +333,7 @@ impl Sends {
     }
 
     /// A ring of slots, if it is one.
-    // What is done with it answers there: in an option the answer would go through memory.
+    // The ring, and not what comes of what is done with it: in an option that would go through memory.
     #[inline(always)]
     pub(crate) fn slots_alone(&mut self) -> Option<&mut rxe::Sends> {
         match self {

@@ -87,6 +87,18 @@ impl Sends {
         &mut self.0
     }
 
+    /// The way to several requests.
+    #[inline(always)]
+    pub(crate) fn batch(&mut self) -> impl Lower {
+        Writing(self.0.batch())
+    }
+
+    /// The way to one. Unless it `LOOKS`, there is none but in what is known to be free.
+    #[inline(always)]
+    pub(crate) fn one<const LOOKS: bool>(&mut self) -> impl Lower {
+        Writing(self.0.one::<LOOKS>())
+    }
+
     pub(crate) fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }
@@ -96,7 +108,7 @@ impl Sends {
     }
 }
 
-/// A send ring while it is written.
+/// A ring while it is written.
 #[derive(Debug)]
 pub(crate) struct Writing<S>(pub(crate) S);
 

@@ -12,7 +12,7 @@ use crate::device::context::Context;
 pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
 use crate::driver::queues::SendLayout;
-use crate::driver::queues::{Lower, Published, Sends, Way, WithSends, in_blocks, in_slots};
+use crate::driver::queues::{Lower, Published, Sends, Way, WithSends, in_blocks};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
@@ -106,7 +106,7 @@ impl SendQueue {
     pub(super) fn slots_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| {
             let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
-            in_slots(slots, true, filling)
+            filling.with(slots.batch())
         })
     }
 
@@ -118,7 +118,7 @@ impl SendQueue {
     pub(super) fn slots_step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| {
             let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
-            in_slots(slots, false, filling)
+            filling.with(slots.one::<true>())
         })
     }
 
@@ -198,22 +198,22 @@ impl SendQueue {
     #[inline(always)]
     pub fn step_in_slots<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.slots_way::<LOOKS>()?;
+        let lower = sends.slots_alone()?.one::<LOOKS>();
         let is_short = origin.is(here) && bound.is_none();
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// A batch of requests by the shortest way, as [`SendQueue::step_in_slots`].
+    /// The same for a batch of requests.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn batch_in_slots(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.slots_batch()?;
+        let lower = sends.slots_alone()?.batch();
         let is_short = origin.is(here) && bound.is_none();
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same as [`SendQueue::step_in_slots`] in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
+    /// The same for both, in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn step_in_blocks<const LOOKS: bool, const KIND: u8>(
@@ -273,7 +273,7 @@ impl SendQueue {
         let one = One { wr_id, flags: SendFlags::SIGNALED, opcode, hold: |slot| at = Some(slot) };
         let filling = Filling { pieces: 0, inline: 0, counting: None, how: one };
         let put = match self.sends.way() {
-            Way::Slots => self.sends.slots_alone().map(|slots| in_slots(slots, false, filling)),
+            Way::Slots => self.sends.slots_alone().map(|slots| filling.with(slots.one::<true>())),
             Way::Blocks => self.sends.blocks_alone().map(|blocks| in_blocks(blocks, filling)),
             Way::Apart => self.sends.apart(filling),
         };
