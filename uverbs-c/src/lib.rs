@@ -36,6 +36,7 @@ mod providers;
 mod qp;
 mod qp_ex;
 mod query;
+mod request;
 mod slots;
 mod srq;
 mod sysfs;

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
-    Batch, Binding, Data, FillReceives, FillSends, FrameHead, Here, Lower, LowerReceive, Opcode,
-    ReceiveBatch, ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, ToSrq, Unseen,
+    Batch, Binding, Data, FillReceives, FrameHead, Here, Lower, LowerReceive, Opcode, ReceiveBatch,
+    ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -19,6 +19,7 @@ use crate::pd::Ah;
 use crate::qp::Qp;
 use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
+use crate::request::{Bytes, Request};
 
 /// The memory of a request, of `most` pieces at most: nothing of more is looked at.
 #[inline(always)]
@@ -31,29 +32,8 @@ pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [
     list.array(count).ok_or(EINVAL)
 }
 
-/// The bytes that stand where pieces say.
-#[derive(Clone, Debug)]
-pub(crate) struct Bytes<'a>(std::slice::Iter<'a, Sge>);
-
-impl<'a> Bytes<'a> {
-    /// Of pieces that stand somewhere.
-    pub(crate) fn new(pieces: &'a [Sge]) -> Answer<Self> {
-        let is_nowhere = |piece: &Sge| piece.addr == 0 && piece.length > 0;
-        if pieces.iter().any(is_nowhere) { Err(EINVAL) } else { Ok(Self(pieces.iter())) }
-    }
-}
-
-impl<'a> Iterator for Bytes<'a> {
-    type Item = &'a [u8];
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let piece = self.0.next()?;
-        Pointer::from_word(piece.addr).array(piece.length)
-    }
-}
-
 type NoPieces = std::iter::Empty<Sge>;
+type NoBytes = std::iter::Empty<&'static [u8]>;
 
 /// The first bytes of a frame that stands where pieces say.
 #[cold]
@@ -143,7 +123,7 @@ impl List<'_> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let flags = self.qp.flags(wr.send_flags);
         if !flags.contains(SendFlags::INLINE) {
-            let data = Data::<_, Bytes<'_>>::Pieces(pieces.iter());
+            let data = Data::<_, NoBytes>::Pieces(pieces.iter());
             batch.put(wr.wr_id, flags, opcode, None, &data)?;
             return Ok(true);
         }
@@ -155,20 +135,12 @@ impl List<'_> {
     }
 }
 
-/// One request of any operation.
-struct Any<'a> {
-    qp: &'a Qp,
-    wr: &'a SendWr,
-    wants_head: bool,
-}
-
-impl FillSends for Any<'_> {
-    type Error = Code;
-
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+impl<'a> Request<'a> {
+    /// One of a list, of any operation.
+    fn of(qp: &Qp, queue: &SendQueue, wr: &'a SendWr) -> Answer<Self> {
         use wr_opcode::*;
-        let Self { qp, wr, wants_head } = self;
-        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+        let wants_head = queue.wants_head();
+        let pieces = pieces(wr.sg_list, wr.num_sge, queue.max_pieces())?;
         let [first, second, third, fourth] = wr.wr;
         let (key, is_datagram) = (wr.imm_data, qp.is_datagram());
         let length = || pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
@@ -206,13 +178,13 @@ impl FillSends for Any<'_> {
             _ => return Err(EINVAL),
         };
         let flags = qp.flags(wr.send_flags);
-        let first = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
+        let head = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
         // Zero, for whoever sends to none.
         let srq = if qp.is_initiator() { halves(wr.qp_type).0 } else { 0 };
-        let operation = ToSrq(opcode, srq);
+        let operation = Some(ToSrq(opcode, srq));
         let is_inline = flags.contains(SendFlags::INLINE);
         let data = if is_inline { Data::Inline(Bytes::new(pieces)?) } else { Data::Pieces(pieces.iter()) };
-        Ok(batch.put(wr.wr_id, flags, &operation, first, &data)?)
+        Ok(Self { wr_id: wr.wr_id, flags, operation, head, data })
     }
 }
 
@@ -337,8 +309,7 @@ fn post(
 #[inline(never)]
 fn post_each(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
     while let Some(wr) = at.get::<SendWr>() {
-        let any = Any { qp, wr, wants_head: queue.wants_head() };
-        queue.step(any)?;
+        Request::of(qp, queue, wr)?.put(queue)?;
         *at = wr.next;
     }
     Ok(())

@@ -11,17 +11,19 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, RequestKind, SendLayout, SendQueue, ToSrq};
+use uverbs::raw::{
+    Batch, Data, FillSends, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
+};
 
 pub(crate) use self::begun::{Begun, too_many};
 use self::begun::{
-    Buffers, Given, NoBytes, NoPieces, READS, SENDS, Stage, To, WRITES, begin_send, datagram, finish,
-    message, remote, set_data,
+    DATAGRAMS, Given, MESSAGES, READS, SENDS, Stage, To, WRITES, begin_send, datagram, finish, message,
+    remote, set_data,
 };
 pub(crate) use self::data::Setters;
 use self::data::{
-    wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list, wr_set_inline_data_of_datagram,
-    wr_set_sge, wr_set_sge_as_begun, wr_set_sge_list, wr_set_sge_of_datagram,
+    wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list, wr_set_sge,
+    wr_set_sge_as_begun, wr_set_sge_list,
 };
 use self::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
@@ -32,6 +34,7 @@ use crate::mw::Mw;
 use crate::pd::Ah;
 use crate::post::{Sending, address, bind, unseen};
 use crate::qp::Qp;
+use crate::request::{Buffers, Request};
 
 /// The part that C knows. Every function is there, since the header calls them without a look; those of operations that queue pairs
 /// of this type have not are one that says so.
@@ -134,23 +137,20 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
             }
             [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function]
         }
-        SendLayout::Slots => of_datagrams::<Slots>(),
-        SendLayout::Blocks(RequestKind::Frames) => of_messages::<Frames>(),
-        SendLayout::Blocks(RequestKind::Messages) => of_messages::<Messages>(),
-        SendLayout::Blocks(RequestKind::Addressed) if is_datagram => of_datagrams::<Addressed>(),
-        SendLayout::Blocks(RequestKind::Addressed) => of_messages::<Addressed>(),
+        SendLayout::Slots => by::<Slots, DATAGRAMS, DATAGRAMS>(),
+        SendLayout::Blocks(RequestKind::Frames) => by::<Frames, SENDS, SENDS>(),
+        SendLayout::Blocks(RequestKind::Messages) => by::<Messages, SENDS, MESSAGES>(),
+        SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
+        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
         // Of queues that are apart there is no shorter way.
         SendLayout::Apart => [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function],
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }
 
-fn of_messages<W: Way>() -> [Function; 2] {
-    [wr_set_inline_data::<W> as Function, wr_set_sge::<W> as Function]
-}
-
-fn of_datagrams<W: Way>() -> [Function; 2] {
-    [wr_set_inline_data_of_datagram::<W> as Function, wr_set_sge_of_datagram::<W> as Function]
+/// By a way, and for which requests bytes and pieces are most often.
+fn by<W: Way, const INLINE: u8, const SGE: u8>() -> [Function; 2] {
+    [wr_set_inline_data::<W, INLINE> as Function, wr_set_sge::<W, SGE> as Function]
 }
 
 /// From here to the end other threads wait, as they do with libibverbs.
@@ -326,7 +326,7 @@ extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, address: u64, bytes: Pointer) 
         return fail(qp, EINVAL);
     }
     let bytes = DataBuf { addr: bytes, length: 8 };
-    set_data(qp, Given::Own(&Buffers { list: Pointer::to(&bytes), next: 0, count: 1 }));
+    set_data(qp, Given::Own(&Buffers::new(Pointer::to(&bytes), 1)));
 }
 
 extern "C" fn wr_flush(qp: &Qp, rkey: u32, address: u64, length: usize, type_: u8, level: u8) {
@@ -399,41 +399,34 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     });
 }
 
-/// The shared receive queue at the other side that the current operation is for. One that is not written yet is written without its
-/// data, which may come before or after.
-enum SetSrq {
-    Of(u64, SendFlags, ToSrq<'static>),
-    OfWritten(u32),
-}
+/// The shared receive queue at the other side that the current operation is for.
+struct SetSrq(u32);
 
 impl FillSends for SetSrq {
-    type Error = Code;
+    type Error = Refused;
 
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
-        match self {
-            Self::Of(wr_id, flags, operation) => {
-                let nothing = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
-                Ok(batch.put(wr_id, flags, &operation, None, &nothing)?)
-            }
-            Self::OfWritten(srq) => Ok(batch.set_srq(srq)?),
-        }
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
+        batch.set_srq(self.0)
     }
 }
 
+/// An operation that is not written yet is written without its data, which may come before or after.
 extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
     qp.sends.held(|sending, _| {
         let Sending { queue, begun, .. } = sending;
+        let Ok(queue) = queue.get_mut() else { return begun.fail(EINVAL) };
         let set = match begun.stage {
             Stage::Failed => return,
             Stage::Send | Stage::Write | Stage::Read | Stage::Other => {
-                SetSrq::Of(begun.wr_id, begun.flags, ToSrq(begun.operation(begun.stage), srq))
+                let operation = Some(ToSrq(begun.operation(begun.stage), srq));
+                let data = Data::Pieces([].iter());
+                Request { wr_id: begun.wr_id, flags: begun.flags, operation, head: None, data }.put(queue)
             }
-            Stage::Written => SetSrq::OfWritten(srq),
+            Stage::Written => queue.step(SetSrq(srq)),
             _ => return begun.fail(EINVAL),
         };
-        let answer = queue.get_mut().and_then(|queue| queue.step(set));
         begun.stage = Stage::Written;
-        begun.note(answer);
+        begun.note(set.map_err(Code::from));
     });
 }
 

@@ -7,14 +7,13 @@ use std::borrow::Borrow;
 
 use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{Address, Batch, Data, FillSends, FrameHead, Lower, Opcode, Refused, SendQueue, Sge};
+use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToSrq};
 
 use super::way::Way;
-use crate::abi::DataBuf;
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
-use crate::boundary::Pointer;
 use crate::post::{Sending, head, head_of, no_large};
 use crate::qp::Qp;
+use crate::request::{Buffers, Bytes, Request};
 
 pub(super) type NoPieces = std::iter::Empty<Sge>;
 pub(super) type NoBytes = std::iter::Empty<&'static [u8]>;
@@ -271,73 +270,35 @@ pub(super) enum Given<'a> {
     Own(&'a Buffers),
 }
 
-/// A list of `struct ibv_data_buf`.
-#[derive(Clone)]
-pub(super) struct Buffers {
-    pub(super) list: Pointer,
-    pub(super) next: usize,
-    pub(super) count: usize,
-}
-
-impl Iterator for Buffers {
-    type Item = &'static [u8];
-
-    fn next(&mut self) -> Option<&'static [u8]> {
-        let DataBuf { addr, length } = *self.list.item(self.next).filter(|_| self.next < self.count)?;
-        self.next += 1;
-        addr.items(length)
-    }
-}
-
 impl Given<'_> {
     fn head(self) -> Answer<FrameHead> {
         match self {
             // They are zeros.
             Self::Nothing => Ok(FrameHead::default()),
             Self::Pieces(pieces) => head(pieces),
-            Self::Bytes(bytes) => head_of(bytes.clone().flatten()),
+            Self::Bytes(bytes) => head_of(Bytes::Buffers(bytes.clone()).flatten()),
             Self::Own(_) => Err(EINVAL),
         }
     }
 }
 
 /// Data in every other case; in the place of what was set before, if there is some.
-struct Set<'a> {
-    wr_id: u64,
-    flags: SendFlags,
-    /// The operation; none if it is written.
-    opcode: Option<Opcode<'static>>,
-    head: Option<FrameHead>,
-    data: Data<std::slice::Iter<'a, Sge>, Buffers>,
-}
-
-impl FillSends for Set<'_> {
-    type Error = Refused;
-
-    #[inline(always)]
-    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
-        match &self.opcode {
-            Some(opcode) => batch.put(self.wr_id, self.flags, opcode, self.head, &self.data),
-            None => batch.set_data(self.flags, self.head, &self.data),
-        }
-    }
-}
-
 fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
     let (is_inline, data) = match given {
         Given::Nothing => (false, Data::Pieces([].iter())),
         Given::Pieces(pieces) => (false, Data::Pieces(pieces.iter())),
-        Given::Bytes(bytes) => (true, Data::Inline(bytes.clone())),
-        Given::Own(bytes) => (false, Data::Inline(bytes.clone())),
+        Given::Bytes(bytes) => (true, Data::Inline(Bytes::Buffers(bytes.clone()))),
+        Given::Own(bytes) => (false, Data::Inline(Bytes::Buffers(bytes.clone()))),
     };
     let Sending { queue, begun, .. } = sending;
     let queue = queue.get_mut()?;
-    let (opcode, wants_head, next) = match begun.stage {
+    let operation = ToSrq(begun.operation(begun.stage), 0);
+    let (operation, wants_head, next) = match begun.stage {
         Stage::Nothing | Stage::Failed => return Err(EINVAL),
         Stage::Send | Stage::Write | Stage::Read | Stage::Other | Stage::Addressed => {
-            (Some(begun.operation(begun.stage)), queue.wants_head(), Stage::Written)
+            (Some(operation), queue.wants_head(), Stage::Written)
         }
-        Stage::Datagram => (Some(begun.operation(begun.stage)), false, Stage::Unaddressed),
+        Stage::Datagram => (Some(operation), false, Stage::Unaddressed),
         Stage::Written => (None, queue.wants_head(), Stage::Written),
         Stage::Unaddressed => (None, false, Stage::Unaddressed),
         Stage::Large | Stage::LargeWritten => {
@@ -348,13 +309,12 @@ fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
     begun.stage = next;
     let (wr_id, head) = (begun.wr_id, if wants_head { Some(given.head()?) } else { None });
     let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
-    queue.step(Set { wr_id, flags, opcode, head, data }).map_err(|refused| match refused {
+    Request { wr_id, flags, operation, head, data }.put(queue).map_err(|refused| match refused {
         Refused::TooLarge => too_many(qp),
         refused => refused.into(),
     })
 }
 
-#[cold]
 #[inline(never)]
 pub(super) fn set_data(qp: &Qp, given: Given<'_>) {
     qp.sends.held(|sending, _| {

@@ -2,13 +2,14 @@
 
 use uverbs::raw::{Data, SendQueue, Sge};
 
-use super::begun::{ANY, Buffers, DATAGRAMS, Given, MESSAGES, NoBytes, NoPieces, SENDS, put, set_data};
+use super::begun::{ANY, Given, NoBytes, NoPieces, put, set_data};
 use super::way::Way;
 use super::{fail, too_many};
 use crate::abi::DataBuf;
 use crate::answer::EINVAL;
 use crate::boundary::Pointer;
 use crate::qp::Qp;
+use crate::request::Buffers;
 
 #[inline(always)]
 fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
@@ -19,8 +20,8 @@ fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes>
 
 /// How the operation that was begun last gets its data.
 pub(crate) struct Setters {
-    sge: fn(&Qp, u32, u64, u32),
-    inline: fn(&Qp, Pointer, usize),
+    sge: extern "C" fn(&Qp, u32, u64, u32),
+    inline: extern "C" fn(&Qp, Pointer, usize),
 }
 
 impl Setters {
@@ -29,7 +30,7 @@ impl Setters {
 
     #[inline(always)]
     pub(super) const fn of<W: Way, const OF: u8>() -> &'static Self {
-        const { &Self { sge: set_sge_of::<W, OF>, inline: set_inline_of::<W, OF> } }
+        const { &Self { sge: wr_set_sge::<W, OF>, inline: wr_set_inline_data::<W, OF> } }
     }
 }
 
@@ -41,20 +42,7 @@ pub(super) extern "C" fn wr_set_inline_data_as_begun(qp: &Qp, addr: Pointer, len
     (qp.setters.get().inline)(qp, addr, length);
 }
 
-pub(super) extern "C" fn wr_set_sge<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if W::IS_ONE {
-        set_sge_of::<W, MESSAGES>(qp, lkey, addr, length);
-    } else {
-        set_sge_of::<W, SENDS>(qp, lkey, addr, length);
-    }
-}
-
-pub(super) extern "C" fn wr_set_sge_of_datagram<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    set_sge_of::<W, DATAGRAMS>(qp, lkey, addr, length);
-}
-
-#[inline(always)]
-fn set_sge_of<W: Way, const OF: u8>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+pub(super) extern "C" fn wr_set_sge<W: Way, const OF: u8>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     if length == 0 || !put::<W, OF, false, _, _>(qp, &one(lkey, addr, length)) {
         set_sge_of_other::<W>(qp, lkey, addr, length);
     }
@@ -69,7 +57,7 @@ fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 
 #[cold]
 #[inline(never)]
-fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let piece = [Sge { addr, length, lkey }];
     // Nothing is no piece.
     let pieces = if length == 0 { &[] } else { piece.as_slice() };
@@ -87,16 +75,7 @@ pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
 }
 
 /// The bytes are copied at once: the caller may change them before `wr_complete`.
-pub(super) extern "C" fn wr_set_inline_data<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    set_inline_of::<W, SENDS>(qp, addr, length);
-}
-
-pub(super) extern "C" fn wr_set_inline_data_of_datagram<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
-    set_inline_of::<W, DATAGRAMS>(qp, addr, length);
-}
-
-#[inline(always)]
-fn set_inline_of<W: Way, const OF: u8>(qp: &Qp, addr: Pointer, length: usize) {
+pub(super) extern "C" fn wr_set_inline_data<W: Way, const OF: u8>(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
     if !data.is_some_and(|data| put::<W, OF, false, _, _>(qp, &data)) {
         set_inline_of_other::<W>(qp, addr, length);
@@ -113,7 +92,7 @@ fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
 
 #[cold]
 #[inline(never)]
-fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
+extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
     wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 
@@ -126,6 +105,6 @@ pub(super) extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Po
     // Where they can be is known before any is copied.
     match places.find(|place| place.addr.items::<u8>(place.length).is_none()) {
         Some(place) => fail(qp, if place.addr.is_null() { EINVAL } else { too_many(qp) }),
-        None => set_data(qp, Given::Bytes(&Buffers { list, next: 0, count })),
+        None => set_data(qp, Given::Bytes(&Buffers::new(list, count))),
     }
 }

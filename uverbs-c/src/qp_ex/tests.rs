@@ -192,7 +192,7 @@ fn a_program_sends_to_a_queue_by_its_number() {
         if first {
             wr_set_xrc_srqn(&here, number);
         }
-        wr_set_sge::<Slots>(&here, sge[0].lkey, sge[0].addr, sge[0].length);
+        wr_set_sge::<Slots, SENDS>(&here, sge[0].lkey, sge[0].addr, sge[0].length);
         if !first {
             wr_set_xrc_srqn(&here, number);
         }

@@ -4,9 +4,6 @@ use uverbs::raw::{Batch, Here, Lower, RequestKind, SendQueue};
 
 /// The shortest way to a send queue.
 pub(crate) trait Way {
-    /// Whether sends, writes and reads share one way; else sends have one of their own, which is shorter, and the others a longer one.
-    const IS_ONE: bool;
-
     /// To one request.
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
 
@@ -23,8 +20,6 @@ pub(crate) type Messages = Blocks<{ RequestKind::Messages as u8 }>;
 pub(crate) type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
 
 impl Way for Slots {
-    const IS_ONE: bool = false;
-
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_slots::<LOOKS>(here)
@@ -37,8 +32,6 @@ impl Way for Slots {
 }
 
 impl<const KIND: u8> Way for Blocks<KIND> {
-    const IS_ONE: bool = KIND != RequestKind::Frames as u8;
-
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_blocks::<LOOKS, KIND>(here)

@@ -1,0 +1,90 @@
+//! Requests that are written by no short way: of any operation, with any data.
+
+use uverbs::abi::types::SendFlags;
+use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Refused, SendQueue, Sge, ToSrq};
+
+use crate::abi::DataBuf;
+use crate::answer::{Answer, EINVAL};
+use crate::boundary::Pointer;
+
+/// The bytes of a request that is sent inline.
+#[derive(Clone)]
+pub(crate) enum Bytes<'a> {
+    /// Those that stand where pieces say.
+    Pieces(std::slice::Iter<'a, Sge>),
+    Buffers(Buffers),
+}
+
+/// A list of `struct ibv_data_buf`.
+#[derive(Clone)]
+pub(crate) struct Buffers {
+    list: Pointer,
+    next: usize,
+    count: usize,
+}
+
+impl Buffers {
+    /// The items that this points to.
+    pub(crate) fn new(list: Pointer, count: usize) -> Self {
+        Self { list, next: 0, count }
+    }
+}
+
+impl<'a> Bytes<'a> {
+    /// Of pieces that stand somewhere.
+    pub(crate) fn new(pieces: &'a [Sge]) -> Answer<Self> {
+        let is_nowhere = |piece: &Sge| piece.addr == 0 && piece.length > 0;
+        if pieces.iter().any(is_nowhere) { Err(EINVAL) } else { Ok(Self::Pieces(pieces.iter())) }
+    }
+}
+
+impl<'a> Iterator for Bytes<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Self::Pieces(pieces) => {
+                let piece = pieces.next()?;
+                Pointer::from_word(piece.addr).array(piece.length)
+            }
+            Self::Buffers(buffers) => {
+                let Buffers { list, next, count } = buffers;
+                let DataBuf { addr, length } = *list.item(*next).filter(|_| *next < *count)?;
+                *next += 1;
+                addr.items(length)
+            }
+        }
+    }
+}
+
+/// One request.
+pub(crate) struct Request<'a> {
+    pub(crate) wr_id: u64,
+    pub(crate) flags: SendFlags,
+    /// The operation; none if it is written, and gets its data now.
+    pub(crate) operation: Option<ToSrq<'a>>,
+    /// The first bytes of a frame, where the queue wants them.
+    pub(crate) head: Option<FrameHead>,
+    pub(crate) data: Data<std::slice::Iter<'a, Sge>, Bytes<'a>>,
+}
+
+impl Request<'_> {
+    /// Writes it into a queue of any kind.
+    // Once for all who have one: it is large.
+    #[inline(never)]
+    pub(crate) fn put(self, queue: &mut SendQueue) -> Result<(), Refused> {
+        queue.step(self)
+    }
+}
+
+impl FillSends for Request<'_> {
+    type Error = Refused;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
+        match &self.operation {
+            Some(operation) => batch.put(self.wr_id, self.flags, operation, self.head, &self.data),
+            None => batch.set_data(self.flags, self.head, &self.data),
+        }
+    }
+}
