@@ -229,7 +229,7 @@ pub enum SendLayout {
     Slots,
     /// Blocks that the device reads itself, with requests of this kind.
     Blocks(RequestKind),
-    /// Something else, to which there is no shorter way.
+    /// Something else, to which there is no shorter way: its requests are written part for part.
     Apart,
 }
 
@@ -338,6 +338,15 @@ impl Sends {
         match self {
             Self::Rings(sends) => Some(rxe::Writing(sends.ring().one::<LOOKS>())),
             Self::Mlx5(_) | Self::Efa(_) => None,
+        }
+    }
+
+    /// The way of requests that are written part for part.
+    #[cfg(feature = "raw")]
+    pub(crate) fn parts_way(&mut self) -> Option<impl Lower> {
+        match self {
+            Self::Efa(sends) => Some(&mut **sends),
+            Self::Rings(_) | Self::Mlx5(_) => None,
         }
     }
 
