@@ -1,6 +1,7 @@
 //! What the virtual devices of the tests have in common: a PCI device over vfio-user with interrupts and the guest's memory, a
 //! control line, and a wire to another device.
 
+mod clock;
 pub mod control;
 mod memory;
 pub mod pci;

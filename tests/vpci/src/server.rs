@@ -38,9 +38,9 @@ pub trait Device: std::fmt::Debug + Send + 'static {
 /// A device, shared by the threads that serve QEMU, do its work and obey the control line.
 pub type Shared<D> = Arc<Mutex<D>>;
 
-/// The device, for as long as the guard lives. A thread that panicked leaves a device that is still worth looking at.
-pub fn lock<D>(device: &Shared<D>) -> MutexGuard<'_, D> {
-    device.lock().unwrap_or_else(PoisonError::into_inner)
+/// What threads share, for as long as the guard lives. One that panicked leaves a device that is still worth looking at.
+pub fn lock<D>(shared: &Mutex<D>) -> MutexGuard<'_, D> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves one machine, and ends with it.

@@ -1,26 +1,57 @@
 //! A wire between two devices: sockets for datagrams, one frame each.
 //!
-//! Whoever holds the device never waits for the other side: a thread sends, and another receives.
+//! Whoever holds the device never waits for the other side: a thread sends, and another receives. Between two devices of ours their
+//! times go the same way, from a socket of their own beside the other: `PATH.clock`.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::lock;
 
 /// Frames that wait to be sent at most: some messages of many megabytes, and a bound for what the process takes.
 const UNDER_WAY: usize = 1 << 16;
 
 /// The way to the thread that sends.
 #[derive(Clone, Debug)]
-pub struct Line(SyncSender<Vec<u8>>);
+pub struct Line {
+    sender: SyncSender<Sent>,
+    other: Arc<Other>,
+}
+
+/// What waits to be sent.
+#[derive(Debug)]
+enum Sent {
+    Frame(Vec<u8>),
+    Time(Duration),
+}
 
 impl Line {
     /// Sends a frame to the other end. It is lost where there is no room, as on a way that is too narrow; says whether there was.
     pub fn send(&self, frame: Vec<u8>) -> bool {
-        self.0.try_send(frame).is_ok()
+        self.sender.try_send(Sent::Frame(frame)).is_ok()
+    }
+
+    /// Tells the other end the time of this device, unless what was told before still waits to be sent.
+    pub fn tell(&self, time: Duration) {
+        if !self.other.is_telling.swap(true, Ordering::AcqRel)
+            && self.sender.try_send(Sent::Time(time)).is_err()
+        {
+            self.other.is_telling.store(false, Ordering::Release);
+        }
+    }
+
+    /// The time to which the clock of this device may go: not far beyond what the other end has heard of it and said so, behind all that
+    /// it sent before. There is no limit where the other end has no clock, or is gone.
+    pub fn until(&self) -> Duration {
+        lock(&self.other.clock).until(Instant::now())
     }
 }
 
@@ -44,50 +75,75 @@ impl FromStr for Ends {
     }
 }
 
-/// Where frames go, as both threads know it.
-type Peer = Arc<Mutex<Option<PathBuf>>>;
+/// The other end, as all threads know it.
+#[derive(Debug, Default)]
+struct Other {
+    /// Where frames go.
+    path: Mutex<Option<PathBuf>>,
+    clock: Mutex<Clock>,
+    /// A time waits to be sent.
+    is_telling: AtomicBool,
+}
 
-fn peer(peer: &Peer) -> MutexGuard<'_, Option<PathBuf>> {
-    peer.lock().unwrap_or_else(PoisonError::into_inner)
+/// The socket from which times come, beside that for frames.
+fn clock_of(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(".clock");
+    path.into()
+}
+
+fn bind(path: &Path) -> io::Result<UnixDatagram> {
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    UnixDatagram::bind(path)
 }
 
 /// Connects to the other end, whose frames are handed to `arrives`.
 ///
 /// # Errors
-/// When the own socket cannot be made. The other one may come later.
+/// When the own sockets cannot be made. The other ones may come later.
 pub fn connect(ends: &Ends, arrives: impl FnMut(&[u8]) + Send + 'static) -> io::Result<Line> {
-    if ends.own.exists() {
-        std::fs::remove_file(&ends.own)?;
-    }
-    let socket = UnixDatagram::bind(&ends.own)?;
+    let socket = bind(&ends.own)?;
+    let clock = bind(&clock_of(&ends.own))?;
     let sending = socket.try_clone()?;
-    let (line, frames) = mpsc::sync_channel(UNDER_WAY);
-    let other = Arc::new(Mutex::new(ends.peer.clone()));
-    let (to, learns) = (Arc::clone(&other), ends.peer.is_none());
-    thread::spawn(move || send(&sending, &frames, &to));
-    thread::spawn(move || {
-        receive(&socket, arrives, |from| {
-            if learns {
-                *peer(&other) = Some(from.to_owned());
-            }
-        })
-    });
-    Ok(Line(line))
+    let (sender, waiting) = mpsc::sync_channel(UNDER_WAY);
+    let other = Arc::new(Other { path: Mutex::new(ends.peer.clone()), ..Other::default() });
+    let (to, from, learns) = (Arc::clone(&other), Arc::clone(&other), ends.peer.is_none());
+    thread::spawn(move || send(&sending, &clock, &waiting, &to));
+    thread::spawn(move || receive(&socket, arrives, &from, learns));
+    Ok(Line { sender, other })
 }
 
-fn send(socket: &UnixDatagram, frames: &Receiver<Vec<u8>>, to: &Peer) {
-    for frame in frames {
-        let to = peer(to).clone();
-        // Nobody at the other end, as on a wire that is not plugged in.
-        let _ = to.map(|to| socket.send_to(&frame, to));
+/// Nobody may be at the other end, as on a wire that is not plugged in: what is sent is lost.
+fn send(frames: &UnixDatagram, clock: &UnixDatagram, waiting: &Receiver<Sent>, other: &Other) {
+    for sent in waiting {
+        let to = lock(&other.path).clone();
+        match (sent, to) {
+            (Sent::Frame(frame), Some(to)) => drop(frames.send_to(&frame, to)),
+            (Sent::Frame(_), None) => {}
+            (Sent::Time(time), to) => {
+                other.is_telling.store(false, Ordering::Release);
+                // Others than ours would take it for a frame.
+                if let Some(to) = to.filter(|to| clock_of(to).exists()) {
+                    let message = lock(&other.clock).message(time);
+                    drop(clock.send_to(&message, to));
+                }
+            }
+        }
     }
 }
 
-fn receive(socket: &UnixDatagram, mut arrives: impl FnMut(&[u8]), mut comes_from: impl FnMut(&Path)) {
+fn receive(socket: &UnixDatagram, mut arrives: impl FnMut(&[u8]), other: &Other, learns: bool) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-        if let Some(from) = from.as_pathname() {
-            comes_from(from);
+        let from = from.as_pathname();
+        if from.is_some_and(|from| from.extension() == Some("clock".as_ref())) {
+            lock(&other.clock).hear(&buffer[..len], Instant::now());
+            continue;
+        }
+        if let Some(from) = from.filter(|_| learns) {
+            *lock(&other.path) = Some(from.to_owned());
         }
         arrives(&buffer[..len]);
     }
@@ -99,11 +155,73 @@ mod tests {
 
     #[test]
     fn ends_are_one_path_or_two() {
-        let ends = |own: &str, peer: Option<&str>| Ends { own: own.into(), peer: peer.map(Into::into) };
-        assert_eq!("a".parse(), Ok(ends("a", None)));
-        assert_eq!("a,b".parse(), Ok(ends("a", Some("b"))));
+        let parsed = |own: &str, peer: Option<&str>| Ends { own: own.into(), peer: peer.map(Into::into) };
+        assert_eq!("a".parse(), Ok(parsed("a", None)));
+        assert_eq!("a,b".parse(), Ok(parsed("a", Some("b"))));
         for text in ["", ",", "a,", ",b"] {
             assert!(text.parse::<Ends>().is_err(), "{text}");
         }
+    }
+
+    /// Ends in a directory of their own, which goes with the test.
+    fn ends(name: &str) -> (PathBuf, Ends, Ends) {
+        let directory = std::env::temp_dir().join(format!("vpci-wire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let [one, two] = ["one", "two"].map(|name| directory.join(name));
+        let first = Ends { own: one.clone(), peer: Some(two.clone()) };
+        (directory, first, Ends { own: two, peer: Some(one) })
+    }
+
+    fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets")]
+    fn time_stands_still_while_the_other_end_takes_no_frames() {
+        let (directory, here, there) = ends("stands");
+        let busy = Arc::new(Mutex::new(0));
+        let works = Arc::clone(&busy);
+        let here = connect(&here, |_| {}).unwrap();
+        let there = connect(&there, move |_| *lock(&works) += 1).unwrap();
+        let second = Duration::from_secs(1);
+        let both_know = |time| {
+            here.tell(time);
+            there.tell(time);
+            time < here.until() && here.until() < time + second
+        };
+        wait_until("each hears of the other", || both_know(second));
+
+        // The other end has something else to do: what is told now waits behind a frame.
+        let held = lock(&busy);
+        assert!(here.send(vec![1; 64]));
+        for _ in 0..50 {
+            here.tell(2 * second);
+            there.tell(second);
+            assert!(here.until() < 2 * second, "it has not come back");
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(held);
+        wait_until("it goes on", || both_know(2 * second));
+        assert_eq!(*lock(&busy), 1);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets")]
+    fn an_end_without_a_clock_is_told_nothing_and_is_no_limit() {
+        let (directory, here, there) = ends("foreign");
+        let foreign = UnixDatagram::bind(&there.own).unwrap();
+        let here = connect(&here, |_| {}).unwrap();
+        here.tell(Duration::from_secs(1));
+        assert!(here.send(vec![7; 60]));
+        let mut buffer = [0; 128];
+        assert_eq!(foreign.recv(&mut buffer).unwrap(), 60, "the frame, and nothing before it");
+        assert_eq!(here.until(), Duration::MAX);
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

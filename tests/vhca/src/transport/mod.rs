@@ -263,15 +263,17 @@ const STEP: Duration = Duration::from_millis(4);
 
 /// Looks after timers as long as the process lives.
 ///
-/// Time stands still while the process does: on a busy host it may not run for longer than a peer has to answer, and the answer would
-/// be waiting.
+/// Time stands still while the process does, and while the card at the other end of the wire does: on a busy host either may not run
+/// for longer than a peer has to answer, and the answer would be waiting.
 pub(crate) fn keep_time(device: &Shared) {
     let mut last = Instant::now();
     loop {
         thread::sleep(TICK);
         let mut device = lock(device);
         let now = Instant::now();
-        device.tick((now - last).min(STEP));
+        let time = device.transport.time;
+        let until = device.wire.keep_pace(time);
+        device.tick((now - last).min(STEP).min(until.saturating_sub(time)));
         last = now;
     }
 }

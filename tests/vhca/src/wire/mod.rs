@@ -4,6 +4,7 @@ mod mishaps;
 
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
 use vpci::lock;
 use vpci::wire::{Ends, Line};
@@ -32,6 +33,15 @@ impl Wire {
         if let Some(line) = &self.line {
             line.send(frame.to_vec());
         }
+    }
+
+    /// Tells the other end how late it is here, and says how late it may become.
+    pub(crate) fn keep_pace(&self, time: Duration) -> Duration {
+        let until = self.line.as_ref().map(|line| {
+            line.tell(time);
+            line.until()
+        });
+        until.unwrap_or(Duration::MAX)
     }
 
     /// Keeps a frame for the control line.
