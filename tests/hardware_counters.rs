@@ -261,5 +261,37 @@ fn software_and_hardware_count_side_by_side() {
         one.cq.progress_until(&software, round, LONG).unwrap();
     }
     assert_eq!((values(&hardware), values(&software)), ((10, 0), (10, 0)));
-    assert_eq!(one.cq.progress_until(&hardware, 11, LONG).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_thread_makes_progress_while_it_waits_for_the_device() {
+    let target = target();
+    let context = target.open();
+    // The wait object does not matter.
+    let hardware = CompletionCounter::builder().create_on(&context).unwrap();
+    let software = CompletionCounter::new(WaitObject::None).unwrap();
+    let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+    one.qp.bind_counter(&software, Counted::WRITE).unwrap();
+    one.qp.bind_counter(&hardware, Counted::WRITE).unwrap();
+    connect(&context, &mut one.qp, &mut two.qp);
+    for round in 1..=10 {
+        one.send(1, Operation::Write(two.remote(0)), 0..8);
+        one.cq.progress_until(&hardware, round, LONG).unwrap();
+    }
+    assert_eq!((values(&hardware), values(&software)), ((10, 0), (10, 0)), "it has taken the completions");
+    let late = one.cq.progress_until(&hardware, 11, Some(Duration::from_millis(5))).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    hardware.add_err(1).unwrap();
+    one.cq.progress_until(&hardware, 10, LONG).expect("an error from before does not end it");
+    let failed = std::thread::scope(|scope| {
+        let failed = scope.spawn(|| one.cq.progress_until(&hardware, 11, LONG));
+        while !failed.is_finished() {
+            hardware.add_err(1).unwrap();
+            std::thread::yield_now();
+        }
+        failed.join().unwrap().unwrap_err()
+    });
+    assert_eq!(failed.kind(), ErrorKind::OperationFailed);
+    target.soft.unwrap().unplug();
+    assert_eq!(one.cq.progress_until(&hardware, 11, LONG).unwrap_err().kind(), ErrorKind::Disassociated);
 }

@@ -8,7 +8,7 @@
 //! The kernel has one user of a counter at a time for a change, and answers EBUSY to others (`uverbs_try_lock_object`, rdma_core.c,
 //! Linux 7.3): a change that meets another is tried again.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::ids::comp_cntr::{self, create, modify, read};
@@ -74,6 +74,15 @@ impl Hardware {
     /// Whether the values are read from memory.
     pub(super) fn is_in_memory(&self) -> bool {
         matches!(self.values, CounterValues::Memory(_))
+    }
+
+    /// One of the values, if they are in memory.
+    #[cfg_attr(all(test, uverbs_loom), allow(dead_code, reason = "loom has atomics of its own"))]
+    pub(super) fn value(&self, entry: u64) -> Option<&AtomicU64> {
+        match &self.values {
+            CounterValues::Memory(values) => values.value(entry),
+            CounterValues::Kernel => None,
+        }
     }
 
     /// Fails when the device has gone: nothing would change any more.

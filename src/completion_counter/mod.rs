@@ -16,10 +16,11 @@ mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
+use uverbs_abi::types::comp_cntr_entry;
 
 pub use self::future::Wait;
 pub(crate) use self::hardware::{Attached, insist};
@@ -35,6 +36,7 @@ pub use self::wait_object::{WaitHandle, WaitObject, WaitSet};
 pub(crate) use self::waiter::{Outcome, Waiter};
 pub(crate) use self::watch::{Seen, Watch, Watching};
 use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Value;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,7 +80,7 @@ pub enum CounterSource {
 /// The calls are those of libfabric's `fi_cntr`, and mean the same.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use uverbs::{CompletionCounter, ErrorKind, WaitObject};
 /// # fn main() -> uverbs::Result<()> {
 /// let counter = CompletionCounter::new(WaitObject::Unspecified)?;
@@ -98,6 +100,8 @@ pub enum CounterSource {
 #[doc(alias = "fid_cntr")]
 pub struct CompletionCounter {
     state: Arc<State>,
+    /// The value and the error value, wherever they are; none of those that the kernel must be asked for.
+    values: [Option<Value<State>>; 2],
 }
 
 /// A completion counter about to be made; see [`CompletionCounter::builder`].
@@ -147,7 +151,7 @@ impl CompletionCounterBuilder {
         self.check_flags(op)?;
         let signal = Signal::new(op, self.wait_object)?;
         let bytes = self.events == CounterEvents::Bytes;
-        Ok(CompletionCounter { state: Arc::new(State::new(signal, bytes, self.cookie)) })
+        Ok(CompletionCounter::of(State::new(signal, bytes, self.cookie)))
     }
 
     fn check_flags(&self, op: &'static str) -> Result<()> {
@@ -174,6 +178,12 @@ impl CompletionCounter {
         CompletionCounterBuilder::default()
     }
 
+    fn of(state: State) -> Self {
+        let state = Arc::new(state);
+        let values = [comp_cntr_entry::COMP, comp_cntr_entry::ERR].map(|entry| State::value(&state, entry));
+        Self { state, values }
+    }
+
     /// What it counts.
     pub fn events(&self) -> CounterEvents {
         if self.state.counts_bytes() { CounterEvents::Bytes } else { CounterEvents::Completions }
@@ -198,7 +208,8 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_read")]
     #[doc(alias = "ibv_read_comp_cntr")]
     pub fn read(&self) -> u64 {
-        self.state.read()
+        let [value, _] = &self.values;
+        value.as_ref().map_or_else(|| self.state.read(), Value::get)
     }
 
     /// The error value: operations that have failed, and what was added by hand.
@@ -206,7 +217,8 @@ impl CompletionCounter {
     #[doc(alias = "fi_cntr_readerr")]
     #[doc(alias = "ibv_read_err_comp_cntr")]
     pub fn read_err(&self) -> u64 {
-        self.state.read_err()
+        let [_, value] = &self.values;
+        value.as_ref().map_or_else(|| self.state.read_err(), Value::get)
     }
 
     /// Adds to the value, and wakes whoever waits for no more than what it becomes.
@@ -289,7 +301,10 @@ impl CompletionCounter {
     #[inline]
     #[doc(alias = "fi_cntr_wait")]
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
-        self.state.wait(threshold, timeout)
+        if self.state.can_wait && self.read() >= threshold {
+            return Ok(());
+        }
+        self.state.wait_since(threshold, None, timeout)
     }
 
     /// The same, but every error value other than `errors` ends it, and so does one that was there before the
@@ -383,6 +398,8 @@ impl CompletionCounter {
             let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
             return Err((self, error));
         }
+        // Without these a value is found by the longer way, should the counter come back.
+        self.values = [None, None];
         if let Some(Err(error)) = Arc::get_mut(&mut self.state).and_then(State::release) {
             return Err((self, error));
         }
@@ -393,9 +410,14 @@ impl CompletionCounter {
         &self.state
     }
 
-    /// Refuses a counter that wakes nobody.
-    pub(crate) fn can_tell(&self) -> Result<()> {
-        self.state.allow_sleeping()
+    /// Waits by looking again and again, and calls `before` each look.
+    pub(crate) fn watch(
+        &self,
+        threshold: u64,
+        deadline: Option<Instant>,
+        before: impl FnMut(),
+    ) -> Result<Option<Outcome>> {
+        self.state.watch(threshold, deadline, before)
     }
 
     /// Makes `file` readable when a wait for the threshold has ended, unless it has already.

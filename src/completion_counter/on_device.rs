@@ -1,7 +1,5 @@
 //! Making completion counters of the hardware.
 
-use std::sync::Arc;
-
 use nix::errno::Errno;
 use uverbs_abi::ids::device::{self, query_comp_cntr_caps};
 use uverbs_abi::types::CompCntrOps;
@@ -108,6 +106,6 @@ impl CompletionCounterBuilder {
         };
         let mut state = State::new(signal, false, self.cookie);
         state.hardware = Some(Hardware::create(op, context)?);
-        Ok(CompletionCounter { state: Arc::new(state) })
+        Ok(CompletionCounter::of(state))
     }
 }

@@ -29,6 +29,7 @@ use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use super::wait_object::Signal;
 use super::waiter::{Outcome, Waiter};
 use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Value;
 use crate::kernel::process::Origin;
 
 /// `lowest` when nobody waits. Who waits for just this many is woken all the same, since it is reached.
@@ -47,8 +48,8 @@ pub(crate) struct State {
     failures: AtomicU64,
     /// The owner's.
     pub(super) cookie: u64,
-    /// Whether [`State::wait`] is allowed.
-    can_wait: bool,
+    /// Whether waiting is allowed.
+    pub(super) can_wait: bool,
     bytes: bool,
     /// To how many queue pairs it is bound.
     pub(super) bound: AtomicU32,
@@ -155,32 +156,34 @@ impl State {
         self.bytes
     }
 
-    #[inline]
-    pub(super) fn read(&self) -> u64 {
-        match &self.hardware {
-            None => self.successes.load(Ordering::Acquire),
-            Some(hardware) => self.read_device(hardware, comp_cntr_entry::COMP),
-        }
+    /// A value, if it is in memory.
+    #[cfg(not(all(test, uverbs_loom)))]
+    pub(super) fn value(state: &Arc<Self>, entry: u64) -> Option<Value<Self>> {
+        Value::find(state, |state| match &state.hardware {
+            Some(hardware) => hardware.value(entry),
+            None if entry == comp_cntr_entry::ERR => Some(&state.errors),
+            None => Some(&state.successes),
+        })
     }
 
-    #[inline]
-    pub(super) fn read_err(&self) -> u64 {
-        match &self.hardware {
-            None => self.errors.load(Ordering::Acquire),
-            Some(hardware) => self.read_device(hardware, comp_cntr_entry::ERR),
-        }
+    /// loom has atomics of its own.
+    #[cfg(all(test, uverbs_loom))]
+    pub(super) fn value(_: &Arc<Self>, _: u64) -> Option<Value<Self>> {
+        None
     }
 
-    /// A value of the device's.
+    /// The value as the device tells it, if it does; else what it told last.
     #[inline(never)]
-    fn read_device(&self, hardware: &Hardware, entry: u64) -> u64 {
-        if hardware.is_in_memory() {
-            return hardware.read(entry).unwrap_or(0);
-        }
-        // Without an answer, what was told last.
-        let _ = self.ask(hardware);
-        let told = if entry == comp_cntr_entry::ERR { &self.errors } else { &self.successes };
-        told.load(Ordering::Acquire)
+    pub(super) fn read(&self) -> u64 {
+        let _ = self.refresh();
+        self.successes.load(Ordering::Acquire)
+    }
+
+    /// The error value, in the same way.
+    #[inline(never)]
+    pub(super) fn read_err(&self) -> u64 {
+        let _ = self.refresh();
+        self.errors.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -321,14 +324,6 @@ impl State {
         reached
     }
 
-    #[inline]
-    pub(super) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
-        if self.can_wait && self.read() >= threshold {
-            return Ok(());
-        }
-        self.wait_since(threshold, None, timeout)
-    }
-
     /// Waits; an error value other than `errors`, when given, ends it at once.
     #[cold]
     #[inline(never)]
@@ -346,10 +341,10 @@ impl State {
             return told(OP_WAIT, Some(if reached { Outcome::Reached } else { Outcome::Failed }));
         };
         let outcome = match self.signal {
-            Signal::Yield => self.spin(threshold, failures, deadline, None)?,
+            Signal::Yield => self.spin(threshold, failures, deadline, None, || ())?,
             _ if self.hardware.is_some() => {
                 let pause = Some(Instant::now() + SPINS);
-                self.spin(threshold, failures, deadline, pause)?
+                self.spin(threshold, failures, deadline, pause, || ())?
             }
             _ => self.sleep(threshold, failures, deadline),
         };
@@ -392,16 +387,31 @@ impl State {
         }
     }
 
-    /// Looks again and again; from `pause` on, if there is such a moment, it sleeps in between.
+    /// Looks again and again, whatever the wait object is, and calls `before` each look.
+    pub(super) fn watch(
+        &self,
+        threshold: u64,
+        deadline: Option<Instant>,
+        before: impl FnMut(),
+    ) -> Result<Option<Outcome>> {
+        self.check_origin(OP_WAIT)?;
+        self.refresh()?;
+        let failures = self.failures(None).unwrap_or_default();
+        self.spin(threshold, failures, deadline, None, before)
+    }
+
+    /// Looks again and again, and calls `before` each look; from `pause` on, if there is such a moment, it sleeps in between.
     pub(super) fn spin(
         &self,
         threshold: u64,
         failures: u64,
         deadline: Option<Instant>,
         pause: Option<Instant>,
+        mut before: impl FnMut(),
     ) -> Result<Option<Outcome>> {
         let (mut nap, mut looked) = (FIRST_NAP, Instant::now());
         loop {
+            before();
             self.refresh()?;
             if self.stands(Outcome::Reached, threshold) {
                 return Ok(Some(Outcome::Reached));

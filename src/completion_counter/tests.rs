@@ -234,7 +234,7 @@ mod threads {
     #[test]
     fn a_spinning_wait_misses_no_failure_between_two_looks() {
         let counter = CompletionCounter::new(WaitObject::Yield).unwrap();
-        let look = |failures| counter.state().spin(1, failures, Some(Instant::now()), None).unwrap();
+        let look = |failures| counter.state().spin(1, failures, Some(Instant::now()), None, || ()).unwrap();
         let failures = counter.state().failures(None).unwrap();
         assert_eq!(look(failures), None);
         counter.add_err(1).unwrap();

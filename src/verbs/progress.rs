@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
-use crate::completion_counter::{CompletionCounter, event_file, told};
+use crate::completion_counter::{CompletionCounter, CounterSource, event_file, told};
 use crate::driver::completion::Completion;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::event;
@@ -48,10 +48,10 @@ impl CompletionQueue {
     ///
     /// A queue that was made with a [`CompletionChannel`] lets the thread sleep in between; its events are taken from the channel, which must
     /// be this queue's alone. Without one the thread looks again and again, and gives the processor to others. The wait
-    /// object of the counter does not matter.
+    /// object of the counter does not matter. A counter of the device's wakes nobody, so the thread does not sleep for it.
     ///
     /// # Errors
-    /// Those of [`CompletionCounter::wait`]; [`Unsupported`](crate::ErrorKind::Unsupported) for a counter of the device's; those of [`notify`](Self::notify) and
+    /// Those of [`CompletionCounter::wait`], and of [`notify`](Self::notify) and
     /// [`CompletionChannel::next_event`].
     ///
     /// ```
@@ -77,8 +77,14 @@ impl CompletionQueue {
     ) -> Result<()> {
         let op = "cq.progress_until";
         self.check_origin(op)?;
-        counter.can_tell()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if counter.source() != CounterSource::Software {
+            // It wakes nobody.
+            let take = || {
+                self.progress();
+            };
+            return told(op, counter.watch(threshold, deadline, take)?);
+        }
         let channel = self.channel().cloned();
         let file = Arc::new(event_file(op)?);
         // Others may change the counter while this thread sleeps on the channel.

@@ -21,6 +21,7 @@ const UNSAFE: &[&str] = &[
     "src/driver/ring/units.rs",
     "src/kernel/mapping/mod.rs",
     "src/kernel/mapping/register.rs",
+    "src/kernel/mapping/value.rs",
     "src/kernel/process.rs",
     "src/raw.rs",
     "src/soft/connection.rs",

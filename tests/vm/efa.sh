@@ -6,6 +6,7 @@
 # vefa:
 # module: EFA_MODULE efa
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: COUNTERS build --profile guest --example completion_counters
 # tests: any::reliable_datagrams any::device any::memory any::queues any::completion_counter any::wait_objects any::without_queues
 # tests: any::drain asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -26,6 +27,12 @@ list_efa() { "$UVERBS_BIN" devices && grep -qw "$device .*efa" "$OUT/$name.out";
 
 has_writes() { case $(uname -r) in 6.1.*) false ;; *) true ;; esac; }
 
+# The device counts where the kernel has an object for that.
+counted() { # counted KERNEL
+    case $1 in 6.* | 7.[012].*) source=software ;; *) source='hardware, read from memory' ;; esac
+    timeout 60 "$COUNTERS" "$device" && grep -q "^counted by $source: 16 sent, 16 received" "$OUT/$name.out"
+}
+
 # shellcheck disable=SC2119  # one device
 begin make_efa
 
@@ -35,6 +42,7 @@ step ping-srd ping srd
 step ping-ud ping ud
 step ping-srd-read ping srd --op read
 ! has_writes || step ping-srd-write ping srd --op write
+step counted counted "$(uname -r)"
 for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
 step complaints no_complaints

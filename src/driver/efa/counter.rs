@@ -2,6 +2,8 @@
 //!
 //! Source: `efa_create_comp_cntr`, efa_verbs.c, Linux 7.3.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use uverbs_abi::efa::ids::comp_cntr::create::{COMP_BUFFER, ERR_BUFFER};
 use uverbs_abi::types::buffer_type;
 use uverbs_abi::write::BufferDesc;
@@ -54,9 +56,13 @@ impl CounterValues {
     }
 
     /// One of them, by its number in [`comp_cntr_entry`](uverbs_abi::types::comp_cntr_entry).
-    #[inline]
-    pub(crate) fn get(&self, entry: u64) -> u64 {
+    pub(crate) fn value(&self, entry: u64) -> Option<&AtomicU64> {
         let at = usize::try_from(entry).ok().and_then(|entry| VALUES.get(entry).copied());
-        at.map_or(0, |at| self.0.value(at))
+        at.and_then(|at| self.0.value(at))
+    }
+
+    /// What it is now.
+    pub(crate) fn get(&self, entry: u64) -> u64 {
+        self.value(entry).map_or(0, |value| value.load(Ordering::Acquire))
     }
 }

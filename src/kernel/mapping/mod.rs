@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 
+pub(crate) use self::value::Value;
+
 /// The size of a page, to which shared blocks are aligned.
 const PAGE: usize = 4096;
 
@@ -462,6 +464,7 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 }
 
 mod register;
+mod value;
 
 #[cfg(test)]
 mod tests;

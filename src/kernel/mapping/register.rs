@@ -1,11 +1,9 @@
-//! Doorbells: registers of a device, of eight or of four bytes; and values of eight bytes that a device writes.
+//! Doorbells: registers of a device, of eight or of four bytes.
 //!
 //! # Safety
 //! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
 //!   bytes where the processor can store as many at once, and else as two of four, one after the other and by one thread at
 //!   a time. So two threads that ring at the same time are a race of values, and the device never sees half of each.
-//! - A value of eight bytes is inside a mapping, at an address that is a multiple of eight, and in this process is touched here alone, as
-//!   an atomic of eight bytes; where the processor has none, as two of four. So a device that writes it is a race of values.
 //! - The instructions of [`before_doorbell`] touch no register and no memory; they keep others in order.
 
 #![allow(unsafe_code)]
@@ -54,48 +52,6 @@ impl Mapping {
     }
 }
 
-impl Mapping {
-    /// The value of eight bytes at `offset`, which a device may write at any time; zero outside, or at an address that is no multiple of
-    /// eight. All accesses of it are by this function and those beside it.
-    #[inline]
-    pub(crate) fn value(&self, offset: usize) -> u64 {
-        #[cfg(target_has_atomic = "64")]
-        let value = self.long(offset).map_or(0, |value| value.load(Ordering::Acquire));
-        #[cfg(not(target_has_atomic = "64"))]
-        let value = loop {
-            // The halves in the order that the processor has them; the upper one tells whether it was the same value.
-            let half = |at: usize| u64::from(self.load(offset + at, Ordering::Acquire));
-            let (low, high) = if cfg!(target_endian = "little") { (0, 4) } else { (4, 0) };
-            let (before, lower, after) = (half(high), half(low), half(high));
-            if before == after {
-                break after << 32 | lower;
-            }
-        };
-        value
-    }
-
-    /// Changes it, as a device does.
-    #[cfg(any(test, feature = "soft"))]
-    pub(crate) fn change_value(&self, offset: usize, change: impl Fn(u64) -> u64) {
-        #[cfg(target_has_atomic = "64")]
-        if let Some(value) = self.long(offset) {
-            let _ = value.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-        }
-        #[cfg(not(target_has_atomic = "64"))]
-        {
-            let bytes = change(self.value(offset)).to_ne_bytes();
-            let _ = self.write(offset, &bytes);
-        }
-    }
-
-    #[cfg(target_has_atomic = "64")]
-    fn long(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        let place = self.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8))?;
-        // SAFETY: inside the mapping, aligned, alive as long as `self`, and nothing but such an atomic (second point).
-        Some(unsafe { std::sync::atomic::AtomicU64::from_ptr(place.as_ptr().cast()) })
-    }
-}
-
 /// Keeps a doorbell behind all that was written to memory before it, as the device sees the two.
 ///
 /// A fence of the language orders memory as other processors see it. On x86 that is enough, also for write-combining memory
@@ -105,12 +61,12 @@ impl Mapping {
 fn before_doorbell() {
     fence(Ordering::SeqCst);
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a barrier (third invariant).
+    // SAFETY: a barrier (second invariant).
     unsafe {
         std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
     }
     #[cfg(all(any(target_arch = "riscv32", target_arch = "riscv64"), not(miri)))]
-    // SAFETY: a barrier (third invariant).
+    // SAFETY: a barrier (second invariant).
     unsafe {
         std::arch::asm!("fence ow, ow", options(nostack, preserves_flags));
     }
@@ -138,26 +94,6 @@ mod tests {
         assert!(page.read(0x18, &mut last));
         assert!([one, two].contains(&last[8..16].try_into().unwrap()));
         assert_eq!((&last[..8], &last[16..]), (&[0; 8][..], &[0; 8][..]));
-    }
-
-    #[test]
-    fn a_value_is_read_whole_while_another_thread_writes_it() {
-        let page = Mapping::block(4096).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                (0..if cfg!(miri) { 50 } else { 100_000 })
-                    .for_each(|_| page.change_value(8, |old| old.wrapping_add(0x1_0000_0001)));
-            });
-            let mut last = 0;
-            while last < if cfg!(miri) { 50 } else { 1000 } {
-                let value = page.value(8);
-                assert_eq!(value >> 32, value & 0xffff_ffff);
-                last = value >> 32;
-            }
-        });
-        assert_eq!((page.value(0), page.value(16), page.value(4), page.value(4092)), (0, 0, 0, 0));
-        page.change_value(4092, |_| 5);
-        page.change_value(usize::MAX, |_| 5);
     }
 
     #[test]

@@ -1,0 +1,74 @@
+//! Messages that are counted as they complete: by the device where it has completion counters, and else by the process.
+//!
+//! `cargo run --example completion_counters [DEVICE]`: on the soft device, or on the one that is named.
+
+use std::time::Duration;
+
+use uverbs::soft::{Profile, SoftDevice};
+use uverbs::{
+    AccessFlags, CompletionCounter, ConnectionOptions, Context, Counted, CounterSource, Datagram, ErrorKind,
+    ReceiveRequest, Result, Route, SendRequest,
+};
+
+const MESSAGES: u64 = 16;
+const SIZE: usize = 32;
+/// A datagram comes in behind a routing header.
+const HEADER: usize = 40;
+const KEY: u32 = 0x11;
+const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
+
+fn main() -> Result<()> {
+    let context = match std::env::args().nth(1) {
+        Some(name) => uverbs::devices()?.named(&name)?.open()?,
+        None => SoftDevice::new(Profile::default().with_completion_counters(2)).open()?,
+    };
+    let (sent, received) = (counter(&context)?, counter(&context)?);
+
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(2 * MESSAGES as u32)?;
+    let depth = MESSAGES as u32;
+    let mut qp = pd.ud(&cq).send_depth(depth).receive_depth(depth).create()?;
+    qp.bind_counter(&sent, Counted::SEND)?;
+    qp.bind_counter(&received, Counted::RECEIVE)?;
+
+    // To itself: with an IPv4 address where there is one.
+    let gids = context.gid_table()?;
+    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let index = gids.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index) as u8;
+    qp.activate(&ConnectionOptions::new(1, index), KEY, 0)?;
+    let lid = context.query_port(1)?.legacy_resp.lid;
+    let ah = pd.create_ah(&Route { lid, ..Route::new(1, index, context.gid(1, index.into())?.raw) })?;
+
+    let memory = pd.register(SIZE + (HEADER + SIZE) * MESSAGES as usize, AccessFlags::LOCAL_WRITE)?;
+    for number in 0..MESSAGES as usize {
+        let start = SIZE + (HEADER + SIZE) * number;
+        let segment = memory.segment(start..start + HEADER + SIZE)?;
+        qp.post_receive(&[ReceiveRequest::new(number as u64, &[segment])])?;
+    }
+    let message = Datagram { to: &ah, qp_num: qp.number(), qkey: KEY, immediate: None };
+    let segments = [memory.segment(0..SIZE)?];
+    for number in 0..MESSAGES {
+        // Software counts completions as they are taken, so each send has one.
+        qp.post_send(&[SendRequest::new(MESSAGES + number, message, &segments).signaled()])?;
+    }
+    // The same for either kind of counter.
+    cq.progress_until(&sent, MESSAGES, LIMIT)?;
+    cq.progress_until(&received, MESSAGES, LIMIT)?;
+
+    let source = match sent.source() {
+        CounterSource::DeviceInMemory => "hardware, read from memory",
+        CounterSource::DeviceByCommand => "hardware, read by a command",
+        _ => "software",
+    };
+    println!("counted by {source}: {} sent, {} received", sent.read(), received.read());
+    println!("failed: {} sent, {} received", sent.read_err(), received.read_err());
+    Ok(())
+}
+
+/// A counter of the device's, or of the process's where the device has none.
+fn counter(context: &Context) -> Result<CompletionCounter> {
+    match CompletionCounter::builder().create_on(context) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => CompletionCounter::builder().create(),
+        made => made,
+    }
+}
