@@ -52,13 +52,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
+pub use crate::driver::bound::{OwnRing, Told};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
 pub use crate::driver::request::{
     Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as Shown;
-pub use crate::driver::{CompletionFields, PacketCaps};
+pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Passage;

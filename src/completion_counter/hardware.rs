@@ -175,6 +175,14 @@ impl Drop for Attached {
     }
 }
 
+#[cfg(feature = "raw")]
+impl CompletionCounter {
+    /// The kernel's handle, of a counter of the device's.
+    pub fn handle(&self) -> Option<u32> {
+        self.object().map(Object::id)
+    }
+}
+
 impl CompletionCounter {
     /// The kernel's object, of a counter of the device's.
     pub(crate) fn object(&self) -> Option<&Object> {

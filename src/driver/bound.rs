@@ -3,10 +3,59 @@
 use uverbs_abi::write::Wc;
 
 use super::completion::Place;
-use super::queues::{Completions, Unread};
+use super::queues::{Completions, Receives, Sends, Unread};
+use super::request::Refused;
 use super::ring::Opening;
 
+/// A completion as a device wrote it whose entries tell the sender of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// What all completions tell.
+    pub wc: Wc,
+    /// The sender's GID, of a message from somebody of whom there is no address handle, if the queue was made so.
+    pub sender: [u8; 16],
+}
+
+/// A ring in memory that the kernel gave, by addresses in the process: a program may use it in place of the queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnRing {
+    /// Where it begins; zero of none.
+    pub address: u64,
+    /// Bytes of an entry.
+    pub entry_size: u32,
+    /// Number of entries.
+    pub entries: u32,
+    /// Where its doorbell is; zero of none.
+    pub doorbell: u64,
+    /// Most requests that the device is told of at once.
+    pub most_at_once: u32,
+}
+
 impl Completions {
+    /// Whether they are taken by [`Completions::next_told`].
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => false,
+            Self::Efa(_) => true,
+        }
+    }
+
+    /// The next completion, where entries tell who has sent; its slot is given back by [`Completions::release`]. False if there is none.
+    pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> bool {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => false,
+            Self::Efa(queue) => queue.next_told(may_take, place),
+        }
+    }
+
+    /// Where the ring lies, if a program may use it.
+    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Efa(queue) => Some(queue.ring()),
+        }
+    }
+
     /// As [`Completions::poll`]; none if there are some that may not be taken, and where completions do not lie as the kernel has them.
     #[inline(always)]
     pub(crate) fn short_poll_in_place<T: Place>(
@@ -52,9 +101,8 @@ impl Completions {
     /// [`Completions::release`]. False if there is none.
     pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: &mut Unread) -> bool {
         match self {
-            Self::Rings(_) => false,
+            Self::Rings(_) | Self::Efa(_) => false,
             Self::Mlx5(queue) => queue.next_unread(may_take, place).is_ok(),
-            Self::Efa(queue) => queue.next_unread(may_take, |said| *place = Unread::of(said)),
         }
     }
 
@@ -76,6 +124,36 @@ impl Completions {
         match self {
             Self::Rings(ring) => Some(ring.window()),
             Self::Mlx5(_) | Self::Efa(_) => None,
+        }
+    }
+}
+
+impl Sends {
+    /// Where the ring lies, if a program may use it.
+    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Efa(sends) => Some(sends.ring()),
+        }
+    }
+
+    /// Says of the last request how the device shall go about it, as its driver numbers that.
+    pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => Err(Refused::Lacks),
+            Self::Efa(sends) => sends.set_hints(hints),
+        }
+    }
+}
+
+impl Receives {
+    /// Where the ring lies, if a program may use it.
+    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
+        match self {
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Lost(_) => {
+                None
+            }
+            Self::Efa(receives) => Some(receives.ring()),
         }
     }
 }

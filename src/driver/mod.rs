@@ -6,7 +6,7 @@
 //! does not compile before it has answered.
 
 #[cfg(feature = "raw")]
-mod bound;
+pub(crate) mod bound;
 pub(crate) mod completion;
 pub(crate) mod efa;
 mod flow;
@@ -28,9 +28,11 @@ use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::AhAttr;
 
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::plans::DriverQp;
 pub(crate) use self::plans::{
-    AhPlan, CounterPlan, CounterValues, CqPlan, CqShape, DriverQp, HashPlan, Known, MrPlan, QpPlan, QpQueues,
-    QpShape, SrqChange, SrqPlan, WqPlan,
+    AhPlan, CounterPlan, CounterValues, CqPlan, CqShape, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape,
+    SrqChange, SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
@@ -168,6 +170,33 @@ impl Driver {
         match self {
             Self::Mlx5(_) => true,
             Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
+        }
+    }
+
+    /// What the process itself limits a queue of sends to, if it does: the size of the device's memory for them.
+    #[cfg(feature = "raw")]
+    pub(crate) fn most_sends(&self) -> Option<u32> {
+        match self {
+            Self::Efa(state) => Some(state.most_sends()),
+            Self::Rxe | Self::Soft | Self::Mlx5(_) | Self::Siw(_) | Self::Other => None,
+        }
+    }
+
+    /// Whether programs of libibverbs have domains of threads, and of both, on its devices.
+    #[cfg(feature = "raw")]
+    pub(crate) fn has_parent_domains(&self) -> bool {
+        match self {
+            Self::Efa(_) => true,
+            Self::Rxe | Self::Soft | Self::Mlx5(_) | Self::Siw(_) | Self::Other => false,
+        }
+    }
+
+    /// Whether the device writes the data of a message in order, in aligned pieces of 128 bytes.
+    #[cfg(feature = "raw")]
+    pub(crate) fn orders_data(&self, kernel: &dyn Kernel) -> Result<bool> {
+        match self {
+            Self::Efa(state) => state.orders_data(kernel),
+            Self::Rxe | Self::Soft | Self::Mlx5(_) | Self::Siw(_) | Self::Other => Ok(false),
         }
     }
 

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
 use uverbs_abi::siw::{RegMrReq, RegMrResp};
-use uverbs_abi::types::qp_type;
+use uverbs_abi::types::{QpCreateFlags, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
@@ -29,6 +29,8 @@ pub(crate) struct CqShape<'a> {
     pub(crate) has_channel: bool,
     /// Memory of the process's own that the driver shall use, if any.
     pub(crate) memory: Option<&'a Mapping>,
+    /// What the driver is told besides, as it numbers it.
+    pub(crate) flags: u8,
 }
 
 /// A completion queue about to be made.
@@ -107,15 +109,21 @@ pub(crate) struct QpShape<'a> {
     pub(crate) large_header: u32,
     /// The shared queue that its receives come from.
     pub(crate) srq: Option<&'a SrqSide>,
+    /// What the kernel is told of it besides.
+    pub(crate) flags: QpCreateFlags,
     pub(crate) driver: DriverQp,
 }
 
 /// What a driver's own type of queue pair is told besides.
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DriverQp {
+pub struct DriverQp {
     /// As the driver numbers them.
-    pub(crate) flags: u16,
-    pub(crate) service_level: u8,
+    pub flags: u16,
+    /// The service level of what is sent.
+    pub service_level: u8,
+    /// Whether writes may be inline, which takes larger slots; where nothing is said, they may if sends may.
+    pub inline_writes: Option<bool>,
 }
 
 impl QpShape<'_> {

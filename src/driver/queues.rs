@@ -229,7 +229,7 @@ pub enum SendLayout {
     Slots,
     /// Blocks that the device reads itself, with requests of this kind.
     Blocks(RequestKind),
-    /// Something else, to which there is no shorter way.
+    /// Something else, to which there is no shorter way: its requests are written part for part.
     Apart,
 }
 

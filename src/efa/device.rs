@@ -56,6 +56,10 @@ pub struct Device {
     pub max_receive_segments: u16,
     /// Most bytes of a read or write of remote memory.
     pub max_rdma_size: u32,
+    /// Most bytes of inline data of a send in a small slot, and in one of any size.
+    pub max_inline: u32,
+    /// See `max_inline`.
+    pub max_wide_inline: u32,
     /// What it can.
     pub caps: DeviceCaps,
 }
@@ -70,7 +74,8 @@ impl Device {
     /// Extended `QUERY_DEVICE` with the driver's answer (efa_query_device, efa_verbs.c, Linux 6.1).
     #[doc(alias = "efadv_query_device")]
     pub fn of(context: &Context) -> Result<Self> {
-        is_efa("efa.device", context)?;
+        let state = is_efa("efa.device", context)?;
+        let [max_inline, max_wide_inline] = state.inline();
         let mut answer = ExQueryDeviceResp::new_zeroed();
         context.query(answer.as_mut_bytes())?;
         Ok(Self {
@@ -79,7 +84,18 @@ impl Device {
             max_send_segments: answer.max_sq_sge,
             max_receive_segments: answer.max_rq_sge,
             max_rdma_size: answer.max_rdma_size,
+            max_inline,
+            max_wide_inline,
             caps: DeviceCaps::from_bits_retain(answer.device_caps),
         })
+    }
+
+    /// Most requests of a send queue whose slots are small, or wide, as they are for longer inline data and for inline writes.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is another driver's.
+    #[cfg(feature = "raw")]
+    pub fn most_sends(context: &Context, is_wide: bool) -> Result<u32> {
+        Ok(is_efa("efa.most_sends", context)?.most_in_ring(is_wide))
     }
 }

@@ -30,6 +30,8 @@ mod srd;
 
 pub use self::device::{Device, DeviceCaps};
 pub use self::region::Ways;
+#[cfg(feature = "raw")]
+pub use self::srd::is_unsolicited_wc;
 pub use self::srd::{handle_number, is_unsolicited};
 #[cfg(doc)]
 use crate::verbs::qp::Srd;

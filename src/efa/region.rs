@@ -9,14 +9,15 @@ use zerocopy::IntoBytes;
 
 use crate::device::context::Context;
 use crate::driver::Driver;
+use crate::driver::efa::State;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::mr::MemoryRegion;
 
 /// Refuses `op` on a device of another driver.
-pub(super) fn is_efa(op: &'static str, context: &Context) -> Result<()> {
+pub(super) fn is_efa<'a>(op: &'static str, context: &'a Context) -> Result<&'a State> {
     match context.driver() {
-        Driver::Efa(_) => Ok(()),
+        Driver::Efa(state) => Ok(state),
         Driver::Rxe | Driver::Mlx5(_) | Driver::Soft | Driver::Siw(_) | Driver::Other => {
             Err(Error::refused(op, Errno::EOPNOTSUPP, "the device is not an EFA"))
         }
@@ -45,13 +46,25 @@ impl Ways {
     /// `EFA_IB_METHOD_MR_QUERY` (efa_verbs.c, Linux 7.2; not in Linux 6.1).
     #[doc(alias = "efadv_query_mr")]
     pub fn of(region: &MemoryRegion) -> Result<Self> {
+        Self::ask(region.object().context(), region.object().id())
+    }
+
+    /// The same of the region with this handle.
+    ///
+    /// # Errors
+    /// The same.
+    #[cfg(feature = "raw")]
+    pub fn of_handle(context: &Context, handle: u32) -> Result<Self> {
+        Self::ask(context, handle)
+    }
+
+    fn ask(context: &Context, handle: u32) -> Result<Self> {
         let op = "efa.query_mr";
-        let context = region.object().context();
         is_efa(op, context)?;
         let (mut valid, mut receive, mut read, mut written) = (0_u16, 0_u16, 0_u16, 0_u16);
         let mut command = Command::new(op, mr::OBJECT, mr::method::QUERY);
         command
-            .handle(query::HANDLE, region.object().id())
+            .handle(query::HANDLE, handle)
             .output(query::RESP_IC_ID_VALIDITY, valid.as_mut_bytes())
             .output(query::RESP_RECV_IC_ID, receive.as_mut_bytes())
             .output(query::RESP_RDMA_READ_IC_ID, read.as_mut_bytes())

@@ -31,6 +31,12 @@ pub fn is_unsolicited(completion: &Completion) -> bool {
     completion.flags.bits() & UNSOLICITED != 0
 }
 
+/// The same of one in the kernel's layout.
+#[cfg(feature = "raw")]
+pub fn is_unsolicited_wc(completion: &uverbs_abi::write::Wc) -> bool {
+    completion.wc_flags & UNSOLICITED != 0
+}
+
 /// The device's number of an address handle. Completions of receives tell the sender's in [`Completion::source_lid`]; 0xffff is of
 /// one that is not known.
 ///

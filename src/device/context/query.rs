@@ -245,6 +245,24 @@ impl Context {
         self.driver().has_flushes()
     }
 
+    /// What the process itself limits a queue of sends to, if it does.
+    pub fn most_sends(&self) -> Option<u32> {
+        self.driver().most_sends()
+    }
+
+    /// Whether its programs have domains of threads, and domains of both kinds.
+    pub fn has_parent_domains(&self) -> bool {
+        self.driver().has_parent_domains()
+    }
+
+    /// Whether the data of a message is written in order, in aligned pieces of 128 bytes.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn orders_data(&self) -> Result<bool> {
+        self.driver().orders_data(self)
+    }
+
     /// What completions of the device can tell besides what all of them do.
     pub fn completion_fields(&self) -> crate::driver::CompletionFields {
         self.driver().completion_fields()

@@ -24,6 +24,8 @@ use super::doorbell::Doorbell;
 use super::entry::{ENTRY, is_send, raise};
 use super::track::Track;
 use crate::driver::Kernel;
+#[cfg(feature = "raw")]
+use crate::driver::bound::{OwnRing, Told};
 use crate::driver::completion::Extended;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -51,6 +53,12 @@ impl CqPlan {
         // Indices are masked. What is too much is left to the kernel to refuse, and so is nothing at all.
         let entries = if wanted == 0 { 0 } else { wanted.checked_next_power_of_two().unwrap_or(wanted) };
         Self { request, response: CreateCqResp::new_zeroed(), entries, memory: None }
+    }
+
+    /// The same with flags of the driver's besides.
+    pub(super) fn with(mut self, flags: u8) -> Self {
+        self.request.flags |= flags;
+        self
     }
 
     /// The same in this memory.
@@ -325,6 +333,12 @@ impl Completions {
 
     /// Takes the next completion; `may_take` is asked before. Without one, whether there is none.
     pub(crate) fn next_if(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
+        let wc = self.next_entry(may_take)?.0;
+        Ok(Extended { wc, ..Extended::default() })
+    }
+
+    /// The same with what the device wrote.
+    fn next_entry(&mut self, may_take: impl Fn() -> bool) -> Result<(Wc, RxCdescEx), bool> {
         // Rings that were looked at in turn and had nothing.
         let mut empty = 0;
         while empty < self.rings.len() {
@@ -342,7 +356,7 @@ impl Completions {
             self.pass();
             // Of one that is nobody's nothing is said.
             if let Some(wc) = self.find(&entry).filter(|_| is_read) {
-                return Ok(Extended { wc, ..Extended::default() });
+                return Ok((wc, entry));
             }
         }
         Err(true)
@@ -352,15 +366,25 @@ impl Completions {
     /// end.
     #[cfg(feature = "raw")]
     #[inline(never)]
-    pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: impl FnOnce(&Wc)) -> bool {
-        match self.next_if(may_take) {
-            Ok(said) => place(&said.wc),
-            Err(_) => {
-                self.release();
-                return false;
-            }
-        }
+    pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> bool {
+        let Ok((wc, entry)) = self.next_entry(may_take) else {
+            self.release();
+            return false;
+        };
+        *place = Told { wc, sender: entry.src_addr };
         true
+    }
+
+    /// Where the rings lie, one behind the other, for whoever reads them in place of this queue.
+    #[cfg(feature = "raw")]
+    pub(crate) fn ring(&self) -> OwnRing {
+        OwnRing {
+            address: self.memory.address(),
+            entry_size: ENTRY as u32,
+            entries: self.entries,
+            doorbell: self.shared.doorbell.as_ref().map_or(0, Doorbell::address),
+            most_at_once: 0,
+        }
     }
 
     /// Goes on behind the entry that is next.

@@ -25,6 +25,12 @@ impl Doorbell {
         Ok(Self { page, at })
     }
 
+    /// Where it is.
+    #[cfg(feature = "raw")]
+    pub(super) fn address(&self) -> u64 {
+        self.page.address() + self.at as u64
+    }
+
     /// Rings it. What was written before is seen by the device first.
     #[inline]
     pub(super) fn ring(&self, value: u32) {

@@ -28,7 +28,7 @@ use uverbs_abi::efa::{
     USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::qp_type;
+use uverbs_abi::types::{QpCreateFlags, qp_type};
 use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -131,18 +131,43 @@ impl State {
         Ok(self.caps.get_or_init(|| caps))
     }
 
+    /// Most bytes of inline data of a request in a small slot, and in one of any size.
+    pub(crate) fn inline(&self) -> [u32; 2] {
+        [self.limits.inline, self.limits.wide_inline.max(self.limits.inline)]
+    }
+
+    /// Most requests of a send queue, of small slots or of wide ones: the ring has a power of two.
+    pub(crate) fn most_in_ring(&self, is_wide: bool) -> u32 {
+        let slot = if is_wide { sends::WIDE_SLOT } else { sends::SLOT } as u32;
+        (self.limits.max_llq / slot).checked_ilog2().map_or(0, |bits| 1 << bits)
+    }
+
+    /// Whether data comes in order, in pieces of 128 bytes.
+    #[cfg(feature = "raw")]
+    pub(super) fn orders_data(&self, kernel: &dyn Kernel) -> Result<bool> {
+        Ok(self.caps("device.query", kernel)?.has(uverbs_abi::efa::QUERY_DEVICE_CAPS_DATA_POLLING_128))
+    }
+
+    /// As many small slots as the device has memory for.
+    #[cfg(feature = "raw")]
+    pub(super) fn most_sends(&self) -> u32 {
+        self.limits.max_llq / sends::SLOT as u32
+    }
+
     pub(super) fn plan_cq(
         &self,
         op: &'static str,
         shape: &CqShape<'_>,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
-        let CqShape { entries, has_channel, memory } = *shape;
+        let CqShape { entries, has_channel, memory, flags } = *shape;
         let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         if has_channel && !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS) {
             return refused(NO_EVENTS);
         }
-        let Some(memory) = memory else { return Ok(CqPlan::new(entries, self.limits.rings, has_channel)) };
+        let Some(memory) = memory else {
+            return Ok(CqPlan::new(entries, self.limits.rings, has_channel).with(flags));
+        };
         if !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM) {
             return refused(NO_MEMORY);
         }
@@ -150,7 +175,7 @@ impl State {
             // Without a doorbell nobody can ask for an event.
             return refused("a completion queue in memory of one's own announces nothing");
         }
-        CqPlan::in_memory(op, entries, self.limits.rings, memory)
+        CqPlan::in_memory(op, entries, self.limits.rings, memory).map(|plan| plan.with(flags))
     }
 
     pub(super) fn plan_qp(
@@ -166,6 +191,9 @@ impl State {
         }
         if shape.srq.is_some() {
             return refused(SHARED);
+        }
+        if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
+            return refused("efa's queue pairs have no choices but that all sends are signaled");
         }
         let caps = self.caps(op, kernel)?;
         let [sends, receives] = queues;
@@ -189,6 +217,7 @@ impl Caps {
             reads: self.has(QUERY_DEVICE_CAPS_RDMA_READ),
             writes: self.has(QUERY_DEVICE_CAPS_RDMA_WRITE),
             most_remote: self.0.max_rdma_size,
+            inline_writes: true,
         }
     }
 }

@@ -85,9 +85,10 @@ impl QpPlan {
         generations: &Arc<Generations>,
     ) -> Result<Self> {
         let is_reliable = shape.type_ == qp_type::DRIVER;
-        let DriverQp { flags, service_level } = shape.driver;
+        let DriverQp { flags, service_level, inline_writes } = shape.driver;
         let QpCap { max_send_wr: sends, max_recv_wr: receives, max_inline_data: inline, .. } = shape.cap;
-        let allowed = if is_reliable { caps.allowed() } else { Allowed::default() };
+        let mut allowed = if is_reliable { caps.allowed() } else { Allowed::default() };
+        allowed.inline_writes &= inline_writes != Some(false);
         let refused = |hint: String| Err(Error::refused(op, Errno::EINVAL, hint));
 
         let [narrow, most_inline] = limits.inline();
@@ -95,7 +96,8 @@ impl QpPlan {
             return refused(format!("the device has {most_inline} bytes of inline data at most"));
         }
         // A write has room for bytes in a wide slot alone.
-        let is_wide = inline > narrow || (inline > 0 && allowed.writes);
+        let has_inline_writes = inline_writes.unwrap_or(inline > 0 && allowed.writes);
+        let is_wide = inline > narrow || has_inline_writes;
         let slot = if is_wide { WIDE_SLOT } else { SLOT };
         let most = (limits.max_llq / slot as u32).min(MOST);
         let depth = match sends.max(limits.min_sends) {

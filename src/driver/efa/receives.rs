@@ -12,6 +12,8 @@ use zerocopy::IntoBytes;
 use super::doorbell::Doorbell;
 use super::qp::Queues;
 use super::track::{Kind, Numbers};
+#[cfg(feature = "raw")]
+use crate::driver::bound::OwnRing;
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
 use crate::kernel::error::Result;
@@ -95,6 +97,18 @@ impl Receives {
         if self.is_ready && self.told != self.published {
             self.told = self.published;
             self.doorbell.ring(self.told & 0xffff);
+        }
+    }
+
+    /// Where the ring lies, for whoever writes to it in place of this queue.
+    #[cfg(feature = "raw")]
+    pub(crate) fn ring(&self) -> OwnRing {
+        OwnRing {
+            address: self.memory.address(),
+            entry_size: PIECE as u32,
+            entries: self.places,
+            doorbell: self.doorbell.address(),
+            most_at_once: self.places,
         }
     }
 

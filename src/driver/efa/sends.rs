@@ -21,6 +21,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::doorbell::Doorbell;
 use super::qp::Queues;
 use super::track::{Kind, Numbers};
+#[cfg(feature = "raw")]
+use crate::driver::bound::OwnRing;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, Destination, FrameHead, Opcode, Refused, Remote, Sge, Terms};
 use crate::kernel::error::{Error, Result};
@@ -42,6 +44,8 @@ pub(super) struct Allowed {
     pub(super) writes: bool,
     /// Most bytes of those.
     pub(super) most_remote: u32,
+    /// Writes of bytes that stand in the request, in slots that have room for them.
+    pub(super) inline_writes: bool,
 }
 
 /// The ring, in the device's memory, and the doorbell.
@@ -187,7 +191,7 @@ impl Sends {
         if !flags.contains(SendFlags::SIGNALED) {
             return Err(Refused::Unsignaled);
         }
-        if flags.intersects(SendFlags::all().difference(SendFlags::SIGNALED | SendFlags::INLINE)) {
+        if !flags.difference(SendFlags::SIGNALED | SendFlags::INLINE).is_empty() {
             return Err(Refused::Lacks);
         }
         let Self { queues, numbers, requests, depth, slot: bytes, .. } = self;
@@ -217,13 +221,8 @@ impl Sends {
     }
 
     /// Gives the last request its data.
-    fn set<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let (allowed, is_wide) = (self.allowed, self.slot == WIDE_SLOT);
-        let len = u32::try_from(data.len()).map_err(|_| Refused::TooLarge)?;
+    fn set(&mut self, data: &Gathered) -> Result<(), Refused> {
+        let (allowed, is_wide, len) = (self.allowed, self.slot == WIDE_SLOT, data.len);
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
         let Ok((mut meta, _)) = TxMetaDesc::read_from_prefix(slot) else { return Err(Refused::NotBegun) };
         let operation = meta.ctrl1 & TX_OP_TYPE;
@@ -233,14 +232,14 @@ impl Sends {
         }
         let at = if is_remote { BEHIND_REMOTE } else { HEAD };
         meta.ctrl1 &= !TX_INLINE_MSG;
-        match data {
-            Data::Pieces(pieces) => {
+        match &data.what {
+            What::Pieces(pieces, count) => {
+                let pieces = pieces.get(..*count).unwrap_or_default();
                 let most = if is_remote { TX_DESC_NUM_RDMA_BUFS } else { TX_DESC_NUM_BUFS };
                 if pieces.len() > most {
                     return Err(Refused::TooLarge);
                 }
-                for (index, piece) in pieces.clone().enumerate() {
-                    let Sge { addr, length, lkey } = *piece.borrow();
+                for (index, Sge { addr, length, lkey }) in pieces.iter().copied().enumerate() {
                     let [buf_addr_lo, buf_addr_hi] = halves(addr);
                     let lkey = (lkey & LKEY).into();
                     let piece = TxBufDesc { length: length.into(), lkey, buf_addr_lo, buf_addr_hi };
@@ -248,9 +247,10 @@ impl Sends {
                 }
                 meta.length = (pieces.len() as u16).into();
             }
-            Data::Inline(bytes) => {
+            What::Inline(bytes) => {
                 let most = match (is_wide, operation) {
-                    (true, SEND | RDMA_WRITE) => TX_DESC_INLINE_MAX_SIZE_128,
+                    (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
+                    (true, RDMA_WRITE) if allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
                     (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
                     // There is no room behind the remote memory; and what is read has no place there.
                     _ => 0,
@@ -258,14 +258,11 @@ impl Sends {
                 if len as usize > most {
                     return Err(Refused::TooLarge);
                 }
-                let mut at = at;
-                for bytes in bytes.clone() {
-                    let Some(place) = slot.get_mut(at..at + bytes.len()) else {
-                        return Err(Refused::TooLarge);
-                    };
-                    place.copy_from_slice(bytes);
-                    at += bytes.len();
-                }
+                let bytes = bytes.get(..len as usize).unwrap_or_default();
+                let Some(place) = slot.get_mut(at..at + bytes.len()) else {
+                    return Err(Refused::TooLarge);
+                };
+                place.copy_from_slice(bytes);
                 meta.ctrl1 |= TX_INLINE_MSG;
                 meta.length = (len as u16).into();
             }
@@ -276,6 +273,27 @@ impl Sends {
         }
         self.numbers.set_bytes(&self.queues.track().sends, len);
         Ok(())
+    }
+
+    /// Says of the last request how the device shall go about it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
+        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
+        put(slot, std::mem::offset_of!(TxMetaDesc, ctrl3), &hints);
+        Ok(())
+    }
+
+    /// Where the ring lies, for whoever writes to it in place of this queue.
+    #[cfg(feature = "raw")]
+    pub(crate) fn ring(&self) -> OwnRing {
+        let Some(device) = &self.device else { return OwnRing::default() };
+        OwnRing {
+            address: device.memory.address() + device.begin as u64,
+            entry_size: self.slot as u32,
+            entries: self.depth,
+            doorbell: device.doorbell.address(),
+            most_at_once: self.most_at_once,
+        }
     }
 
     /// The last request is none: its slot and its number are the next one's.
@@ -344,6 +362,46 @@ impl Operation {
     }
 }
 
+/// Data in a form that does not depend on where it comes from: a request has little of it.
+struct Gathered {
+    what: What,
+    /// Bytes, of the pieces or here.
+    len: u32,
+}
+
+enum What {
+    Pieces([Sge; TX_DESC_NUM_BUFS], usize),
+    Inline([u8; TX_DESC_INLINE_MAX_SIZE_128]),
+}
+
+impl Gathered {
+    fn new<'b, P, B>(data: &Data<P, B>) -> Result<Self, Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let len = u32::try_from(data.len()).map_err(|_| Refused::TooLarge)?;
+        let what = match data {
+            Data::Pieces(pieces) => {
+                let mut all = [Sge::default(); TX_DESC_NUM_BUFS];
+                let places = all.get_mut(..pieces.len()).ok_or(Refused::TooLarge)?;
+                places.iter_mut().zip(pieces.clone()).for_each(|(place, piece)| *place = *piece.borrow());
+                What::Pieces(all, pieces.len())
+            }
+            Data::Inline(parts) => {
+                let (mut all, mut at) = ([0; TX_DESC_INLINE_MAX_SIZE_128], 0);
+                for part in parts.clone() {
+                    let place = all.get_mut(at..at + part.len()).ok_or(Refused::TooLarge)?;
+                    place.copy_from_slice(part);
+                    at += part.len();
+                }
+                What::Inline(all)
+            }
+        };
+        Ok(Self { what, len })
+    }
+}
+
 /// Where the request with this counter is in a copy of the ring.
 fn place(requests: &mut [u8], counter: u32, depth: u32, slot: usize) -> Option<&mut [u8]> {
     let at = (counter & depth.wrapping_sub(1)) as usize * slot;
@@ -382,6 +440,8 @@ impl Lower for &mut Sends {
         Sends::filled(self)
     }
 
+    // Out of line, so that the ways to other queues are not longer for it.
+    #[inline(never)]
     fn put<'b, P, B>(
         &mut self,
         wr_id: u64,
@@ -397,14 +457,17 @@ impl Lower for &mut Sends {
         let (operation, to) = self.operation(&opcode.opcode())?;
         let Some(to) = to.or_else(|| opcode.destination()) else { return Err(Refused::Lacks) };
         self.start(wr_id, flags, operation, to)?;
-        self.set(data).inspect_err(|_| self.take_back())
+        let set = Gathered::new(data).and_then(|data| self.set(&data));
+        set.inspect_err(|_| self.take_back())
     }
 
+    #[inline(never)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let (operation, to) = self.operation(opcode)?;
         self.start(wr_id, flags, operation, to.unwrap_or_default())
     }
 
+    #[inline(never)]
     fn set_data<'b, P, B>(
         &mut self,
         _: SendFlags,
@@ -415,7 +478,7 @@ impl Lower for &mut Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.set(data)
+        self.set(&Gathered::new(data)?)
     }
 
     fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {

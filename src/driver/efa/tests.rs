@@ -1,5 +1,7 @@
 //! The queues against a device that the tests play.
 
+#[cfg(feature = "raw")]
+mod bound;
 mod lies;
 mod queues;
 mod shapes;
@@ -20,6 +22,8 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
+#[cfg(feature = "raw")]
+use crate::driver::bound::{OwnRing, Told};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::queues::{Lower, LowerReceive};
 use crate::driver::request::{
@@ -107,11 +111,12 @@ pub(super) fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCa
 }
 
 pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape<'static> {
-    QpShape { type_, cap, large_header: 0, srq: None, driver: DriverQp::default() }
+    let (flags, driver) = (QpCreateFlags::empty(), DriverQp::default());
+    QpShape { type_, cap, large_header: 0, srq: None, flags, driver }
 }
 
 fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {
-    CqShape { entries, has_channel, memory: None }
+    CqShape { entries, has_channel, memory: None, flags: 0 }
 }
 
 /// A completion queue of four entries a ring, and its doorbell.

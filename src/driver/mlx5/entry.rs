@@ -4,13 +4,13 @@
 
 use std::mem::offset_of;
 
+#[cfg(feature = "raw")]
+use uverbs_abi::mlx5::wqe::CQE_RESP_SEND_IMM;
 use uverbs_abi::mlx5::wqe::{
     CQE_L3_OK, CQE_L4_OK, CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_INV,
     CQE_RESP_WR_IMM, Cqe64, ErrCqe, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_RDMA_READ, OPCODE_RDMA_WRITE,
     OPCODE_RDMA_WRITE_IMM, OPCODE_SEND_IMM, OPCODE_TSO, OPCODE_UMR,
 };
-#[cfg(feature = "raw")]
-use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND_IMM, OPCODE_SEND};
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 #[cfg(feature = "raw")]
@@ -196,41 +196,6 @@ impl Default for Unread {
 
 #[cfg(feature = "raw")]
 impl Unread {
-    /// What another driver has read already, as if it stood in an entry.
-    pub(in crate::driver) fn of(wc: &Wc) -> Self {
-        let has = |flag: WcFlags| wc.wc_flags & flag.bits() != 0;
-        let is_receive = wc.opcode & wc_opcode::RECV != 0;
-        let kind = match (wc.status, is_receive) {
-            (wc_status::SUCCESS, false) => CQE_REQ,
-            (wc_status::SUCCESS, true) if wc.opcode == wc_opcode::RECV_RDMA_WITH_IMM => CQE_RESP_WR_IMM,
-            (wc_status::SUCCESS, true) if has(WcFlags::WITH_IMM) => CQE_RESP_SEND_IMM,
-            (wc_status::SUCCESS, true) => CQE_RESP_SEND,
-            (_, false) => CQE_REQ_ERR,
-            (_, true) => CQE_RESP_ERR,
-        };
-        let opcode = match wc.opcode {
-            wc_opcode::RDMA_WRITE => OPCODE_RDMA_WRITE,
-            wc_opcode::RDMA_READ => OPCODE_RDMA_READ,
-            _ => OPCODE_SEND,
-        };
-        let op_own = kind << 4;
-        let cqe = if matches!(kind, CQE_REQ_ERR | CQE_RESP_ERR) {
-            let vendor_err_synd = wc.vendor_err as u8;
-            zerocopy::transmute!(ErrCqe { vendor_err_synd, op_own, ..ErrCqe::new_zeroed() })
-        } else {
-            Cqe64 {
-                sop_drop_qpn: (u32::from(opcode) << 24).into(),
-                byte_cnt: wc.byte_len.into(),
-                imm_inval_pkey: U32::from_bytes(wc.ex.to_ne_bytes()),
-                flags_rqpn: (wc.src_qp & 0xff_ffff).into(),
-                slid: wc.slid.into(),
-                op_own,
-                ..Cqe64::new_zeroed()
-            }
-        };
-        Self { cqe, is_frame: false, wr_id: wc.wr_id, status: wc.status, qp_num: wc.qp_num }
-    }
-
     fn kind(&self) -> u8 {
         self.cqe.op_own >> 4
     }

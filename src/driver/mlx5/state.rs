@@ -184,7 +184,7 @@ fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> 
 
 #[cfg(test)]
 mod tests {
-    use uverbs_abi::types::qp_type;
+    use uverbs_abi::types::{QpCreateFlags, qp_type};
     use uverbs_abi::write::QpCap;
 
     use super::super::tests::limits;
@@ -225,7 +225,14 @@ mod tests {
         let held = state.registers.lock().unwrap();
         let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
         let driver = DriverQp::default();
-        let shape = QpShape { type_: qp_type::RAW_PACKET, cap, large_header: 0, srq: None, driver };
+        let shape = QpShape {
+            type_: qp_type::RAW_PACKET,
+            cap,
+            large_header: 0,
+            srq: None,
+            flags: QpCreateFlags::empty(),
+            driver,
+        };
         let refused = [
             state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
             state

@@ -132,7 +132,8 @@ impl Context {
     /// Begins a completion queue with more to say about it.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
-        CompletionQueueBuilder { context: self, entries, channel: None, vector: 0, cookie: 0, memory: None }
+        let (channel, memory) = (None, None);
+        CompletionQueueBuilder { context: self, entries, channel, vector: 0, cookie: 0, memory, flags: 0 }
     }
 
     /// Makes a channel on which completion queues announce completions.
@@ -166,6 +167,7 @@ pub struct CompletionQueueBuilder<'a> {
     vector: u32,
     cookie: u64,
     memory: Option<&'a Mapping>,
+    flags: u8,
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
@@ -193,6 +195,13 @@ impl<'a> CompletionQueueBuilder<'a> {
         self
     }
 
+    /// With flags of the driver's own.
+    #[cfg(feature = "raw")]
+    pub fn driver_flags(mut self, flags: u8) -> Self {
+        self.flags = flags;
+        self
+    }
+
     /// Makes the queue.
     ///
     /// # Errors
@@ -205,8 +214,8 @@ impl<'a> CompletionQueueBuilder<'a> {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
-        let Self { context, entries, channel, vector, cookie, memory } = self;
-        let shape = CqShape { entries, has_channel: channel.is_some(), memory };
+        let Self { context, entries, channel, vector, cookie, memory, flags } = self;
+        let shape = CqShape { entries, has_channel: channel.is_some(), memory, flags };
         let mut plan = context.driver().plan_cq(op, &shape, context)?;
         let asked = plan.entries(entries);
         let mut real_entries = 0_u32;

@@ -6,6 +6,7 @@ use uverbs_abi::write::Wc;
 
 use super::CompletionQueue;
 use crate::completion_counter::Registry;
+use crate::driver::bound::{OwnRing, Told};
 use crate::driver::completion::{Extended, Place};
 use crate::driver::queues::Unread;
 use crate::driver::ring::Opening;
@@ -40,6 +41,27 @@ impl CompletionQueue {
             tally.count_extended(registry, &place.extended());
         }
         is_there
+    }
+
+    /// Whether its completions are taken one by one by [`CompletionQueue::next_told`]: then neither by
+    /// [`CompletionQueue::next_unread`] nor by [`InPlace`](crate::raw::InPlace).
+    pub fn is_told(&self) -> bool {
+        self.ring.is_told()
+    }
+
+    /// As [`CompletionQueue::next_unread`], with who has sent.
+    pub fn next_told(&mut self, place: &mut Told) -> bool {
+        let Self { ring, origin, registry, tally, .. } = self;
+        let is_there = ring.next_told(|| origin.is_here(), place);
+        if is_there {
+            tally.count_extended(registry, &Extended { wc: place.wc, ..Extended::default() });
+        }
+        is_there
+    }
+
+    /// Where the ring lies, of a device whose rings programs may use themselves: then they take no completions here.
+    pub fn own_ring(&self) -> Option<OwnRing> {
+        self.ring.own_ring()
     }
 
     /// Counts a completion that was taken by [`InPlace`](crate::raw::InPlace) where its short way is closed; false in a child of

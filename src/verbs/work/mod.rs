@@ -7,6 +7,8 @@ use std::borrow::Borrow;
 use nix::errno::Errno;
 
 pub(crate) use self::held::{Held, Kept, Slots};
+#[cfg(feature = "raw")]
+use crate::driver::bound::OwnRing;
 use crate::driver::queues::{LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::kernel::error::{Error, Result};
@@ -80,6 +82,12 @@ impl ReceiveQueue {
     #[inline]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
+    }
+
+    /// Where the ring lies, of a device whose rings programs may use themselves: then they post nothing here.
+    #[cfg(feature = "raw")]
+    pub fn own_ring(&self) -> Option<OwnRing> {
+        self.receives.own_ring()
     }
 
     /// Posts one request.

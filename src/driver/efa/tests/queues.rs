@@ -27,6 +27,16 @@ fn a_message_with_immediate_data_is_as_libefa_writes_it() {
 }
 
 #[test]
+fn a_flag_that_nobody_knows_is_refused() {
+    let mut bench = Bench::ready();
+    for bit in (0..32).filter(|bit| ![1, 3].contains(bit)) {
+        let flags = SendFlags::SIGNALED | SendFlags::from_bits_retain(1 << bit);
+        let put = (&mut bench.sends).begin(1, flags, &Opcode::Send);
+        assert_eq!(put, Err(Refused::Lacks), "{flags:?}");
+    }
+}
+
+#[test]
 fn a_read_names_both_memories_and_completes_as_a_read() {
     let mut bench = Bench::ready();
     bench.put(9, Opcode::Read(REMOTE), &[PIECE]).unwrap();
@@ -335,38 +345,4 @@ fn two_queue_pairs_in_one_queue_are_told_apart() {
     bench.complete(0, number, 0);
     assert_eq!(bench.wr_ids(), [], "its generation is another");
     drop(other);
-}
-
-#[cfg(feature = "raw")]
-#[test]
-fn bindings_read_what_a_poll_tells() {
-    use crate::driver::queues::{Completions, Unread};
-    let mut bench = Bench::ready();
-    let number = bench.send(1).unwrap();
-    let received = bench.receive(2, &[PIECE]).unwrap();
-    let failed = bench.receive(3, &[PIECE]).unwrap();
-    bench.complete(0, number, 0);
-    bench.deliver(0, received, |entry| {
-        entry.base.common.flags |= CDESC_HAS_IMM;
-        (entry.base.length, entry.base.imm, entry.base.src_qp_num) = (9.into(), 5.into(), 0x12.into());
-        entry.base.ah = 3.into();
-    });
-    bench.deliver(0, failed, |entry| entry.base.common.status = 5);
-    let Bench { queue, .. } = bench;
-    let mut queue = Completions::Efa(Box::new(queue));
-    let mut read = || {
-        let mut unread = Unread::default();
-        assert_eq!(queue.short_unread(|| true, &mut unread), Err(false));
-        queue.next_unread(|| true, &mut unread).then_some(unread)
-    };
-    let sent = read().unwrap();
-    assert_eq!((sent.wr_id, sent.status, sent.opcode(), sent.qp_num), (1, 0, wc_opcode::SEND, NUMBER));
-    let came = read().unwrap();
-    assert_eq!((came.wr_id, came.opcode(), came.byte_len()), (2, wc_opcode::RECV, 9));
-    assert_eq!((u32::from_be(came.immediate()), came.source_qp(), came.source_lid()), (5, 0x12, 3));
-    assert_eq!(came.flags(), WcFlags::WITH_IMM.bits());
-    let failed = read().unwrap();
-    assert_eq!((failed.wr_id, failed.vendor_error(), failed.opcode()), (3, 5, wc_opcode::RECV));
-    assert_eq!(failed.status, uverbs_abi::types::wc_status::LOC_PROT_ERR);
-    assert!(read().is_none());
 }

@@ -32,7 +32,7 @@ fn rings_are_powers_of_two_and_slots_as_wide_as_inline_data_needs() {
 #[test]
 fn what_the_device_says_beside_is_sent() {
     let state = state(|_, _| {});
-    let driver = DriverQp { flags: 1, service_level: 3 };
+    let driver = DriverQp { flags: 1, service_level: 3, inline_writes: None };
     let (request, _) = plan(&state, &QpShape { driver, ..shape(qp_type::DRIVER, cap(4, 4, 1, 0)) }).unwrap();
     assert_eq!((request.flags, request.sl, request.driver_qp_type), (1, 3, 0));
 }
@@ -99,4 +99,28 @@ fn a_completion_queue_is_in_memory_of_the_process_where_the_device_can() {
     ] {
         assert!(plan(&bad, 0xff).is_err(), "{bad:?}");
     }
+}
+
+#[test]
+fn slots_are_wide_for_inline_writes_if_that_is_said() {
+    let state = state(|_, _| {});
+    for (inline_writes, inline, slot) in
+        [(None, 0, 64), (None, 8, 128), (Some(false), 8, 64), (Some(false), 33, 128), (Some(true), 0, 128)]
+    {
+        let driver = DriverQp { inline_writes, ..DriverQp::default() };
+        let shape = QpShape { driver, ..shape(qp_type::DRIVER, cap(4, 4, 1, inline)) };
+        assert_eq!(plan(&state, &shape).unwrap().0.sq_ring_size, 4 * slot, "{inline_writes:?} {inline}");
+    }
+    let shape = shape(qp_type::UD, cap(4, 4, 1, 0));
+    let flags = QpCreateFlags::CVLAN_STRIPPING | QpCreateFlags::SQ_SIG_ALL;
+    let refused = plan(&state, &QpShape { flags, ..shape }).unwrap_err();
+    assert_eq!(refused.kind(), crate::kernel::error::ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_queue_of_sends_has_as_many_as_a_power_of_two() {
+    let state = state(|answer, _| answer.max_llq_size = 3 << 12);
+    assert_eq!([state.most_in_ring(false), state.most_in_ring(true)], [128, 64]);
+    assert_eq!(state.inline(), [32, 80]);
+    assert_eq!(State::default().most_in_ring(true), 0);
 }

@@ -235,7 +235,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         };
         let side = srq.as_ref().map(|srq| srq.side());
         let (large_header, driver) = (self.wanted.large_header, self.driver);
-        let shape = QpShape { type_, cap: wanted, large_header, srq: side, driver };
+        let flags = self.flags;
+        let shape = QpShape { type_, cap: wanted, large_header, srq: side, flags, driver };
         let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;

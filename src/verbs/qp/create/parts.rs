@@ -59,11 +59,23 @@ impl ProtectionDomain {
         &self,
         init: &QueuePairInit<'_>,
     ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
+        self.create_driver_parts(init, DriverQp::default())
+    }
+
+    /// The same of a driver's own type, or with choices that only a driver has.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn create_driver_parts(
+        &self,
+        init: &QueuePairInit<'_>,
+        driver: DriverQp,
+    ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
         let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
         let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
         // Of no type in particular: the number says which.
         let kind = PhantomData::<RawPacket>;
-        let (wanted, driver) = (capacity, DriverQp::default());
+        let wanted = capacity;
         let builder =
             QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted, cookie, flags, driver, kind };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
@@ -101,6 +113,14 @@ impl QueuePair {
     /// What the queues can hold.
     pub fn capacity(&self) -> Capacity {
         self.capacity
+    }
+
+    /// Whether the device writes the data of a message in order, in aligned pieces of 128 bytes.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn orders_data(&self) -> Result<bool> {
+        self.shared.object().context().orders_data()
     }
 
     pub(crate) fn shared(&self) -> &Arc<QueuePairCore> {

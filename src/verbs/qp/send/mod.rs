@@ -1,6 +1,8 @@
 //! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
 
 mod batch;
+#[cfg(feature = "raw")]
+mod parts;
 
 use uverbs_abi::types::{SendFlags, qp_state};
 

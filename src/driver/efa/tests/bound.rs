@@ -1,0 +1,92 @@
+//! What only bindings take: who has sent, hints, and where the rings are.
+
+use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
+
+use super::*;
+use crate::driver::queues::{Completions as Queue, Unread};
+
+#[test]
+fn a_completion_tells_who_has_sent_and_of_a_send_what_it_was() {
+    let mut bench = Bench::ready();
+    let (sent, received) = (bench.send(5).unwrap(), bench.receive(6, &[PIECE]).unwrap());
+    bench.deliver(0, received, |entry| {
+        (entry.base.ah, entry.src_addr) = (0xffff.into(), [7; 16]);
+    });
+    bench.write(1, entry(SEND_QUEUE, RDMA_READ, sent, 7));
+    let mut told = Told::default();
+    assert!(bench.queue.next_told(|| true, &mut told));
+    assert_eq!((told.wc.wr_id, told.wc.slid, told.sender), (6, 0xffff, [7; 16]));
+    assert_eq!(bench.doorbell(CQ_DOORBELL), 0, "it is given back at the end of the poll");
+    assert!(bench.queue.next_told(|| true, &mut told));
+    assert_eq!((told.wc.wr_id, told.wc.vendor_err), (5, 7));
+    assert!(!bench.queue.next_told(|| true, &mut told));
+    assert_eq!(bench.doorbell(CQ_DOORBELL) & 0xffff, 2);
+}
+
+#[test]
+fn a_request_is_written_part_for_part() {
+    let mut bench = Bench::ready();
+    assert_eq!(bench.sends.set_hints(1), Err(Refused::NotBegun));
+    (&mut bench.sends).begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+    bench.sends.set_hints(1).unwrap();
+    let pieces = [PIECE];
+    let data = Data::<_, NoBytes>::Pieces(pieces.iter());
+    (&mut bench.sends).set_data(SendFlags::empty(), None, &data).unwrap();
+    (&mut bench.sends).set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
+    bench.sends.publish();
+    let parts = bench.sent(0);
+    let mut whole = Bench::ready();
+    whole.send(8).unwrap();
+    let mut wanted = whole.sent(0);
+    wanted[14] = 1;
+    assert_eq!(parts, wanted);
+}
+
+#[test]
+fn the_rings_are_where_they_were_mapped() {
+    let bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 3, 2, 0));
+    let at = |key| bench.map(key).address();
+    let OwnRing { address, entry_size, entries, doorbell, most_at_once } = bench.sends.ring();
+    assert_eq!((address, doorbell), (at(LLQ) + BEGIN as u64, at(PAGE) + SQ_DOORBELL as u64));
+    assert_eq!([entry_size, entries, most_at_once], [64, 4, 4]);
+    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.ring();
+    assert_eq!((address, doorbell), (at(RQ), at(PAGE) + RQ_DOORBELL as u64));
+    assert_eq!([entry_size, entries], [16, 8]);
+    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.queue.ring();
+    assert_eq!((address, doorbell), (at(CQ), at(PAGE) + CQ_DOORBELL as u64));
+    assert_eq!([entry_size, entries], [32, 4]);
+}
+
+#[test]
+fn bindings_read_what_a_poll_tells() {
+    let mut bench = Bench::ready();
+    let number = bench.send(1).unwrap();
+    let received = bench.receive(2, &[PIECE]).unwrap();
+    let failed = bench.receive(3, &[PIECE]).unwrap();
+    bench.complete(0, number, 0);
+    bench.deliver(0, received, |entry| {
+        entry.base.common.flags |= CDESC_HAS_IMM;
+        (entry.base.length, entry.base.imm, entry.base.src_qp_num) = (9.into(), 5.into(), 0x12.into());
+        entry.base.ah = 3.into();
+    });
+    bench.deliver(0, failed, |entry| entry.base.common.status = 5);
+    let mut queue = Queue::Efa(Box::new(bench.queue));
+    assert!(queue.is_told());
+    let mut unread = Unread::default();
+    assert_eq!(queue.short_unread(|| true, &mut unread), Err(false), "there is another way");
+    assert!(!queue.next_unread(|| true, &mut unread));
+    let mut read = || {
+        let mut told = Told::default();
+        queue.next_told(|| true, &mut told).then_some(told.wc)
+    };
+    let sent = read().unwrap();
+    assert_eq!((sent.wr_id, sent.status, sent.opcode, sent.qp_num), (1, 0, wc_opcode::SEND, NUMBER));
+    let came = read().unwrap();
+    assert_eq!((came.wr_id, came.opcode, came.byte_len), (2, wc_opcode::RECV, 9));
+    assert_eq!((u32::from_be(came.ex), came.src_qp, came.slid), (5, 0x12, 3));
+    assert_eq!(came.wc_flags, WcFlags::WITH_IMM.bits());
+    let failed = read().unwrap();
+    assert_eq!((failed.wr_id, failed.vendor_err, failed.opcode), (3, 5, wc_opcode::RECV));
+    assert_eq!(failed.status, wc_status::LOC_PROT_ERR);
+    assert!(read().is_none());
+}

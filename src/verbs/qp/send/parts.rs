@@ -1,0 +1,47 @@
+//! Send queues that are apart from others: requests are written part for part, and programs may use the rings themselves.
+
+use uverbs_abi::types::SendFlags;
+
+use super::SendQueue;
+use super::batch::{Batch, FillSends};
+use crate::driver::bound::OwnRing;
+use crate::driver::queues::Lower;
+use crate::driver::request::{Opcode, Refused};
+
+impl SendQueue {
+    /// Writes all of a request but its data, and its address if it has none yet, in a queue that takes parts in any order.
+    ///
+    /// # Errors
+    /// [`Refused::Lacks`] in other queues; as [`Batch::begin`] and [`SendQueue::step`].
+    pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        self.apart(Begin { wr_id, flags, opcode })
+    }
+
+    /// Says of the request that was begun last how the device shall go about it, as its driver numbers that.
+    ///
+    /// # Errors
+    /// [`Refused::NotBegun`]; [`Refused::Lacks`] for other devices; as [`SendQueue::step`].
+    pub fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
+        if self.origin.is_here() { self.sends.set_hints(hints) } else { Err(Refused::Elsewhere) }
+    }
+
+    /// Where the ring lies, of a device whose rings programs may use themselves: then they post nothing here.
+    pub fn own_ring(&self) -> Option<OwnRing> {
+        self.sends.own_ring()
+    }
+}
+
+/// The first part of a request.
+struct Begin<'a> {
+    wr_id: u64,
+    flags: SendFlags,
+    opcode: &'a Opcode<'a>,
+}
+
+impl FillSends for Begin<'_> {
+    type Error = Refused;
+
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
+        batch.begin(self.wr_id, self.flags, self.opcode)
+    }
+}
