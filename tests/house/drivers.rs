@@ -23,6 +23,7 @@ const DRIVERS: &[&str] = &[
     "uverbs-c/src/export/providers.rs",
     "uverbs-c/src/providers/",
     "uverbs-c/mlx5/",
+    "uverbs-c/efa/",
 ];
 
 /// Where drivers are asked, and the plans and queues of whichever driver.

@@ -32,6 +32,7 @@ const UNSAFE: &[&str] = &[
     "tests/fork/main.rs",
     "tests/random/src/child.rs",
     "uverbs-c/mlx5/src/lib.rs",
+    "uverbs-c/efa/src/lib.rs",
     "uverbs-c/src/boundary.rs",
     "uverbs-c/src/export/mod.rs",
 ];

@@ -18,7 +18,7 @@ pub(crate) struct CompCntr {
 }
 
 /// `enum ibv_comp_cntr_type`.
-const WRS: u32 = 0;
+pub(crate) const WRS: u32 = 0;
 const BYTES: u32 = 1;
 
 /// `enum ibv_qp_attach_comp_cntr_op`: the operations that software sees, and what they are to the library. A write with
@@ -57,9 +57,16 @@ fn create(context: Option<&Context>, attr: Option<&CompCntrInitAttr>) -> Answer<
         _ => return Err(EOPNOTSUPP),
     };
     let counter = CompletionCounter::builder().events(events).create()?;
-    // The kernel has no such object, so there is no handle.
-    let c = abi::CompCntr { context: Pointer::to(context), handle: 0 };
-    Ok(Box::new(CompCntr { c, counter: Owned::new(counter) }))
+    Ok(CompCntr::made(context, counter))
+}
+
+impl CompCntr {
+    pub(crate) fn made(context: &Context, counter: CompletionCounter) -> Box<Self> {
+        // Of a counter that the kernel does not know there is no handle.
+        let handle = counter.handle().unwrap_or(0);
+        let c = abi::CompCntr { context: Pointer::to(context), handle };
+        Box::new(Self { c, counter: Owned::new(counter) })
+    }
 }
 
 pub(crate) extern "C" fn create_comp_cntr(
@@ -111,6 +118,9 @@ fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCom
     if counter.c.context.word() != qp.c.qp_base.context.word() {
         return Err(EINVAL);
     }
+    if counter.counter.get()?.handle().is_some() {
+        return attach_of_device(qp, counter, attr);
+    }
     let known = OPERATIONS.iter().filter(|operation| attr.op_mask & operation.0 != 0);
     let (mask, counted) = known.fold((0, Counted::empty()), |(mask, counted), operation| {
         (mask | operation.0, counted | operation.1)
@@ -128,6 +138,17 @@ fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCom
     qp.qp.lock()?.get()?.bind_counter(queue, counter.counter.get()?, counted)?;
     sends.counted |= mask;
     Ok(())
+}
+
+/// The kernel knows what a counter of the device's may count; its numbers are those of C.
+fn attach_of_device(qp: &Qp, counter: &CompCntr, attr: &QpAttachCompCntrAttr) -> Answer {
+    if attr.comp_mask != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let counted = Counted::from_bits(attr.op_mask).ok_or(EINVAL)?;
+    let mut sends = qp.sends.lock()?;
+    let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
+    Ok(qp.qp.lock()?.get()?.bind_counter(queue, counter.counter.get()?, counted)?)
 }
 
 pub(crate) extern "C" fn qp_attach_comp_cntr(

@@ -6,7 +6,7 @@ use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{CompletionObject, InPlace, Place, Raised, Unread};
+use uverbs::raw::{CompletionObject, InPlace, Place, Raised, Told, Unread};
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
@@ -14,7 +14,9 @@ use crate::boundary::{self, Beside, Given, Lock, Places, Pointer, Room};
 use crate::channel::{Acknowledged, Channel};
 use crate::context::Context;
 use crate::cq_ex;
+use crate::domain::Uses;
 use crate::owned::end_shared;
+use crate::providers::CqPart;
 
 #[repr(C)]
 pub(crate) struct Cq {
@@ -30,6 +32,10 @@ pub(crate) struct Cq {
     /// Events on the channel, and asynchronous ones, that were acknowledged.
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
+    /// What a poll of a queue is at whose completions tell the sender.
+    pub(crate) told: Beside<Told>,
+    pub(crate) own: CqPart,
+    _domain: Option<Uses>,
 }
 
 /// What a completion queue is made from.
@@ -38,14 +44,18 @@ pub(crate) struct Wanted {
     pub(crate) cq_context: Pointer,
     pub(crate) channel: Pointer,
     pub(crate) comp_vector: u32,
+    /// Flags of the driver's own.
+    pub(crate) flags: u8,
+    pub(crate) domain: Option<Uses>,
 }
 
-pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>> {
+pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>> {
     let context = context.ok_or(EINVAL)?;
     let place = Box::<Cq>::new_uninit();
     let cookie = Pointer::cookie(&*place);
     let channel = wanted.channel.get::<Channel>();
-    let mut builder = context.context.cq(wanted.cqe).vector(wanted.comp_vector).cookie(cookie);
+    let builder = context.context.cq(wanted.cqe).vector(wanted.comp_vector).cookie(cookie);
+    let mut builder = builder.driver_flags(wanted.flags);
     if let Some(channel) = channel {
         builder = builder.channel(&channel.channel);
     }
@@ -57,7 +67,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
     object.expect_events_read();
     let in_place = boundary::in_place(&queue);
     let is_in_place = in_place.is_some();
-    let mut c = cq_ex::part(Pointer::to(context), wanted, is_in_place);
+    let mut c = cq_ex::part(Pointer::to(context), &wanted, &queue, is_in_place);
     c.handle = object.handle();
     c.cqe.set(queue.capacity() as c_int);
     let cq = Cq {
@@ -69,6 +79,9 @@ pub(crate) fn make(context: Option<&Context>, wanted: &Wanted) -> Answer<Box<Cq>
         object,
         completions: Acknowledged::default(),
         events: Acknowledged::default(),
+        told: Beside::new(Told::default()),
+        own: CqPart::new(Pointer::from_word(cookie)),
+        _domain: wanted.domain,
     };
     Ok(Box::write(place, cq))
 }
@@ -82,7 +95,7 @@ pub(crate) extern "C" fn create_cq(
 ) -> Option<Box<Cq>> {
     // What is below zero is too much as well.
     let (cqe, comp_vector) = (cqe as u32, comp_vector as u32);
-    or_null(make(context, &Wanted { cqe, cq_context, channel, comp_vector }))
+    or_null(make(context, Wanted { cqe, cq_context, channel, comp_vector, flags: 0, domain: None }))
 }
 
 /// As a driver's function is called.

@@ -4,18 +4,31 @@
 
 mod in_place;
 mod taken;
+mod told;
 
 use std::cell::Cell;
+
+use uverbs::CompletionQueue;
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX, Wanted, make};
+use crate::domain::used_parent;
 
 /// The part that C knows. Every function is there, since the header calls them without a look.
-pub(crate) fn part(context: Pointer, wanted: &Wanted, is_in_place: bool) -> abi::CqEx {
-    let functions = if is_in_place { in_place::FUNCTIONS } else { taken::FUNCTIONS };
+pub(crate) fn part(
+    context: Pointer,
+    wanted: &Wanted,
+    queue: &CompletionQueue,
+    is_in_place: bool,
+) -> abi::CqEx {
+    let functions = match (is_in_place, queue.is_told()) {
+        (true, _) => in_place::FUNCTIONS,
+        (false, true) => told::FUNCTIONS,
+        (false, false) => taken::FUNCTIONS,
+    };
     abi::CqEx {
         context,
         channel: wanted.channel,
@@ -56,22 +69,37 @@ const STANDARD: u64 = 0x7f;
 const HAS_FLAGS: u32 = 1;
 const SINGLE_THREADED: u32 = 1;
 
-fn create(context: Option<&Context>, attr: Option<&CqInitAttrEx>) -> Answer<Box<Cq>> {
+/// `IBV_CQ_INIT_ATTR_MASK_PD`.
+const HAS_DOMAIN: u32 = 2;
+
+/// With flags of the driver's own.
+pub(crate) fn create(
+    context: Option<&Context>,
+    attr: Option<&CqInitAttrEx>,
+    driver_flags: u8,
+) -> Answer<Box<Cq>> {
     let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+    let of_domain = if context.context.has_parent_domains() { HAS_DOMAIN } else { 0 };
     let known = STANDARD | context.context.completion_fields().bits();
     let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.flags } else { 0 };
-    if attr.wc_flags & !known != 0 || attr.comp_mask & !HAS_FLAGS != 0 || flags & !SINGLE_THREADED != 0 {
+    if attr.wc_flags & !known != 0
+        || attr.comp_mask & !(HAS_FLAGS | of_domain) != 0
+        || flags & !SINGLE_THREADED != 0
+    {
         return Err(EOPNOTSUPP);
     }
+    let has_domain = attr.comp_mask & HAS_DOMAIN != 0;
+    let domain = has_domain.then(|| used_parent(attr.parent_domain)).transpose()?;
     let CqInitAttrEx { cqe, cq_context, channel, comp_vector, .. } = *attr;
-    make(Some(context), &Wanted { cqe, cq_context, channel, comp_vector })
+    let wanted = Wanted { cqe, cq_context, channel, comp_vector, flags: driver_flags, domain };
+    make(Some(context), wanted)
 }
 
 pub(crate) extern "C" fn create_cq_ex(
     context: Option<&Context>,
     attr: Option<&CqInitAttrEx>,
 ) -> Option<Box<Cq>> {
-    or_null(create(context, attr))
+    or_null(create(context, attr, 0))
 }
 
 /// The functions that depend on how completions lie in the queue. They are chosen when it is made.

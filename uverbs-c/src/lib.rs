@@ -25,6 +25,7 @@ mod counters;
 mod cq;
 mod cq_ex;
 mod device;
+mod domain;
 mod export;
 mod flow;
 mod mr;

@@ -9,19 +9,22 @@ use crate::abi;
 use crate::answer::{Answer, EINVAL, or_null, returned};
 use crate::boundary::Pointer;
 use crate::context::Context;
+use crate::domain::Parts;
 use crate::owned::{Owned, end};
 
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) c: abi::Pd,
     pub(crate) pd: Owned<ProtectionDomain>,
+    /// What it is made of, if it is made of others.
+    pub(crate) parts: Option<Parts>,
 }
 
 fn alloc(context: Option<&Context>) -> Answer<Box<Pd>> {
     let context = context.ok_or(EINVAL)?;
     let pd = context.context.alloc_pd()?;
     let c = abi::Pd { context: Pointer::to(context), handle: pd.handle() };
-    Ok(Box::new(Pd { c, pd: Owned::new(pd) }))
+    Ok(Box::new(Pd { c, pd: Owned::new(pd), parts: None }))
 }
 
 pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> {
@@ -29,7 +32,11 @@ pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> 
 }
 
 pub(crate) extern "C" fn dealloc_pd(pd: Option<Box<Pd>>) -> c_int {
-    returned(end(pd, |pd| pd.pd.destroy(ProtectionDomain::destroy)))
+    let destroyed = end(pd, |pd| match &pd.parts {
+        Some(parts) => parts.end(),
+        None => pd.pd.destroy(ProtectionDomain::destroy),
+    });
+    returned(destroyed)
 }
 
 #[repr(C)]

@@ -1,24 +1,29 @@
 //! Queue pairs: making, changing, asking.
 
+mod others;
+
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
-use uverbs::raw::{QueuePair, QueuePairInit, ReceiveQueue, SendLayout};
+use uverbs::raw::{DriverQp, QueuePair, QueuePairInit, ReceiveQueue, SendLayout};
 use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
+pub(crate) use self::others::{attach_mcast, detach_mcast, query_qp_data_in_order};
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::domain::{self, Uses};
 use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::{self, Post, Sending, post_any};
+use crate::providers::QpPart;
 use crate::qp_ex::{self, Setters};
 use crate::srq::Srq;
 use crate::wq::Table;
@@ -43,7 +48,11 @@ pub(crate) struct Qp {
     is_extended: bool,
     /// Whether it stands on a table of work queues: then it has no states, and no queues of its own.
     is_spread: bool,
+    /// Whether its requests say for whom they are: datagrams, reliable ones too.
+    is_datagram: bool,
     pub(crate) events: Acknowledged,
+    pub(crate) own: QpPart,
+    domain: Option<Uses>,
 }
 
 impl Qp {
@@ -60,7 +69,7 @@ impl Qp {
 
     #[inline]
     pub(crate) fn is_datagram(&self) -> bool {
-        self.c.qp_base.qp_type == u32::from(qp_type::UD)
+        self.is_datagram
     }
 
     /// The flags of a request.
@@ -162,7 +171,7 @@ pub(crate) extern "C" fn open_qp(context: Option<&Context>, attr: Option<&QpOpen
 
 /// A queue pair that is not made yet.
 fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
-    Box::new(Qp {
+    let mut qp = Box::new(Qp {
         c: qp_ex::part(context, pd, init),
         qp: Lock::default(),
         sends: Lock::default(),
@@ -173,11 +182,32 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
         is_spread: init.comp_mask & HAS_TABLE != 0,
+        is_datagram: [qp_type::UD, qp_type::DRIVER].map(u32::from).contains(&init.qp_type),
         events: Acknowledged::default(),
-    })
+        own: QpPart::new(Pointer::NULL),
+        domain: None,
+    });
+    qp.own = QpPart::new(Pointer::to(&*qp));
+    qp
+}
+
+/// What only a driver has.
+pub(crate) struct Own {
+    pub(crate) driver: DriverQp,
+    /// The operations of the extended interface.
+    pub(crate) operations: u64,
 }
 
 fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
+    make_own(context, init, None)
+}
+
+/// Of a driver's own type too.
+pub(crate) fn make_own(
+    context: Option<&Context>,
+    init: &mut QpInitAttrEx,
+    own: Option<&Own>,
+) -> Answer<Box<Qp>> {
     let is_target = init.qp_type == u32::from(qp_type::XRC_TGT);
     let of_target = if is_target { HAS_XRCD } else { 0 };
     let known = HAS_PD | of_target | HAS_CREATE_FLAGS | HAS_LARGE | HAS_SEND_OPS;
@@ -187,8 +217,11 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     }
     let is_extended = has(HAS_SEND_OPS);
     let wanted_flags = if has(HAS_CREATE_FLAGS) { init.create_flags } else { 0 };
+    let supported = own.map_or_else(|| qp_ex::supported(init.qp_type), |own| own.operations);
+    let is_driver = init.qp_type == u32::from(qp_type::DRIVER);
     if init.comp_mask & !known != 0
-        || (is_extended && init.send_ops_flags & !qp_ex::supported(init.qp_type) != 0)
+        || (is_extended && init.send_ops_flags & !supported != 0)
+        || is_driver != own.is_some()
     {
         return Err(EOPNOTSUPP);
     }
@@ -227,7 +260,8 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
             cookie: Pointer::cookie(&*qp),
             flags: flags | all,
         };
-        pd.pd.get()?.create_parts(&init)?
+        let driver = own.map_or_else(DriverQp::default, |own| own.driver);
+        pd.pd.get()?.create_driver_parts(&init, driver)?
     };
     let real = made.capacity();
     // On a shared queue there is none of its own. What was asked of it stays with librxe; libmlx5 says that there is nothing.
@@ -248,6 +282,7 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.post = post::choose(&qp, &sends);
     qp.is_in_blocks = is_in_blocks;
+    qp.domain = domain::used(pd);
     qp_ex::choose(&mut qp, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
@@ -255,21 +290,21 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     Ok(qp)
 }
 
-fn create(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Answer<Box<Qp>> {
-    let attr = attr.ok_or(EINVAL)?;
+/// By the older structure.
+pub(crate) fn make_plain(pd: Option<&Pd>, attr: &mut QpInitAttr, own: Option<&Own>) -> Answer<Box<Qp>> {
     let QpInitAttr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *attr;
     let pd = Pointer::to(pd.ok_or(EINVAL)?);
     let zero = QpInitAttrEx::new_zeroed();
     let given = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, ..zero };
     let mut init = QpInitAttrEx { pd, comp_mask: HAS_PD, ..given };
     // A receiving queue pair of an extended connection is made in another way.
-    let qp = make(None, &mut init)?;
+    let qp = make_own(None, &mut init, own)?;
     attr.cap = init.cap;
     Ok(qp)
 }
 
 pub(crate) extern "C" fn create_qp(pd: Option<&Pd>, attr: Option<&mut QpInitAttr>) -> Option<Box<Qp>> {
-    or_null(create(pd, attr))
+    or_null(attr.ok_or(EINVAL).and_then(|attr| make_plain(pd, attr, None)))
 }
 
 pub(crate) extern "C" fn create_qp_ex(
@@ -462,19 +497,4 @@ pub(crate) extern "C" fn query_qp(
     init: Option<&mut MaybeUninit<QpInitAttr>>,
 ) -> c_int {
     returned(query(qp, attr, mask as u32, init))
-}
-
-pub(crate) extern "C" fn attach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let attach = || Ok(qp.ok_or(EINVAL)?.qp.lock()?.get()?.attach_multicast(*gid.ok_or(EINVAL)?, lid)?);
-    returned(attach())
-}
-
-pub(crate) extern "C" fn detach_mcast(qp: Option<&Qp>, gid: Option<&[u8; 16]>, lid: u16) -> c_int {
-    let detach = || Ok(qp.ok_or(EINVAL)?.qp.lock()?.get()?.detach_multicast(*gid.ok_or(EINVAL)?, lid)?);
-    returned(detach())
-}
-
-/// No driver orders the data within a message.
-pub(crate) extern "C" fn query_qp_data_in_order(_qp: Option<&Qp>, _opcode: u32, _flags: u32) -> c_int {
-    0
 }

@@ -2,6 +2,7 @@
 
 mod begun;
 mod data;
+mod parts;
 #[cfg(test)]
 mod tests;
 pub(crate) mod way;
@@ -25,6 +26,7 @@ use self::data::{
     wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list, wr_set_sge,
     wr_set_sge_as_begun, wr_set_sge_list,
 };
+pub(crate) use self::parts::write as write_part;
 use self::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
@@ -93,10 +95,10 @@ pub(crate) fn part(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> abi::Q
 }
 
 // `enum ibv_qp_create_send_ops_flags`.
-const WRITE: u64 = 1 << 0 | 1 << 1;
-const SEND: u64 = 1 << 2;
-const SEND_IMM: u64 = 1 << 3;
-const READ: u64 = 1 << 4;
+pub(crate) const WRITE: u64 = 1 << 0 | 1 << 1;
+pub(crate) const SEND: u64 = 1 << 2;
+pub(crate) const SEND_IMM: u64 = 1 << 3;
+pub(crate) const READ: u64 = 1 << 4;
 const ATOMIC: u64 = 1 << 5 | 1 << 6;
 const LOCAL_INV: u64 = 1 << 7;
 const BIND: u64 = 1 << 8;
@@ -142,8 +144,8 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         SendLayout::Blocks(RequestKind::Messages) => by::<Messages, SENDS, MESSAGES>(),
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
         SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
-        // Of queues that are apart there is no shorter way.
-        SendLayout::Apart => [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function],
+        // There is no shorter way.
+        SendLayout::Apart => return parts::choose(part),
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }

@@ -6,7 +6,7 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{abi, buf, counters, cq, cq_ex, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
+use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -45,9 +45,9 @@ pub(crate) fn front() -> [Function; FRONT] {
         136 unsupported; // destroy_flow_action
         144 unsupported_object; // create_flow_action_esp
         152 unsupported; // modify_qp_rate_limit
-        160 unsupported_object; // alloc_parent_domain
-        168 unsupported; // dealloc_td
-        176 unsupported_object; // alloc_td
+        160 domain::alloc_parent_domain;
+        168 domain::dealloc_td;
+        176 domain::alloc_td;
         184 cq::modify_cq;
         192 unsupported; // post_srq_ops
         200 wq::destroy_rwq_ind_table;

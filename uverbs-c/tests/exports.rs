@@ -28,6 +28,8 @@ fn built() -> PathBuf {
             "uverbs-c",
             "--package",
             "uverbs-c-mlx5",
+            "--package",
+            "uverbs-c-efa",
         ])
         .arg("--target-dir")
         .arg(target)
@@ -83,21 +85,20 @@ fn mapped(map: &str) -> BTreeSet<String> {
     names
 }
 
-/// Asserts that the names and versions that a library exports are those of its map.
-fn exports_the_map(bytes: &[u8], map: &str) {
+/// Asserts that the names and versions that a library exports are those of its map, so many at least.
+fn exports_the_map(bytes: &[u8], map: &str, least: usize) {
     let (found, mapped) = (exported(bytes), mapped(map));
     let missing: Vec<_> = mapped.difference(&found).collect();
     let unknown: Vec<_> = found.difference(&mapped).collect();
     assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:#?}, not in the map {unknown:#?}");
-    assert!(found.len() > 100);
+    assert!(found.len() >= least);
 }
 
 const MAP: &str = include_str!("../ibverbs.map");
 
 #[test]
 fn every_name_of_the_map_is_exported_in_its_version_and_no_other() {
-    exports_the_map(&library(), MAP);
-    assert!(exported(&library()).len() > 500);
+    exports_the_map(&library(), MAP, 500);
 }
 
 /// Named in the maps of rdma-core and defined nowhere there: inline in the header, or gone.
@@ -137,14 +138,13 @@ fn every_name_that_debian_imports_is_there() {
     assert!(suites.into_iter().eq(["bookworm", "sid", "trixie"]));
 }
 
-/// mlx5.list: version, name, and the releases of Debian whose libmlx5 has it (rdma-core 44, 56 and 65).
-#[test]
-fn every_name_of_libmlx5_is_there() {
-    let bytes = std::fs::read(built().join("libmlx5.so")).expect("a library");
-    exports_the_map(&bytes, include_str!("../mlx5/mlx5.map"));
+/// Asserts that a library has the names of its map and of a list: version, name, and the releases of Debian whose library has it (rdma-core
+/// 44, 56 and 65).
+fn exports_the_list(library: &str, map: &str, list: &str) {
+    let bytes = std::fs::read(built().join(library)).expect("a library");
     let exported = exported(&bytes);
     let mut listed = 0;
-    for line in include_str!("mlx5.list").lines() {
+    for line in list.lines() {
         let mut words = line.split(' ');
         let (version, name) = (words.next().expect("a version"), words.next().expect("a name"));
         assert!(exported.contains(&format!("{version} {name}")), "{line} is missing");
@@ -152,6 +152,21 @@ fn every_name_of_libmlx5_is_there() {
     }
     // No name of its own either: a program that asks for one that a release lacks must hear so.
     assert_eq!(exported.len(), listed);
+    exports_the_map(&bytes, map, listed);
+}
+
+#[test]
+fn every_name_of_libmlx5_is_there() {
+    let list = include_str!("mlx5.list");
+    assert!(list.lines().count() > 100);
+    exports_the_list("libmlx5.so", include_str!("../mlx5/mlx5.map"), list);
+}
+
+#[test]
+fn every_name_of_libefa_is_there() {
+    let list = include_str!("efa.list");
+    assert!(list.lines().count() > 10);
+    exports_the_list("libefa.so", include_str!("../efa/efa.map"), list);
 }
 
 /// Names were added to private versions of old releases: each version has all, so that none is missing in a release nobody looked at.
@@ -216,7 +231,7 @@ fn gnu_ld_makes_the_same_library_from_the_archive() {
         "-lc",
     ]);
     assert!(cc.status().expect("cc").success());
-    exports_the_map(&std::fs::read(made).expect("a library"), MAP);
+    exports_the_map(&std::fs::read(made).expect("a library"), MAP, 500);
 }
 
 #[test]

@@ -12,44 +12,9 @@
 // Without the standard library it has 4 kB, with it 280; a profile whose panics unwind cannot do without.
 #![cfg_attr(panic = "abort", no_std)]
 
-/// Nothing here panics.
-#[cfg(panic = "abort")]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-
-/// Names that jump to the same.
-macro_rules! names {
-    ($to:ident => $($name:ident)*) => {
-        $(core::arch::global_asm!(
-            concat!(".globl ", stringify!($name)),
-            concat!(".type ", stringify!($name), ",@function"),
-            concat!(stringify!($name), ": ", jump!($to)),
-            concat!(".size ", stringify!($name), ",.-", stringify!($name)),
-        );)*
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    ($to:ident) => {
-        concat!("jmp qword ptr [rip + ", stringify!($to), "@GOTPCREL]")
-    };
-}
-
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    ($to:ident) => {
-        concat!(
-            "adrp x16, :got:",
-            stringify!($to),
-            "\nldr x16, [x16, :got_lo12:",
-            stringify!($to),
-            "]\nbr x16"
-        )
-    };
-}
+#[path = "../../beside/jumps.rs"]
+#[macro_use]
+mod jumps;
 
 names! { uverbs_mlx5_query_device => mlx5dv_query_device }
 

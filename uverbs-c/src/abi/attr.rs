@@ -182,6 +182,19 @@ c_structs! {
         128 send_ops_flags: u64;
     }
 
+    struct TdInitAttr = "ibv_td_init_attr", 4 {
+        0 comp_mask: u32;
+    }
+
+    struct ParentDomainInitAttr = "ibv_parent_domain_init_attr", 48 {
+        0 pd: Pointer;
+        8 td: Pointer;
+        16 comp_mask: u32;
+        24 alloc: Pointer;
+        32 free: Pointer;
+        40 pd_context: Pointer;
+    }
+
     struct QpOpenAttr = "ibv_qp_open_attr", 32 {
         0 comp_mask: u32;
         4 qp_num: u32;

@@ -141,6 +141,10 @@ c_structs! {
         0 context: Pointer;
     }
 
+    struct Td = "ibv_td", 8 {
+        0 context: Pointer;
+    }
+
     struct Ah = "ibv_ah", 24 {
         0 context: Pointer;
         8 pd: Pointer;

@@ -1,10 +1,23 @@
-//! What the libraries of drivers that go with this one (`../../mlx5/`) jump to.
+//! What the libraries of drivers that go with this one (`../../mlx5/`, `../../efa/`) jump to.
 
 use super::one;
 use crate::convert::{no, nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::providers::mlx5;
+use crate::providers::{efa, mlx5};
 
 one! {
+    uverbs_efa_cq_from_ibv_cq_ex => efa::cq_from_ibv_cq_ex;
+    uverbs_efa_create_comp_cntr => efa::create_comp_cntr;
+    uverbs_efa_create_cq => efa::create_cq;
+    uverbs_efa_create_driver_qp => efa::create_driver_qp;
+    uverbs_efa_create_qp_ex => efa::create_qp_ex;
+    uverbs_efa_get_max_rq_depth => efa::get_max_rq_depth;
+    uverbs_efa_get_max_sq_depth => efa::get_max_sq_depth;
+    uverbs_efa_qp_from_ibv_qp_ex => efa::qp_from_ibv_qp_ex;
+    uverbs_efa_query_ah => efa::query_ah;
+    uverbs_efa_query_cq => efa::query_cq;
+    uverbs_efa_query_device => efa::query_device;
+    uverbs_efa_query_mr => efa::query_mr;
+    uverbs_efa_query_qp_wqs => efa::query_qp_wqs;
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
     uverbs_mlx5_query_device => mlx5::query_device;
     uverbs_no => no;
