@@ -6,9 +6,12 @@
 if [ -n "${UVERBS_DROPIN:-}" ]; then
     mkdir -p /tmp/dropin && cp "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1 && ln -s libibverbs.so.1 /tmp/dropin/libibverbs.so
 fi
-# What goes with it, for programs that call libmlx5.
+# What goes with it, for programs that call libmlx5 or libefa.
 if [ -n "${UVERBS_MLX5:-}" ]; then
     cp "$UVERBS_MLX5" /tmp/dropin/libmlx5.so.1
+fi
+if [ -n "${UVERBS_EFA:-}" ]; then
+    cp "$UVERBS_EFA" /tmp/dropin/libefa.so.1
 fi
 
 # Every process of ours writes down what the loader does, whether a library comes at its start or later.
