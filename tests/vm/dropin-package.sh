@@ -5,6 +5,7 @@
 # packages: mmdebstrap binutils
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
+# cargo: UVERBS_EFA build --profile dropin --package uverbs-c-efa
 # systems: bookworm trixie sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -16,14 +17,14 @@ here=$(dirname "$0")
 . "$here/dropin-common.sh"
 
 make_package() {
-    cd /tmp && package=$("$here/../../uverbs-c/debian/build" "$UVERBS_DROPIN" "$UVERBS_MLX5") && [ -s "$package" ]
+    cd /tmp && package=$("$here/../../uverbs-c/debian/build" "$UVERBS_DROPIN" "$UVERBS_MLX5" "$UVERBS_EFA") && [ -s "$package" ]
 }
 
 # What is no library leaves nothing.
 refused() {
     mkdir /tmp/refused && cd /tmp/refused || return
     for library in /etc/hostname /nowhere; do
-        if "$here/../../uverbs-c/debian/build" "$library" "$UVERBS_MLX5"; then
+        if "$here/../../uverbs-c/debian/build" "$library" "$UVERBS_MLX5" "$UVERBS_EFA"; then
             echo "a package of $library" >&2
             return 1
         fi
@@ -73,18 +74,20 @@ before() {
     loaded "$stock" && described theirs
 }
 
-# The libmlx5 that programs find which call it.
-libmlx5_is() { # libmlx5_is DIRECTORY
-    inside ldconfig -p | sed -n 's,.*libmlx5\.so\.1 .*=> \(/usr\)*,,p' | head -n 1 >"$OUT/$name.mlx5"
-    [ "$(cat "$OUT/$name.mlx5")" = "$1/libmlx5.so.1" ] || { echo "libmlx5: $(cat "$OUT/$name.mlx5")" >&2; return 1; }
+# The libraries of drivers that programs find which call them.
+drivers_are() { # drivers_are DIRECTORY
+    for driver in libmlx5 libefa; do
+        inside ldconfig -p | sed -n "s,.*$driver\.so\.1 .*=> \(/usr\)*,,p" | head -n 1 >"$OUT/$name.$driver"
+        [ "$(cat "$OUT/$name.$driver")" = "$1/$driver.so.1" ] || { echo "$driver: $(cat "$OUT/$name.$driver")" >&2; return 1; }
+    done
 }
 
 is_ours() {
-    libmlx5_is "${own%/*}" && loaded "$own" && ! grep -e -rdmav "$OUT/$name.loaded" >&2 && described ours && diff "$OUT/$suite.theirs" "$OUT/$suite.ours" >&2 && inside apt-get check && inside dpkg --audit
+    drivers_are "${own%/*}" && loaded "$own" && ! grep -e -rdmav "$OUT/$name.loaded" >&2 && described ours && diff "$OUT/$suite.theirs" "$OUT/$suite.ours" >&2 && inside apt-get check && inside dpkg --audit
 }
 
 is_stock() {
-    libmlx5_is "${stock%/*}" && loaded "$stock" && described theirs-again && diff "$OUT/$suite.theirs" "$OUT/$suite.theirs-again" >&2 && inside apt-get check
+    drivers_are "${stock%/*}" && loaded "$stock" && described theirs-again && diff "$OUT/$suite.theirs" "$OUT/$suite.theirs-again" >&2 && inside apt-get check
 }
 
 installed() { inside dpkg -i "$package" && is_ours; }
@@ -109,7 +112,7 @@ changes_user() {
 # What the guide has for a container, without the package; and back.
 layer() {
     mkdir "$root/usr$(dirname "$own")" && cp "$UVERBS_DROPIN" "$root/usr$own" && ln -s libibverbs.so.1 "$root/usr${own%.1}" &&
-        cp "$UVERBS_MLX5" "$root/usr$(dirname "$own")/libmlx5.so.1" || return
+        cp "$UVERBS_MLX5" "$root/usr$(dirname "$own")/libmlx5.so.1" && cp "$UVERBS_EFA" "$root/usr$(dirname "$own")/libefa.so.1" || return
     echo "/usr$(dirname "$own")" >"$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_ours || return
     rm -r "$root/usr$(dirname "$own")" "$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_stock
 }
