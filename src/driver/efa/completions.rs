@@ -323,8 +323,12 @@ impl Completions {
     ) -> usize {
         let mut count = 0;
         while let Some(place) = places.get_mut(count) {
-            let Ok(completion) = self.next_if(&may_take) else { break };
-            fill(place, &completion);
+            match self.next_if(&may_take) {
+                Ok(completion) => fill(place, &completion),
+                // What was taken before is another process's, to which the doorbell is left.
+                Err(false) => return count,
+                Err(true) => break,
+            }
             count += 1;
         }
         self.release();
@@ -367,12 +371,19 @@ impl Completions {
     #[cfg(feature = "raw")]
     #[inline(never)]
     pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> bool {
-        let Ok((wc, entry)) = self.next_entry(may_take) else {
-            self.release();
-            return false;
-        };
-        *place = Told { wc, sender: entry.src_addr };
-        true
+        match self.next_entry(may_take) {
+            Ok((wc, entry)) => {
+                *place = Told { wc, sender: entry.src_addr };
+                true
+            }
+            Err(is_none) => {
+                // What may not be taken is another process's, to which the doorbell is left.
+                if is_none {
+                    self.release();
+                }
+                false
+            }
+        }
     }
 
     /// Where the rings lie, one behind the other, for whoever reads them in place of this queue.

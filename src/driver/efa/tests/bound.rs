@@ -24,6 +24,23 @@ fn a_completion_tells_who_has_sent_and_of_a_send_what_it_was() {
 }
 
 #[test]
+fn what_may_not_be_taken_is_left_with_the_doorbell() {
+    let mut bench = Bench::ready();
+    let numbers = [bench.send(1).unwrap(), bench.send(2).unwrap()];
+    numbers.iter().for_each(|number| bench.complete(0, *number, 0));
+    let mut told = Told::default();
+    assert!(bench.queue.next_told(|| true, &mut told));
+    // As a child of `fork` finds it, between two calls of a poll.
+    assert!(!bench.queue.next_told(|| false, &mut told));
+    let mut batch = Completion::batch::<1>();
+    assert_eq!(bench.queue.poll(&mut batch, || false, |place, said| *place = said.into()), 0);
+    assert_eq!((told.wc.wr_id, bench.doorbell(CQ_DOORBELL)), (1, 0));
+    assert!(bench.queue.next_told(|| true, &mut told));
+    assert!(!bench.queue.next_told(|| true, &mut told));
+    assert_eq!((told.wc.wr_id, bench.doorbell(CQ_DOORBELL) & 0xffff), (2, 2));
+}
+
+#[test]
 fn a_request_is_written_part_for_part() {
     let mut bench = Bench::ready();
     assert_eq!(bench.sends.set_hints(1), Err(Refused::NotBegun));
