@@ -11,8 +11,9 @@ use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type
 use uverbs::abi::write::{ModifyQp, QpDest};
 use uverbs::command::Command;
 use uverbs::raw::{
-    Batch, CompletionObject, Data, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive, Opcode,
-    Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue, Sge,
+    Batch, CompletionObject, Data, DriverQp, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive,
+    Opcode, Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue,
+    Sge,
 };
 use uverbs::transport::Watcher;
 use uverbs::{
@@ -200,6 +201,22 @@ fn init(cq: &CompletionObject) -> QueuePairInit<'_> {
         cookie: 0,
         flags: QpCreateFlags::empty(),
     }
+}
+
+#[test]
+fn what_another_driver_has_is_refused() {
+    let context = SoftDevice::default().open().unwrap();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
+    let flagged = context.cq(8).driver_flags(1).create();
+    assert_eq!(flagged.unwrap_err().kind(), ErrorKind::Unsupported);
+    let (object, driver) = (cq.object(), DriverQp { service_level: 1, ..DriverQp::default() });
+    let chosen = pd.create_driver_parts(&init(&object), driver);
+    assert_eq!(chosen.unwrap_err().kind(), ErrorKind::Unsupported);
+    let (_qp, mut sends, receives) = pd.create_parts(&init(&object)).unwrap();
+    assert_eq!(sends.begin(1, SendFlags::SIGNALED, &Opcode::Send), Err(Refused::Lacks));
+    assert_eq!(sends.set_hints(1), Err(Refused::Lacks));
+    let own = [sends.own_ring(), receives.unwrap().own_ring(), cq.own_ring()];
+    assert!(own.iter().all(Option::is_none) && !cq.is_told(), "{own:?}");
 }
 
 /// The numbers and statuses of what has completed, receives and sends apart.

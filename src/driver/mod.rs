@@ -116,6 +116,7 @@ pub(crate) enum GuardedKeys {
 /// The hint of a driver that has no queues here.
 const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5, efa and the soft device only";
 const NO_SRD: &str = "of the devices this crate knows only efa's have reliable datagrams (srd)";
+const NO_CHOICES: &str = "the device's driver has no flags of its own for the queue";
 const NO_MEMORY: &str =
     "of the devices this crate knows only efa's have completion queues in memory of one's own";
 const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
@@ -252,6 +253,7 @@ impl Driver {
     ) -> Result<CqPlan> {
         match self {
             Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.memory.is_some() => lacks(op, NO_MEMORY),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.flags != 0 => lacks(op, NO_CHOICES),
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
             Self::Mlx5(state) => state.plan_cq(op, shape.entries, kernel).map(CqPlan::Mlx5),
             Self::Siw(_) => lacks(op, siw::NO_QUEUES),
@@ -282,6 +284,9 @@ impl Driver {
     ) -> Result<QpPlan> {
         match self {
             Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.driver != DriverQp::default() => {
+                lacks(op, NO_CHOICES)
+            }
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Mlx5(state) => {
                 if shape.type_ == qp_type::RAW_PACKET && shape.srq.is_some() {

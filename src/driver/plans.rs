@@ -116,7 +116,7 @@ pub(crate) struct QpShape<'a> {
 
 /// What a driver's own type of queue pair is told besides.
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverQp {
     /// As the driver numbers them.
     pub flags: u16,

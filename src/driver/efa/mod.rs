@@ -23,9 +23,9 @@ use std::sync::{Arc, OnceLock};
 use nix::errno::Errno;
 use uverbs_abi::efa::{
     ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR, ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH, AllocUcontext,
-    AllocUcontextResp, CreateAhResp, ExQueryDeviceResp, QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS,
-    QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM, QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE,
-    USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
+    AllocUcontextResp, CREATE_CQ_WITH_SGID, CREATE_QP_WITH_UNSOLICITED_WRITE_RECV, CreateAhResp,
+    ExQueryDeviceResp, QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS, QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM,
+    QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE, USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::{QpCreateFlags, qp_type};
@@ -48,6 +48,7 @@ use crate::kernel::error::{Error, Result};
 /// What is refused.
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
 pub(super) const NO_RESIZE: &str = "efa gives completion queues no other size";
+const FLAGS: &str = "with another flag of efa's the queue would not be what this crate reads and writes";
 const SHARED: &str = "efa has no shared receive queues";
 const NO_MEMORY: &str = "the device, or the kernel, has no completion queues in memory of one's own";
 const NO_EVENTS: &str = "the device announces no completions: make the queue without a channel, and poll";
@@ -162,6 +163,9 @@ impl State {
     ) -> Result<CqPlan> {
         let CqShape { entries, has_channel, memory, flags } = *shape;
         let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+        if flags & !CREATE_CQ_WITH_SGID != 0 {
+            return refused(FLAGS);
+        }
         if has_channel && !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS) {
             return refused(NO_EVENTS);
         }
@@ -194,6 +198,9 @@ impl State {
         }
         if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
             return refused("efa's queue pairs have no choices but that all sends are signaled");
+        }
+        if shape.driver.flags & !CREATE_QP_WITH_UNSOLICITED_WRITE_RECV != 0 {
+            return refused(FLAGS);
         }
         let caps = self.caps(op, kernel)?;
         let [sends, receives] = queues;

@@ -59,6 +59,19 @@ fn more_than_the_device_has_is_refused_with_what_it_has() {
 }
 
 #[test]
+fn a_flag_that_would_make_another_queue_is_refused() {
+    let (state, memory) = (state(|_, _| {}), Memory::default());
+    for flags in [0, 1, 2, 4, 0x80] {
+        let planned = state.plan_cq("test", &CqShape { flags, ..cq_shape(4, false) }, &memory);
+        assert_eq!(planned.is_ok(), flags & !2 == 0, "{flags}");
+        let flags = u16::from(flags);
+        let driver = DriverQp { flags, ..DriverQp::default() };
+        let planned = plan(&state, &QpShape { driver, ..shape(qp_type::DRIVER, cap(4, 4, 1, 0)) });
+        assert_eq!(planned.is_ok(), flags & !1 == 0, "{flags}");
+    }
+}
+
+#[test]
 fn a_device_without_events_refuses_a_channel_only() {
     let state = state(|_, caps| caps.device_caps = 0);
     let memory = Memory::default();
