@@ -80,7 +80,7 @@ impl Qp {
 }
 
 /// `enum ibv_qp_init_attr_mask`.
-const HAS_PD: u32 = 1 << 0;
+pub(crate) const HAS_PD: u32 = 1 << 0;
 const HAS_XRCD: u32 = 1 << 1;
 const HAS_CREATE_FLAGS: u32 = 1 << 2;
 const HAS_LARGE: u32 = 1 << 3;

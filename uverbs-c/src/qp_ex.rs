@@ -4,7 +4,7 @@ mod begun;
 mod data;
 mod parts;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod way;
 
 use std::cell::Cell;

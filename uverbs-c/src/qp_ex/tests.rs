@@ -24,7 +24,7 @@ use crate::xrcd::{Xrcd, close_xrcd, open_xrcd};
 const CREATE: i32 = nix::libc::O_CREAT;
 const BOTH: u32 = 3;
 
-fn errno() -> i32 {
+pub(crate) fn errno() -> i32 {
     nix::errno::Errno::last_raw()
 }
 
@@ -98,19 +98,19 @@ fn poll(cq: &Cq) -> Option<Wc> {
 }
 
 /// A device, its open context, and what a program makes first.
-struct World {
+pub(crate) struct World {
     soft: SoftDevice,
     _device: Arc<Device>,
     context: Pointer,
-    pd: Box<Pd>,
-    sent: Box<Cq>,
+    pub(crate) pd: Box<Pd>,
+    pub(crate) sent: Box<Cq>,
     received: Box<Cq>,
     /// The soft device takes no address from a program: this is the library's own memory.
     memory: MemoryRegion,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let soft = SoftDevice::default();
         let device = Arc::new(Device::new(soft.device()));
         let pointer = open_device(Pointer::to(&*device));
@@ -122,11 +122,11 @@ impl World {
         Self { soft, _device: device, context: pointer, pd, sent: cq(), received: cq(), memory }
     }
 
-    fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         self.context.get().unwrap()
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.memory.destroy().unwrap();
         assert_eq!([destroy_cq(Given::of(self.sent)), destroy_cq(Given::of(self.received))], [0; 2]);
         assert_eq!(dealloc_pd(Some(self.pd)), 0);
@@ -208,6 +208,23 @@ fn a_program_sends_to_a_queue_by_its_number() {
     assert_eq!(destroy_qp(Given::of(there)), 0);
     assert_eq!(destroy_srq(Given::of(srq)), 0);
     assert_eq!(close_xrcd(Some(domain)), 0);
+    world.end();
+}
+
+#[test]
+fn what_another_driver_writes_of_a_request_is_refused() {
+    let world = World::new();
+    let mut init = wanted_initiator(&world.pd, &world.sent);
+    init.qp_type = qp_type::RC.into();
+    init.recv_cq = Pointer::to(&*world.sent);
+    let qp = create_qp_ex(Some(world.context()), Some(&mut init)).unwrap();
+    let hint = || parts::write(&qp, |queue| Ok(queue.set_hints(1)?));
+    // Outside of a batch there is nothing to be refused.
+    hint();
+    wr_start(&qp);
+    hint();
+    assert_eq!(wr_complete(&qp), EINVAL.get());
+    assert_eq!((destroy_qp(Given::of(qp)), poll(&world.sent)), (0, None));
     world.end();
 }
 

@@ -82,7 +82,8 @@ impl DeviceAttr {
     /// As a caller is told whose structure has so many bytes.
     fn new(device: &Device, len: u32) -> Self {
         let caps = if len >= DEVICE_ATTR_WITH_CAPS { &CAPS[..] } else { &[] };
-        let of_rdma = if len >= DEVICE_ATTR_WITH_RDMA { &RDMA_CAPS[..] } else { &[] };
+        let (of_rdma, max_rdma_size) =
+            if len >= DEVICE_ATTR_WITH_RDMA { (&RDMA_CAPS[..], device.max_rdma_size) } else { (&[][..], 0) };
         let has = |(cap, _): &&(DeviceCaps, u32)| device.caps.contains(*cap);
         Self {
             comp_mask: 0,
@@ -93,7 +94,7 @@ impl DeviceAttr {
             inline_buf_size: device.max_inline as u16,
             inline_buf_size_ex: device.max_wide_inline as u16,
             device_caps: caps.iter().chain(of_rdma).filter(has).fold(0, |all, (_, bit)| all | bit),
-            max_rdma_size: device.max_rdma_size,
+            max_rdma_size,
         }
     }
 }

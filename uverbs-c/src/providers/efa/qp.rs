@@ -12,7 +12,7 @@ use crate::answer::{Answer, EINVAL, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
 use crate::pd::Pd;
-use crate::qp::{Own, Qp, make_own, make_plain};
+use crate::qp::{HAS_PD, Own, Qp, make_own, make_plain};
 use crate::qp_ex::{READ, SEND, SEND_IMM, WRITE, write_part};
 
 /// `struct efadv_qp_init_attr`.
@@ -66,7 +66,10 @@ fn make(
     let device = device(context)?;
     let init = init.filter(|init| init.qp_type == u32::from(qp_type::DRIVER)).ok_or(EINVAL)?;
     let attr: OwnInitAttr = given(attr, len, OLDEST)?;
-    if attr.comp_mask != 0 || attr.reserved != 0 {
+    // What the device can was asked of this one.
+    let is_other = |pd: &Pd| Some(pd.c.context.word()) != context.map(|context| Pointer::to(context).word());
+    let is_foreign = init.comp_mask & HAS_PD != 0 && init.pd.get().is_some_and(is_other);
+    if attr.comp_mask != 0 || attr.reserved != 0 || is_foreign {
         return Err(EINVAL);
     }
     make_own(context, init, Some(&own(&device, &attr)?))
