@@ -297,6 +297,17 @@ fn without_sysfs_netlink_is_enough() {
 }
 
 #[test]
+fn devices_of_sysfs_are_in_the_order_of_their_nodes() {
+    let tree = Tree::new("order");
+    for number in [12, 3, 0, 101, 7] {
+        tree.file(&format!("class/infiniband_verbs/uverbs{number}/ibdev"), &format!("rxe{number}\n"));
+        tree.file(&format!("class/infiniband_verbs/uverbs{number}/abi_version"), "2\n");
+    }
+    let devices = found_with(Fault::Socket(Errno::EPERM), &tree.0);
+    assert!(devices.iter().map(Device::name).eq(["rxe0", "rxe3", "rxe7", "rxe12", "rxe101"]), "{devices:?}");
+}
+
+#[test]
 fn the_driver_is_known_by_its_module_or_by_the_function() {
     for (module, modalias, wanted) in [
         (Some("mlx5_core"), None, driver_id::MLX5),

@@ -144,8 +144,12 @@ fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -
     let table = {
         // A queue may stand in the table more than once, but is locked once; always in the same order.
         let mut each = collected(queues.iter().copied().map(Ok))?;
-        each.sort_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
-        each.dedup_by_key(|queue| std::ptr::from_ref::<Wq>(queue));
+        // There is room for all. Each goes to its place: they are few, and a sort is 5 kB of code.
+        each.clear();
+        for &queue in &queues {
+            let place = each.binary_search_by_key(&std::ptr::from_ref(queue), |one| std::ptr::from_ref(*one));
+            place.err().into_iter().for_each(|place| each.insert(place, queue));
+        }
         let locked = collected(each.iter().map(|queue| queue.queue.lock()))?;
         let place = |queue: &Wq| each.iter().position(|one| std::ptr::eq(*one, queue));
         let queues =
