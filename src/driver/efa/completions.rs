@@ -31,6 +31,8 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::process::Origin;
 
+const RELAXED: Ordering = Ordering::Relaxed;
+
 /// A completion queue about to be made.
 #[derive(Debug)]
 pub(crate) struct CqPlan {
@@ -222,6 +224,8 @@ pub(crate) struct Completions {
     /// A copy of the queue pairs that complete here.
     known: Vec<Known>,
     changes: u32,
+    /// Where the queue pair was whose completion was taken last.
+    last: usize,
     shared: Arc<CompletionSide>,
 }
 
@@ -236,11 +240,13 @@ struct Ring {
 
 impl Ring {
     /// Where the next entry is.
+    #[inline(always)]
     fn at(self, entries: u32) -> usize {
         self.begin + (self.position & (entries - 1)) as usize * ENTRY
     }
 
     /// The phase that it has when the device has written it.
+    #[inline(always)]
     fn phase(self, entries: u32) -> u8 {
         u8::from(self.position & entries == 0) * CDESC_PHASE
     }
@@ -285,6 +291,7 @@ impl Completions {
             is_behind: false,
             known: Vec::new(),
             changes: 0,
+            last: 0,
             shared: Arc::new(shared),
         }))
     }
@@ -297,18 +304,20 @@ impl Completions {
         self.entries
     }
 
-    /// Whether the device has written the next entry of a ring.
-    #[inline]
-    fn is_filled(&self, ring: Ring) -> bool {
+    /// The next entry of a ring, if the device has written it.
+    #[inline(always)]
+    fn filled(&self, ring: Ring) -> Option<[u64; ENTRY / 8]> {
+        let words = self.memory.values::<{ ENTRY / 8 }>(ring.at(self.entries))?;
         // What the device wrote before the phase is read after it.
-        let word = self.memory.load(ring.at(self.entries), Ordering::Acquire);
-        word.to_ne_bytes()[3] & CDESC_PHASE == ring.phase(self.entries)
+        let first = words[0].load(Ordering::Acquire);
+        let is_ours = first.to_ne_bytes()[3] & CDESC_PHASE == ring.phase(self.entries);
+        is_ours.then(|| [first, words[1].load(RELAXED), words[2].load(RELAXED), words[3].load(RELAXED)])
     }
 
     /// Whether the device has written no completion.
     #[cfg(feature = "raw")]
     pub(crate) fn is_empty(&self) -> bool {
-        !self.rings.iter().any(|ring| self.is_filled(*ring))
+        self.rings.iter().all(|ring| self.filled(*ring).is_none())
     }
 
     /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
@@ -323,43 +332,51 @@ impl Completions {
     ) -> usize {
         let mut count = 0;
         while let Some(place) = places.get_mut(count) {
-            match self.next_if(&may_take) {
-                Ok(completion) => fill(place, &completion),
+            let Some(entry) = self.next_filled() else { break };
+            if !may_take() {
                 // What was taken before is another process's, to which the doorbell is left.
-                Err(false) => return count,
-                Err(true) => break,
+                return count;
             }
-            count += 1;
+            self.pass();
+            // Of one that is nobody's nothing is said.
+            if let Some(wc) = self.find(&entry) {
+                fill(place, &Extended { wc, ..Extended::default() });
+                count += 1;
+            }
         }
         self.release();
         count
     }
 
-    /// Takes the next completion; `may_take` is asked before. Without one, whether there is none.
-    pub(crate) fn next_if(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
-        let wc = self.next_entry(may_take)?.0;
-        Ok(Extended { wc, ..Extended::default() })
+    /// The next entry, of the first ring that has one.
+    #[inline(always)]
+    fn next_filled(&mut self) -> Option<RxCdescEx> {
+        // Rings are looked at in turn, each once.
+        for _ in 0..self.rings.len() {
+            let ring = self.rings.get(self.next).copied()?;
+            if let Some(words) = self.filled(ring) {
+                return Some(zerocopy::transmute!(words));
+            }
+            self.next = self.behind();
+        }
+        None
     }
 
-    /// The same with what the device wrote.
+    /// The ring behind the next.
+    #[inline(always)]
+    fn behind(&self) -> usize {
+        if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 }
+    }
+
+    /// Takes the next completion, with what the device wrote; `may_take` is asked before. Without one, whether there is none.
+    #[cfg(feature = "raw")]
     fn next_entry(&mut self, may_take: impl Fn() -> bool) -> Result<(Wc, RxCdescEx), bool> {
-        // Rings that were looked at in turn and had nothing.
-        let mut empty = 0;
-        while empty < self.rings.len() {
-            let Some(ring) = self.rings.get(self.next).copied() else { return Err(true) };
-            if !self.is_filled(ring) {
-                (self.next, empty) = ((self.next + 1) % self.rings.len(), empty + 1);
-                continue;
-            }
+        while let Some(entry) = self.next_filled() {
             if !may_take() {
                 return Err(false);
             }
-            empty = 0;
-            let mut entry = RxCdescEx::new_zeroed();
-            let is_read = self.memory.read(ring.at(self.entries), entry.as_mut_bytes());
             self.pass();
-            // Of one that is nobody's nothing is said.
-            if let Some(wc) = self.find(&entry).filter(|_| is_read) {
+            if let Some(wc) = self.find(&entry) {
                 return Ok((wc, entry));
             }
         }
@@ -398,13 +415,13 @@ impl Completions {
         }
     }
 
-    /// Goes on behind the entry that is next.
+    /// Goes on behind the entry that is next, in the same ring.
+    #[inline(always)]
     fn pass(&mut self) {
-        let next = (self.next + 1) % self.rings.len();
         if let Some(ring) = self.rings.get_mut(self.next) {
             ring.position = ring.position.wrapping_add(1);
         }
-        (self.next, self.is_behind) = (next, true);
+        self.is_behind = true;
         let shared = &*self.shared;
         shared.taken.store(shared.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if shared.is_armed.load(Ordering::Relaxed) {
@@ -415,24 +432,37 @@ impl Completions {
     }
 
     /// What the entry says, if its queue pair is still there.
+    #[inline(always)]
     fn find(&mut self, entry: &RxCdescEx) -> Option<Wc> {
         // Each is behind all that was changed before its request was posted.
         let changes = self.shared.changes.load(Ordering::Acquire);
         if changes != self.changes {
-            self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-            self.changes = changes;
+            self.learn(changes);
         }
         let number = entry.base.common.qp_num.get();
-        let at = self.known.binary_search_by_key(&number, Known::number).ok()?;
-        let known = self.known.get(at)?;
+        let is_it = |known: &&Known| known.number() == number;
+        let known = match self.known.get(self.last).filter(is_it) {
+            Some(known) => known,
+            None => {
+                self.last = self.known.binary_search_by_key(&number, Known::number).ok()?;
+                self.known.get(self.last)?
+            }
+        };
         let is_here = if is_send(entry) { known.sends } else { known.receives };
         if is_here { raise(entry, &known.track) } else { None }
     }
 
-    /// Tells the device of all that was taken.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, changes: u32) {
+        self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changes = changes;
+    }
+
+    /// Tells the device of all that was taken. The next ring is another one, so that a full one holds back none.
     pub(crate) fn release(&mut self) {
         if self.is_behind {
-            self.is_behind = false;
+            (self.is_behind, self.next) = (false, self.behind());
             self.shared.ring(0);
         }
     }

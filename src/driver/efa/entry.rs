@@ -26,15 +26,17 @@ pub(super) const ENTRY: usize = size_of::<RxCdescEx>();
 pub(crate) const UNSOLICITED: u32 = 1 << 31;
 
 /// Whether it is of a send.
+#[inline(always)]
 pub(super) fn is_send(entry: &RxCdescEx) -> bool {
     (entry.base.common.flags & CDESC_Q_TYPE) >> 1 == SEND_QUEUE
 }
 
 /// What an entry says of this queue pair, whose request is done then; none if there is no such request.
+#[inline(always)]
 pub(super) fn raise(entry: &RxCdescEx, track: &Track) -> Option<Wc> {
     let common = &entry.base.common;
     let said = Wc {
-        status: status(common.status),
+        status: if common.status == COMP_STATUS_OK { wc_status::SUCCESS } else { status(common.status) },
         vendor_err: common.status.into(),
         qp_num: track.number,
         ..Wc::default()
@@ -55,6 +57,7 @@ pub(super) fn raise(entry: &RxCdescEx, track: &Track) -> Option<Wc> {
 }
 
 /// What it says of something that came in.
+#[inline(always)]
 fn received(entry: &RxCdescEx, said: Wc, is_unsolicited: bool) -> Wc {
     let base = &entry.base;
     let is_write = (base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE;
@@ -78,6 +81,8 @@ fn received(entry: &RxCdescEx, said: Wc, is_unsolicited: bool) -> Wc {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn status(status: u8) -> u32 {
     match status {
         COMP_STATUS_OK => wc_status::SUCCESS,

@@ -12,6 +12,7 @@ mod doorbell;
 mod entry;
 mod qp;
 mod receives;
+mod request;
 mod sends;
 mod track;
 

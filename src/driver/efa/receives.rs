@@ -4,10 +4,10 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uverbs_abi::efa::io::{LKEY, RX_FIRST, RX_LAST, RxDesc};
 use uverbs_abi::types::qp_state;
-use zerocopy::IntoBytes;
 
 use super::doorbell::Doorbell;
 use super::qp::Queues;
@@ -124,10 +124,14 @@ impl Receives {
         self.publish();
     }
 
-    /// Writes a piece into the ring.
-    fn put_piece(&self, counter: u32, piece: &RxDesc) -> bool {
+    /// Writes a piece into the ring: the words of an [`RxDesc`].
+    #[inline]
+    fn put_piece(&self, counter: u32, piece: [u64; 2]) {
         let at = (counter & self.places.wrapping_sub(1)) as usize * PIECE;
-        self.memory.write(at, piece.as_bytes())
+        // The ring was seen to be inside when it was mapped.
+        if let Some(places) = self.memory.values::<2>(at) {
+            places.iter().zip(piece).for_each(|(place, word)| place.store(word.to_le(), Ordering::Relaxed));
+        }
     }
 }
 
@@ -156,30 +160,22 @@ impl LowerReceive for &mut Receives {
             return Err(Refused::TooLarge);
         }
         let lane = &self.queues.track().receives;
-        let Some(index) = self.numbers.next(lane) else { return Err(Refused::Full) };
+        let Some(number) = self.numbers.take(lane, wr_id, Kind::Receive) else { return Err(Refused::Full) };
         // Of no memory there is one piece of no bytes.
-        let count = pieces.len().max(1) as u32;
-        let Some(number) = self.numbers.take(lane, index, wr_id, Kind::Receive, 0) else {
-            return Err(Refused::Full);
-        };
-        let nothing = Sge::default();
-        let mut pieces = pieces.into_iter();
-        for at in 0..count {
-            let piece = pieces.next();
-            let Sge { addr, length, lkey } = piece.as_ref().map_or(nothing, |piece| *piece.borrow());
-            let first = if at == 0 { RX_FIRST } else { 0 };
-            let last = if at + 1 == count { RX_LAST } else { 0 };
-            let piece = RxDesc {
-                buf_addr_lo: (addr as u32).into(),
-                buf_addr_hi: ((addr >> 32) as u32).into(),
-                req_id: if at == 0 { number.into() } else { 0.into() },
-                // No message is longer: the rest of the piece is not needed, nor what is behind it.
-                length: u16::try_from(length).unwrap_or(u16::MAX).into(),
-                lkey_ctrl: (lkey & LKEY | first | last).into(),
-            };
-            self.put_piece(self.head.wrapping_add(at), &piece);
+        let (mut left, mut pieces) = (pieces.len().max(1), pieces);
+        let (mut marks, mut number) = (RX_FIRST, u64::from(number));
+        while left > 0 {
+            left -= 1;
+            if left == 0 {
+                marks |= RX_LAST;
+            }
+            let Sge { addr, length, lkey } = pieces.next().map_or(Sge::default(), |piece| *piece.borrow());
+            // No message is longer: the rest of the piece is not needed, nor what is behind it.
+            let length = u64::from(length.min(u16::MAX.into()));
+            self.put_piece(self.head, [addr, number | length << 16 | u64::from(lkey & LKEY | marks) << 32]);
+            self.head = self.head.wrapping_add(1);
+            (marks, number) = (0, 0);
         }
-        self.head = self.head.wrapping_add(count);
         Ok(())
     }
 }

@@ -9,32 +9,28 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uverbs_abi::efa::io::{
-    LKEY, RDMA_READ, RDMA_WRITE, RemoteMemAddr, SEND, TX_COMP_REQ, TX_DESC_INLINE_MAX_SIZE,
-    TX_DESC_INLINE_MAX_SIZE_128, TX_DESC_NUM_BUFS, TX_DESC_NUM_RDMA_BUFS, TX_FIRST, TX_HAS_IMM,
-    TX_INLINE_MSG, TX_LAST, TX_META_DESC, TX_OP_TYPE, TX_PHASE, TxBufDesc, TxMetaDesc,
+    RDMA_READ, RDMA_WRITE, SEND, TX_COMP_REQ, TX_DESC_INLINE_MAX_SIZE, TX_DESC_INLINE_MAX_SIZE_128,
+    TX_DESC_NUM_BUFS, TX_DESC_NUM_RDMA_BUFS, TX_FIRST, TX_HAS_IMM, TX_LAST, TX_META_DESC, TX_PHASE,
 };
 use uverbs_abi::types::{SendFlags, qp_state};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::doorbell::Doorbell;
 use super::qp::Queues;
+use super::request::{BEHIND_REMOTE, Body, HEAD, Head, To, UNIT, Unit};
 use super::track::{Kind, Numbers};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::Lower;
-use crate::driver::request::{Address, Data, Destination, FrameHead, Opcode, Refused, Remote, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
 /// Bytes of a slot, and of one that is wide.
-pub(super) const SLOT: usize = 64;
-pub(super) const WIDE_SLOT: usize = 128;
-
-/// What a request begins with, and where the data of one that names remote memory is.
-const HEAD: usize = size_of::<TxMetaDesc>();
-const BEHIND_REMOTE: usize = HEAD + size_of::<RemoteMemAddr>();
+pub(super) const SLOT: usize = UNIT;
+pub(super) const WIDE_SLOT: usize = 2 * UNIT;
 
 /// What requests may be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +53,18 @@ pub(super) struct Device {
     pub(super) doorbell: Doorbell,
 }
 
+impl Device {
+    /// Writes units to the ring, from the one with this index on; false if they are not inside.
+    #[inline]
+    fn write(&self, first: usize, units: &[Unit]) -> bool {
+        units.iter().zip(first..).all(|(unit, index)| {
+            let Some(places) = self.memory.values::<8>(self.begin + index * UNIT) else { return false };
+            places.iter().zip(unit).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
+            true
+        })
+    }
+}
+
 /// The send queue; see the module's page.
 #[derive(Debug)]
 pub(crate) struct Sends {
@@ -65,9 +73,9 @@ pub(crate) struct Sends {
     /// None of a queue pair that sends nothing.
     device: Option<Device>,
     /// The copy of the ring.
-    requests: Box<[u8]>,
-    /// Bytes of a slot.
-    slot: usize,
+    requests: Box<[Unit]>,
+    /// Units of a slot: one, or two of one that is wide.
+    units: u32,
     /// Number of slots, a power of two, or zero.
     depth: u32,
     /// Most of them that are told at once.
@@ -89,16 +97,17 @@ impl Sends {
         slot: usize,
         allowed: Allowed,
     ) -> Result<Self> {
-        let bytes = depth as usize * slot;
-        let mut requests = Error::room(op, bytes)?;
-        requests.resize(bytes, 0);
+        let units = (slot / UNIT) as u32;
+        let all = depth as usize * units as usize;
+        let mut requests = Error::room(op, all)?;
+        requests.resize(all, [0; 8]);
         let numbers = Numbers::new(op, &queues.track().sends, queues.generation())?;
         Ok(Self {
             queues,
             numbers,
             device,
             requests: requests.into_boxed_slice(),
-            slot,
+            units,
             depth,
             most_at_once: most_at_once.max(1),
             head: 0,
@@ -128,14 +137,13 @@ impl Sends {
         self.numbers.is_idle(&self.queues.track().sends)
     }
 
-    /// Where the request with this counter is in the copy.
-    fn place(&mut self, counter: u32) -> Option<&mut [u8]> {
-        place(&mut self.requests, counter, self.depth, self.slot)
-    }
-
     /// The request that was filled last, if the device was not told of it.
-    fn last(&mut self) -> Option<&mut [u8]> {
-        if self.head == self.published { None } else { self.place(self.head.wrapping_sub(1)) }
+    #[inline]
+    fn last(&mut self) -> Option<&mut [u64]> {
+        if self.head == self.published {
+            return None;
+        }
+        place(&mut self.requests, self.head.wrapping_sub(1), self.depth, self.units)
     }
 
     /// Forgets what was filled since the device was told last.
@@ -151,12 +159,9 @@ impl Sends {
             let first = self.published & (self.depth - 1);
             // As far as the ring's end.
             let count = self.head.wrapping_sub(self.published).min(self.most_at_once).min(self.depth - first);
-            let (at, bytes) = (first as usize * self.slot, count as usize * self.slot);
+            let (at, units) = ((first * self.units) as usize, (count * self.units) as usize);
             // The ring was seen to be inside when it was mapped.
-            let is_written = self
-                .requests
-                .get(at..at + bytes)
-                .is_some_and(|requests| device.memory.write(device.begin + at, requests));
+            let is_written = self.requests.get(at..at + units).is_some_and(|units| device.write(at, units));
             self.published = self.published.wrapping_add(count);
             if is_written {
                 device.doorbell.ring(self.published & 0xffff);
@@ -177,101 +182,72 @@ impl Sends {
     }
 
     /// Writes all of a request but its data.
-    fn start(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        operation: Operation,
-        to: Destination,
-    ) -> Result<(), Refused> {
-        if !self.is_ready {
-            return Err(Refused::NotReady);
-        }
+    #[inline(always)]
+    fn start(&mut self, wr_id: u64, flags: SendFlags, operation: Operation, to: To) -> Result<(), Refused> {
         // All requests complete.
-        if !flags.contains(SendFlags::SIGNALED) {
-            return Err(Refused::Unsignaled);
+        if !self.is_ready || flags.difference(SendFlags::INLINE) != SendFlags::SIGNALED {
+            return Err(self.refusal(flags));
         }
-        if !flags.difference(SendFlags::SIGNALED | SendFlags::INLINE).is_empty() {
-            return Err(Refused::Lacks);
+        let Self { queues, numbers, requests, depth, units, .. } = self;
+        let (lane, head) = (&queues.track().sends, self.head);
+        let Some(slot) = place(requests, head, *depth, *units) else { return Err(Refused::Full) };
+        let Some(slot) = slot.first_chunk_mut() else { return Err(Refused::Full) };
+        let Some(number) = numbers.take(lane, wr_id, operation.kind()) else { return Err(Refused::Full) };
+        let (immediate, has_immediate) = operation.immediate();
+        // The phase turns with every round of the ring.
+        let is_odd = head & *depth != 0;
+        Head {
+            number,
+            control: [
+                TX_META_DESC | operation.number() | if has_immediate { TX_HAS_IMM } else { 0 },
+                TX_FIRST | TX_LAST | TX_COMP_REQ | if is_odd { TX_PHASE } else { 0 },
+            ],
+            immediate: u32::from_be(immediate),
+            to,
+            remote: operation.remote(),
         }
-        let Self { queues, numbers, requests, depth, slot: bytes, .. } = self;
-        let lane = &queues.track().sends;
-        let (head, round) = (self.head, self.head.checked_div(*depth).unwrap_or(0));
-        let Some(index) = numbers.next(lane) else { return Err(Refused::Full) };
-        let Some(slot) = place(requests, head, *depth, *bytes) else { return Err(Refused::Full) };
-        slot.fill(0);
-        let (kind, immediate) = (operation.kind(), operation.immediate());
-        let meta = TxMetaDesc {
-            ctrl1: TX_META_DESC | operation.number() | if immediate.is_some() { TX_HAS_IMM } else { 0 },
-            ctrl2: TX_FIRST | TX_LAST | TX_COMP_REQ | (round as u8 & TX_PHASE),
-            immediate_data: u32::from_be(immediate.unwrap_or(0)).into(),
-            ..TxMetaDesc::new_zeroed()
-        };
-        put(slot, 0, &meta);
-        if let Some(Remote { address, rkey }) = operation.remote() {
-            let [buf_addr_lo, buf_addr_hi] = halves(address);
-            let remote = RemoteMemAddr { length: 0.into(), rkey: rkey.into(), buf_addr_lo, buf_addr_hi };
-            put(slot, HEAD, &remote);
-        }
-        set_destination(slot, to);
-        let Some(number) = numbers.take(lane, index, wr_id, kind, 0) else { return Err(Refused::Full) };
-        put(slot, 0, &number.to_le());
+        .write(slot);
         self.head = head.wrapping_add(1);
         Ok(())
     }
 
+    #[cold]
+    fn refusal(&self, flags: SendFlags) -> Refused {
+        if !self.is_ready {
+            Refused::NotReady
+        } else if flags.contains(SendFlags::SIGNALED) {
+            Refused::Lacks
+        } else {
+            Refused::Unsignaled
+        }
+    }
+
     /// Gives the last request its data.
-    fn set(&mut self, data: &Gathered) -> Result<(), Refused> {
-        let (allowed, is_wide, len) = (self.allowed, self.slot == WIDE_SLOT, data.len);
+    #[inline(always)]
+    fn set(&mut self, body: &Body) -> Result<(), Refused> {
+        let (allowed, is_wide) = (self.allowed, self.units > 1);
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        let Ok((mut meta, _)) = TxMetaDesc::read_from_prefix(slot) else { return Err(Refused::NotBegun) };
-        let operation = meta.ctrl1 & TX_OP_TYPE;
+        let Some(first) = slot.first_mut() else { return Err(Refused::NotBegun) };
+        let operation = Head::operation(*first);
         let is_remote = operation != SEND;
-        if is_remote && len > allowed.most_remote {
+        let most = match (body.is_inline, is_wide, operation) {
+            (false, _, SEND) => TX_DESC_NUM_BUFS,
+            (false, ..) => TX_DESC_NUM_RDMA_BUFS,
+            (true, true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
+            (true, true, RDMA_WRITE) if allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
+            (true, false, SEND) => TX_DESC_INLINE_MAX_SIZE,
+            // There is no room behind the remote memory; and what is read has no place there.
+            (true, ..) => 0,
+        };
+        if usize::from(body.length) > most || is_remote && body.len > allowed.most_remote {
             return Err(Refused::TooLarge);
         }
-        let at = if is_remote { BEHIND_REMOTE } else { HEAD };
-        meta.ctrl1 &= !TX_INLINE_MSG;
-        match &data.what {
-            What::Pieces(pieces, count) => {
-                let pieces = pieces.get(..*count).unwrap_or_default();
-                let most = if is_remote { TX_DESC_NUM_RDMA_BUFS } else { TX_DESC_NUM_BUFS };
-                if pieces.len() > most {
-                    return Err(Refused::TooLarge);
-                }
-                for (index, Sge { addr, length, lkey }) in pieces.iter().copied().enumerate() {
-                    let [buf_addr_lo, buf_addr_hi] = halves(addr);
-                    let lkey = (lkey & LKEY).into();
-                    let piece = TxBufDesc { length: length.into(), lkey, buf_addr_lo, buf_addr_hi };
-                    put(slot, at + index * size_of::<TxBufDesc>(), &piece);
-                }
-                meta.length = (pieces.len() as u16).into();
-            }
-            What::Inline(bytes) => {
-                let most = match (is_wide, operation) {
-                    (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
-                    (true, RDMA_WRITE) if allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
-                    (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
-                    // There is no room behind the remote memory; and what is read has no place there.
-                    _ => 0,
-                };
-                if len as usize > most {
-                    return Err(Refused::TooLarge);
-                }
-                let bytes = bytes.get(..len as usize).unwrap_or_default();
-                let Some(place) = slot.get_mut(at..at + bytes.len()) else {
-                    return Err(Refused::TooLarge);
-                };
-                place.copy_from_slice(bytes);
-                meta.ctrl1 |= TX_INLINE_MSG;
-                meta.length = (len as u16).into();
-            }
+        *first = Head::with_data(*first, body);
+        if is_remote && let Some(remote) = slot.get_mut(HEAD) {
+            *remote = Head::with_remote_len(*remote, body.len);
         }
-        put(slot, 0, &meta);
-        if is_remote {
-            put(slot, HEAD, &len.to_le());
-        }
-        self.numbers.set_bytes(&self.queues.track().sends, len);
+        body.write(slot, if is_remote { BEHIND_REMOTE } else { HEAD });
+        self.numbers.set_bytes(&self.queues.track().sends, body.len);
         Ok(())
     }
 
@@ -279,7 +255,7 @@ impl Sends {
     #[cfg(feature = "raw")]
     pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        put(slot, std::mem::offset_of!(TxMetaDesc, ctrl3), &hints);
+        slot.get_mut(1).into_iter().for_each(|word| *word = Head::with_hints(*word, hints));
         Ok(())
     }
 
@@ -289,7 +265,7 @@ impl Sends {
         let Some(device) = &self.device else { return OwnRing::default() };
         OwnRing {
             address: device.memory.address() + device.begin as u64,
-            entry_size: self.slot as u32,
+            entry_size: self.units * UNIT as u32,
             entries: self.depth,
             doorbell: device.doorbell.address(),
             most_at_once: self.most_at_once,
@@ -303,12 +279,13 @@ impl Sends {
         self.numbers.take_back(&self.queues.track().sends);
     }
 
-    /// What an operation is to the device, if it has it.
-    fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<Destination>), Refused> {
+    /// What an operation is to the device, if it has it, and where it goes, if it says so.
+    #[inline(always)]
+    fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
         let Allowed { reads, writes, .. } = self.allowed;
         Ok(match *opcode {
-            Opcode::Datagram { ah, qp_num, qkey, immediate } => {
-                (Operation::Send(immediate), Some(Destination { ah, qp_num, qkey }))
+            Opcode::Datagram { ref ah, qp_num, qkey, immediate } => {
+                (Operation::Send(immediate), Some(To::new(ah, qp_num, qkey)))
             }
             Opcode::Send => (Operation::Send(None), None),
             Opcode::SendImmediate(immediate) => (Operation::Send(Some(immediate)), None),
@@ -347,10 +324,13 @@ impl Operation {
         }
     }
 
-    fn immediate(self) -> Option<u32> {
+    /// Immediate data, and whether there is some.
+    fn immediate(self) -> (u32, bool) {
         match self {
-            Self::Send(immediate) | Self::Write(_, immediate) => immediate,
-            Self::Read(_) => None,
+            Self::Send(immediate) | Self::Write(_, immediate) => {
+                (immediate.unwrap_or(0), immediate.is_some())
+            }
+            Self::Read(_) => (0, false),
         }
     }
 
@@ -362,71 +342,11 @@ impl Operation {
     }
 }
 
-/// Data in a form that does not depend on where it comes from: a request has little of it.
-struct Gathered {
-    what: What,
-    /// Bytes, of the pieces or here.
-    len: u32,
-}
-
-enum What {
-    Pieces([Sge; TX_DESC_NUM_BUFS], usize),
-    Inline([u8; TX_DESC_INLINE_MAX_SIZE_128]),
-}
-
-impl Gathered {
-    fn new<'b, P, B>(data: &Data<P, B>) -> Result<Self, Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let len = u32::try_from(data.len()).map_err(|_| Refused::TooLarge)?;
-        let what = match data {
-            Data::Pieces(pieces) => {
-                let mut all = [Sge::default(); TX_DESC_NUM_BUFS];
-                let places = all.get_mut(..pieces.len()).ok_or(Refused::TooLarge)?;
-                places.iter_mut().zip(pieces.clone()).for_each(|(place, piece)| *place = *piece.borrow());
-                What::Pieces(all, pieces.len())
-            }
-            Data::Inline(parts) => {
-                let (mut all, mut at) = ([0; TX_DESC_INLINE_MAX_SIZE_128], 0);
-                for part in parts.clone() {
-                    let place = all.get_mut(at..at + part.len()).ok_or(Refused::TooLarge)?;
-                    place.copy_from_slice(part);
-                    at += part.len();
-                }
-                What::Inline(all)
-            }
-        };
-        Ok(Self { what, len })
-    }
-}
-
 /// Where the request with this counter is in a copy of the ring.
-fn place(requests: &mut [u8], counter: u32, depth: u32, slot: usize) -> Option<&mut [u8]> {
-    let at = (counter & depth.wrapping_sub(1)) as usize * slot;
-    requests.get_mut(at..at + slot)
-}
-
-/// An address in its two halves.
-fn halves(address: u64) -> [zerocopy::little_endian::U32; 2] {
-    [(address as u32).into(), ((address >> 32) as u32).into()]
-}
-
-/// Writes a part of a request, which is shorter than a slot.
-fn put(slot: &mut [u8], at: usize, part: &(impl IntoBytes + zerocopy::Immutable)) {
-    let bytes = part.as_bytes();
-    if let Some(place) = slot.get_mut(at..at + bytes.len()) {
-        place.copy_from_slice(bytes);
-    }
-}
-
-/// Writes where a request goes. The number of a queue pair has 16 bits on the wire.
-fn set_destination(slot: &mut [u8], to: Destination) {
-    use std::mem::offset_of;
-    put(slot, offset_of!(TxMetaDesc, dest_qp_num), &(to.qp_num as u16).to_le());
-    put(slot, offset_of!(TxMetaDesc, ah), &(to.ah.number as u16).to_le());
-    put(slot, offset_of!(TxMetaDesc, qkey), &to.qkey.to_le());
+#[inline]
+fn place(requests: &mut [Unit], counter: u32, depth: u32, units: u32) -> Option<&mut [u64]> {
+    let at = ((counter & depth.wrapping_sub(1)) * units) as usize;
+    requests.get_mut(at..at + units as usize).map(<[Unit]>::as_flattened_mut)
 }
 
 impl Lower for &mut Sends {
@@ -440,8 +360,7 @@ impl Lower for &mut Sends {
         Sends::filled(self)
     }
 
-    // Out of line, so that the ways to other queues are not longer for it.
-    #[inline(never)]
+    #[inline]
     fn put<'b, P, B>(
         &mut self,
         wr_id: u64,
@@ -455,19 +374,20 @@ impl Lower for &mut Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (operation, to) = self.operation(&opcode.opcode())?;
-        let Some(to) = to.or_else(|| opcode.destination()) else { return Err(Refused::Lacks) };
+        let elsewhere = || opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
+        let Some(to) = to.or_else(elsewhere) else { return Err(Refused::Lacks) };
         self.start(wr_id, flags, operation, to)?;
-        let set = Gathered::new(data).and_then(|data| self.set(&data));
+        let set = Body::new(data).and_then(|data| self.set(&data));
         set.inspect_err(|_| self.take_back())
     }
 
-    #[inline(never)]
+    #[inline]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let (operation, to) = self.operation(opcode)?;
         self.start(wr_id, flags, operation, to.unwrap_or_default())
     }
 
-    #[inline(never)]
+    #[inline]
     fn set_data<'b, P, B>(
         &mut self,
         _: SendFlags,
@@ -478,12 +398,14 @@ impl Lower for &mut Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.set(&Gathered::new(data)?)
+        self.set(&Body::new(data)?)
     }
 
     fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        set_destination(slot, Destination { ah, qp_num, qkey });
+        if let Some(head) = slot.first_chunk_mut() {
+            Head::set_destination(head, To::new(&ah, qp_num, qkey));
+        }
         Ok(())
     }
 }

@@ -174,13 +174,14 @@ pub(super) struct Numbers {
     spare: Vec<u16>,
     /// Indices of what the device was not told of, in their order. There is room for all.
     staged: Vec<u16>,
-    generation: u16,
+    /// As entries have it.
+    generation: u64,
 }
 
 impl Numbers {
     pub(super) fn new(op: &'static str, lane: &Lane, generation: u16) -> Result<Self> {
         let room = || Error::room(op, lane.entries.len());
-        Ok(Self { taken: 0, spare: room()?, staged: room()?, generation })
+        Ok(Self { taken: 0, spare: room()?, staged: room()?, generation: lane.bits_of(generation) })
     }
 
     /// How many indices are in the ring.
@@ -198,26 +199,23 @@ impl Numbers {
         }
     }
 
-    /// Takes that one for a request, and gives the request's number.
+    /// Takes that one for a request without data, and gives the request's number; none if there is none.
     #[inline]
-    pub(super) fn take(
-        &mut self,
-        lane: &Lane,
-        index: u16,
-        wr_id: u64,
-        kind: Kind,
-        bytes: u32,
-    ) -> Option<u16> {
+    pub(super) fn take(&mut self, lane: &Lane, wr_id: u64, kind: Kind) -> Option<u16> {
+        let index = match self.spare.pop() {
+            Some(index) => index,
+            None if self.waiting(lane) == 0 => return None,
+            None => {
+                let index = lane.place(self.taken)?.load(Ordering::Relaxed);
+                self.taken = self.taken.wrapping_add(1);
+                index
+            }
+        };
         let entry = lane.entries.get(usize::from(index))?;
-        if self.spare.pop().is_none() {
-            self.taken = self.taken.wrapping_add(1);
-        }
         self.staged.push(index);
-        let generation = lane.bits_of(self.generation);
         entry.wr_id.store(wr_id, Ordering::Relaxed);
-        let what = u64::from(bytes) | (kind as u64) << KIND | generation << GENERATION;
-        entry.what.store(what, Ordering::Release);
-        Some((u64::from(index) | generation << lane.bits) as u16)
+        entry.what.store((kind as u64) << KIND | self.generation << GENERATION, Ordering::Release);
+        Some((u64::from(index) | self.generation << lane.bits) as u16)
     }
 
     /// The bytes of what was taken last are so many.
@@ -270,7 +268,7 @@ impl Numbers {
                 self.spare.push(index as u16);
             }
         }
-        self.generation = generation;
+        self.generation = lane.bits_of(generation);
     }
 }
 
@@ -285,8 +283,10 @@ mod tests {
     }
 
     fn post(numbers: &mut Numbers, lane: &Lane, wr_id: u64) -> Option<u16> {
-        let index = numbers.next(lane)?;
-        let number = numbers.take(lane, index, wr_id, Kind::Send, 8);
+        let number = numbers.take(lane, wr_id, Kind::Send);
+        if number.is_some() {
+            numbers.set_bytes(lane, 8);
+        }
         numbers.publish();
         number
     }
@@ -324,7 +324,8 @@ mod tests {
         for _ in 0..100 {
             for wr_id in 0..3 {
                 let index = numbers.next(&lane).unwrap();
-                numbers.take(&lane, index, wr_id, Kind::Send, 0).unwrap();
+                numbers.take(&lane, wr_id, Kind::Send).unwrap();
+                assert_eq!(numbers.staged().last(), Some(&index));
             }
             assert_eq!(numbers.staged().len(), 3);
             numbers.rewind(&lane);
@@ -396,7 +397,7 @@ mod tests {
         let mut indices: Vec<_> = (0..8)
             .map(|_| {
                 let index = numbers.next(&lane).unwrap();
-                numbers.take(&lane, index, 0, Kind::Send, 0).unwrap();
+                numbers.take(&lane, 0, Kind::Send).unwrap();
                 index
             })
             .collect();

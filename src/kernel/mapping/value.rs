@@ -1,8 +1,8 @@
-//! Values of eight bytes that a device or another thread writes while they are read.
+//! Words of eight bytes that a device reads or writes at any time, and values that another thread writes while they are read.
 //!
 //! # Safety
-//! - A value is inside a mapping, at an address that is a multiple of eight, and in this process is touched here alone, as an atomic
-//!   of eight bytes. So a device that writes it is a race of values.
+//! - A value is inside a mapping, at an address that is a multiple of eight, and as long as the device works on it this process touches it
+//!   here alone, as an atomic of eight bytes. So a device that reads or writes it is a race of values.
 //! - A [`Value`] has a part in whatever owns the place, as long as it exists: so nobody has that to himself, and whoever shares it gives
 //!   the place to everybody.
 
@@ -49,9 +49,15 @@ impl<T> fmt::Debug for Value<T> {
 impl Mapping {
     /// The value of eight bytes at `offset`; none outside, or at an address that is no multiple of eight.
     pub(crate) fn value(&self, offset: usize) -> Option<&AtomicU64> {
-        let place = self.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8))?;
-        // SAFETY: inside the mapping, aligned, alive as long as `self`, and nothing but such an atomic (first point).
-        Some(unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) })
+        self.values(offset).map(|[value]| value)
+    }
+
+    /// The same of so many, one behind the other.
+    #[inline(always)]
+    pub(crate) fn values<const N: usize>(&self, offset: usize) -> Option<&[AtomicU64; N]> {
+        let place = self.place(offset, N * 8).filter(|place| place.addr().get().is_multiple_of(8))?;
+        // SAFETY: inside the mapping, aligned, alive as long as `self`, and nothing but such atomics (first point).
+        Some(unsafe { place.cast().as_ref() })
     }
 
     /// Changes it, as a device does.
@@ -82,6 +88,7 @@ mod tests {
                 last = value >> 32;
             }
         });
+        assert!(page.values::<8>(4032).is_some() && page.values::<8>(4040).is_none());
         for outside in [4, 4092, 4096, usize::MAX] {
             assert!(page.value(outside).is_none());
             page.change_value(outside, |_| 5);

@@ -80,7 +80,7 @@ impl<T: QpType> QueuePair<T> {
         match self.sends.way() {
             Way::Slots => self.one_in_slots(request),
             Way::Blocks => self.one_in_blocks(request),
-            Way::Apart => self.all_apart(std::slice::from_ref(request), false),
+            Way::Apart => self.one_apart(request),
         }
     }
 
@@ -121,6 +121,11 @@ impl<T: QpType> QueuePair<T> {
     #[inline(never)]
     fn one_in_blocks(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
         self.post_by(false, |sends, posting| sends.blocks_batch(One { request, posting }))
+    }
+
+    #[inline(never)]
+    fn one_apart(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        self.post_by(false, |sends, posting| sends.apart(One { request, posting }))
     }
 
     #[inline(always)]
