@@ -229,8 +229,8 @@ pub enum SendLayout {
     Slots,
     /// Blocks that the device reads itself, with requests of this kind.
     Blocks(RequestKind),
-    /// Something else, to which there is no shorter way: its requests are written part for part.
-    Apart,
+    /// Slots in the device's memory, whose requests are datagrams, complete in any order, and are written part for part.
+    Numbered,
 }
 
 /// How requests are written into a send queue.
@@ -307,7 +307,7 @@ impl Sends {
         match self {
             Self::Rings(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
-            Self::Efa(_) => SendLayout::Apart,
+            Self::Efa(_) => SendLayout::Numbered,
         }
     }
 
@@ -348,6 +348,16 @@ impl Sends {
         match self {
             Self::Mlx5(sends) => Some(sends),
             Self::Rings(_) | Self::Efa(_) => None,
+        }
+    }
+
+    /// Slots of requests that complete in any order, if it is of these.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Sends> {
+        match self {
+            Self::Efa(sends) => Some(sends),
+            Self::Rings(_) | Self::Mlx5(_) => None,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
-use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
+use crate::qp_ex::way::{Addressed, Frames, Messages, Numbered, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 use crate::request::{Bytes, Request};
 
@@ -245,7 +245,7 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
         (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
         (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
         (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
-        (SendLayout::Apart, _) => post_any,
+        (SendLayout::Numbered, _) => post_datagrams::<Numbered>,
     }
 }
 

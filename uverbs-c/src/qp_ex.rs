@@ -144,8 +144,7 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         SendLayout::Blocks(RequestKind::Messages) => by::<Messages, SENDS, MESSAGES>(),
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
         SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
-        // There is no shorter way.
-        SendLayout::Apart => return parts::choose(part),
+        SendLayout::Numbered => return parts::choose(part),
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }

@@ -12,7 +12,7 @@ use crate::qp::Qp;
 use crate::request::Buffers;
 
 #[inline(always)]
-fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
+pub(super) fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
     Data::Pieces(std::iter::once(Sge { addr, length, lkey }))
 }
 
@@ -57,7 +57,7 @@ fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 
 #[cold]
 #[inline(never)]
-extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+pub(super) extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let piece = [Sge { addr, length, lkey }];
     // Nothing is no piece.
     let pieces = if length == 0 { &[] } else { piece.as_slice() };
@@ -92,7 +92,7 @@ fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
 
 #[cold]
 #[inline(never)]
-extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
+pub(super) extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
     wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 

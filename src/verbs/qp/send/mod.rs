@@ -228,6 +228,16 @@ impl SendQueue {
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
+    /// The same for both, in slots whose requests complete in any order.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn batch_in_numbered(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.numbered_alone()?;
+        let is_short = origin.is(here) && bound.is_none();
+        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
     /// Writes one request over pieces of memory into the next slot, as [`Batch::put`] does.
     ///
     /// # Errors
