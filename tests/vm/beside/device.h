@@ -21,7 +21,7 @@ static void check(int ok, const char *what)
     }
 }
 
-static int64_t now(void)
+static inline int64_t now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

@@ -6,8 +6,7 @@
 //     path start DEVICE N    nanoseconds until a new process has the device open: the least of N processes
 //     path open DEVICE       opens the device and prints the time by the clock; for `start`, and to be seen by strace
 
-#include "count.h"
-#include "device.h"
+#include "rows.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,41 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The turns before those that are counted have used every slot of each queue at least once.
-enum { WARM = 32, TURNS = 3, MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60, ROWS = 64 };
+enum { MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60 };
 // Bytes of a global header in front of a datagram that came in, a queue key, and microseconds in which all that was posted surely
 // completes.
 enum { HEADER = 40, QKEY = 0x11, SURELY = 20000 };
-
-static struct row {
-    const char *name;
-    struct cost least;
-} rows[ROWS];
-
-static struct cost *row(const char *name)
-{
-    struct row *row = rows;
-    while (row->name && strcmp(row->name, name))
-        row++;
-    check(row < rows + ROWS - 1, "rows");
-    row->name = name;
-    return &row->least;
-}
-
-static int is_warm;
-
-// One operation.
-#define COUNTED(name, operation)                                                                                       \
-    do {                                                                                                               \
-        struct cost *least = row(name);                                                                                \
-        if (!is_warm) {                                                                                                \
-            operation;                                                                                                 \
-            break;                                                                                                     \
-        }                                                                                                              \
-        begin();                                                                                                       \
-        operation;                                                                                                     \
-        end(least);                                                                                                    \
-    } while (0)
 
 // A queue pair that sends to itself, one that does with receives from a shared queue, one of datagrams, and requests for them.
 static struct ibv_cq_ex *sent, *received;
@@ -394,17 +362,7 @@ static void turn(void)
 static void measure(const char *device, int has_frames)
 {
     make(device, has_frames);
-    check(!prepare_count(), "sigaction");
-    for (int i = 0; i < WARM + TURNS; i++) {
-        is_warm = i >= WARM;
-        turn();
-    }
-    long nothing = rows[0].least.instructions;
-    for (struct row *row = rows + 1; row->name; row++) {
-        check(row->least.instructions > 0, row->name);
-        printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
-               row->least.allocations);
-    }
+    count_turns(turn);
 }
 
 static int64_t until_open(char *program, char *device)

@@ -24,31 +24,31 @@ const FRAME: [u8; 60] = {
     (frame[0], frame[5], frame[6], frame[11], frame[12], frame[13]) = (2, 1, 2, 1, 0x88, 0xb5);
     frame
 };
-const MESSAGE: usize = 32;
+pub(crate) const MESSAGE: usize = 32;
 /// Bytes of a global header in front of a datagram that came in, and a queue key.
-const HEADER: usize = 40;
-const QKEY: u32 = 0x11;
+pub(crate) const HEADER: usize = 40;
+pub(crate) const QKEY: u32 = 0x11;
 /// In which all that was posted surely completes.
 const SURELY: Duration = Duration::from_millis(20);
 const ACCESS: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 
 /// The names of each row, for one request and for several.
-const POST_RECEIVE: [&str; 2] = ["post receive", "post receive 16"];
-const POST_SEND: [&str; 2] = ["post send", "post send 16"];
-const POST_INLINE: [&str; 2] = ["post send, inline", "post send 16, inline"];
-const POLL: [&str; 2] = ["poll", "poll 16"];
-const POLL_EMPTY: &str = "poll empty";
+pub(crate) const POST_RECEIVE: [&str; 2] = ["post receive", "post receive 16"];
+pub(crate) const POST_SEND: [&str; 2] = ["post send", "post send 16"];
+pub(crate) const POST_INLINE: [&str; 2] = ["post send, inline", "post send 16, inline"];
+pub(crate) const POLL: [&str; 2] = ["poll", "poll 16"];
+pub(crate) const POLL_EMPTY: &str = "poll empty";
 const POST_WRITE: [&str; 2] = ["post write", "post write 16"];
 const POLL_WRITE: [&str; 2] = ["poll write", "poll write 16"];
 const POST_READ: [&str; 2] = ["post read", "post read 16"];
-const POLL_READ: [&str; 2] = ["poll read", "poll read 16"];
-const POST_DATAGRAM: [&str; 2] = ["post datagram", "post datagram 16"];
-const POLL_DATAGRAM: [&str; 2] = ["poll datagram", "poll datagram 16"];
+pub(crate) const POLL_READ: [&str; 2] = ["poll read", "poll read 16"];
+pub(crate) const POST_DATAGRAM: [&str; 2] = ["post datagram", "post datagram 16"];
+pub(crate) const POLL_DATAGRAM: [&str; 2] = ["poll datagram", "poll datagram 16"];
 const POST_SHARED: [&str; 2] = ["post shared receive", "post shared receive 16"];
 const POLL_SHARED: [&str; 2] = ["poll shared receive", "poll shared receive 16"];
 
-fn of(names: [&'static str; 2], many: usize) -> &'static str {
+pub(crate) fn of(names: [&'static str; 2], many: usize) -> &'static str {
     names[usize::from(many > 1)]
 }
 
@@ -97,7 +97,7 @@ impl Rows {
 }
 
 /// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
-fn poll_when_there(rows: &mut Rows, name: &'static str, queue: &mut CompletionQueue, many: usize) {
+pub(crate) fn poll_when_there(rows: &mut Rows, name: &'static str, queue: &mut CompletionQueue, many: usize) {
     let mut batch = Completion::batch::<MANY>();
     let places = black_box(&mut batch[..many]);
     if rows.is_warm {
@@ -202,7 +202,7 @@ struct Others<'a> {
     datagrams: Datagrams,
 }
 
-fn receives<'a>(many: usize, room: &'a [Segment<'a>]) -> Vec<ReceiveRequest<'a>> {
+pub(crate) fn receives<'a>(many: usize, room: &'a [Segment<'a>]) -> Vec<ReceiveRequest<'a>> {
     (0..many as u64).map(|id| ReceiveRequest::new(id, room)).collect()
 }
 

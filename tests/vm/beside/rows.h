@@ -1,0 +1,53 @@
+// Operations by their names, with the least that each has cost; a line for each is printed. Used by path.c and efa.c.
+
+#include "count.h"
+#include "device.h"
+
+// The turns before those that are counted have used every slot of each queue at least once.
+enum { WARM = 32, TURNS = 3, ROWS = 64 };
+
+static struct row {
+    const char *name;
+    struct cost least;
+} rows[ROWS];
+
+static int is_warm;
+
+static struct cost *row(const char *name)
+{
+    struct row *row = rows;
+    while (row->name && strcmp(row->name, name))
+        row++;
+    check(row < rows + ROWS - 1, "rows");
+    row->name = name;
+    return &row->least;
+}
+
+// One operation.
+#define COUNTED(name, operation)                                                                                       \
+    do {                                                                                                               \
+        struct cost *least = row(name);                                                                                \
+        if (!is_warm) {                                                                                                \
+            operation;                                                                                                 \
+            break;                                                                                                     \
+        }                                                                                                              \
+        begin();                                                                                                       \
+        operation;                                                                                                     \
+        end(least);                                                                                                    \
+    } while (0)
+
+// Calls `turn` as often as it takes, of which the first row is of nothing, and prints what the others cost beyond that.
+static void count_turns(void (*turn)(void))
+{
+    check(!prepare_count(), "sigaction");
+    for (int i = 0; i < WARM + TURNS; i++) {
+        is_warm = i >= WARM;
+        turn();
+    }
+    long nothing = rows[0].least.instructions;
+    for (struct row *row = rows + 1; row->name; row++) {
+        check(row->least.instructions > 0, row->name);
+        printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
+               row->least.allocations);
+    }
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Lane efa-path: what posting and polling cost on a virtual EFA, over reliable datagrams and over UD, through this crate, through the drop-in and through
+# libibverbs with libefa. Runs in the guest; see guest.sh, beside/README.md.
+#
+# order: 8
+# kernels: 7.x
+# packages: gcc libc6-dev libibverbs-dev libfabric-dev mmdebstrap
+# vefa:
+# module: EFA_MODULE efa
+# cargo: UVERBS_BESIDE build --release --package uverbs-beside
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
+# cargo: UVERBS_EFA build --profile dropin --package uverbs-c-efa
+# compile: UVERBS_PATH beside/efa.c -libverbs -lefa
+# compile: UVERBS_COUNTERS beside/counters.c -libverbs -lfabric
+# compile: UVERBS_COUNTED beside/counted.c -shared -fPIC
+# roots: sid
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+# shellcheck source=tests/vm/efa-device.sh
+. "$here/efa-device.sh"
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+# shellcheck source=tests/vm/path.sh
+. "$here/path.sh"
+
+# A read of a completion counter that the device writes is four instructions, and one that keeps what was read; fewer than those of the others.
+counter_reads() {
+    in_rust counters && cp "$UVERBS_COUNTERS" /tmp/counters && in_sid timeout 100 /tmp/counters "$device" || return
+    # shellcheck disable=SC2046  # several words
+    set -- $(of CompletionCounter::read "$name") $(of ibv_read_comp_cntr "$name") $(of fi_cntr_read "$name")
+    echo "compared: a read of a completion counter takes $1 instructions and $2 system calls, libibverbs' $4 and $5, libfabric's $7 and $8"
+    [ "$1" -le 5 ] && [ "$2" -eq 0 ] && [ "$1" -lt "$4" ] && [ "$1" -lt "$7" ]
+}
+
+# shellcheck disable=SC2119  # one device
+begin make_efa
+path_steps efa
+step counter-reads counter_reads
+step complaints no_complaints
+step nothing-is-left nothing_is_left
+step kernel-log kernel_log_is_clean
+finish
