@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use uverbs_abi::types::{SendFlags, qp_state};
 
 use super::completion::Place;
+use super::flagged::by_slot;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
 use super::mlx5::{ADDRESSED, FRAMES, MESSAGES};
@@ -12,7 +13,7 @@ pub use super::receives::LowerReceive;
 pub(crate) use super::receives::{Receives, WithReceives};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 use super::side::CqSide;
-use super::{efa, mlx5, rxe};
+use super::{efa, mlx5, rxe, siw};
 use crate::kernel::error::Result;
 
 /// A completion queue.
@@ -23,6 +24,7 @@ pub(crate) enum Completions {
     Rings(rxe::Completions),
     Mlx5(mlx5::Completions),
     Efa(Box<efa::Completions>),
+    Siw(Box<siw::Completions>),
 }
 
 impl Completions {
@@ -32,6 +34,7 @@ impl Completions {
             Self::Rings(ring) => ring.capacity(),
             Self::Mlx5(queue) => queue.capacity(),
             Self::Efa(queue) => queue.capacity(),
+            Self::Siw(queue) => queue.capacity(),
         }
     }
 
@@ -44,7 +47,7 @@ impl Completions {
                 ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
             }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Efa(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Efa(_) | Self::Siw(_) => self.poll_apart(places, may_take),
         }
     }
 
@@ -56,6 +59,7 @@ impl Completions {
             Self::Rings(ring) => ring.is_empty(),
             Self::Mlx5(queue) => queue.is_empty(),
             Self::Efa(queue) => queue.is_empty(),
+            Self::Siw(queue) => queue.is_empty(),
         }
     }
 
@@ -69,7 +73,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -83,7 +87,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -95,7 +99,7 @@ impl Completions {
         may_take: impl Fn() -> bool,
     ) -> Option<bool> {
         match self {
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
         }
     }
@@ -106,7 +110,7 @@ impl Completions {
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mlx5(queue) => queue.release(),
-            Self::Rings(_) | Self::Efa(_) => self.release_apart(),
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => self.release_apart(),
         }
     }
 
@@ -115,16 +119,18 @@ impl Completions {
     fn release_apart(&mut self) {
         match self {
             Self::Efa(queue) => queue.release(),
-            Self::Rings(_) | Self::Mlx5(_) => {}
+            // What was taken from siw was given back at once.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
         }
     }
 
-    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong.
+    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong, and queue pairs of siw
+    /// have one life.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         match self {
             Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
-            Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => {}
         }
     }
 
@@ -134,6 +140,7 @@ impl Completions {
             Self::Rings(_) => CqSide::Rings,
             Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
             Self::Efa(queue) => CqSide::Efa(queue.shared().clone()),
+            Self::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
         }
     }
 }
@@ -231,6 +238,8 @@ pub enum SendLayout {
     Blocks(RequestKind),
     /// Slots in the device's memory, whose requests are datagrams, complete in any order, and are written part for part.
     Numbered,
+    /// Slots with a flag each, to which lists of requests have a shorter way.
+    Flagged,
 }
 
 /// How requests are written into a send queue.
@@ -249,6 +258,15 @@ pub(crate) enum Sends {
     Rings(rxe::Sends),
     Mlx5(mlx5::Sends),
     Efa(Box<efa::Sends>),
+    Siw(Box<siw::Sends>),
+}
+
+/// A request that the device does not look at any more, and that it has not flushed: it came later than the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) wr_id: u64,
+    /// One of [`uverbs_abi::types::wc_opcode`].
+    pub(crate) opcode: u32,
 }
 
 /// Does something with a queue of blocks by the way for its requests.
@@ -271,14 +289,15 @@ impl Sends {
             Self::Rings(sends) => sends.geometry().slots(),
             Self::Mlx5(sends) => sends.slots(),
             Self::Efa(sends) => sends.slots(),
+            Self::Siw(sends) => sends.places(),
         }
     }
 
-    /// Whether requests complete in their order.
+    /// Whether requests complete in their order. Those of siw do but for reads, which others overtake.
     pub(crate) fn is_in_order(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => true,
-            Self::Efa(_) => false,
+            Self::Efa(_) | Self::Siw(_) => false,
         }
     }
 
@@ -286,7 +305,7 @@ impl Sends {
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
-            Self::Rings(_) | Self::Efa(_) => false,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => false,
             Self::Mlx5(sends) => sends.wants_head(),
         }
     }
@@ -298,6 +317,7 @@ impl Sends {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(what.with(&mut **sends)),
+            Self::Siw(sends) => Some(by_slot(sends, what)),
         }
     }
 
@@ -308,6 +328,7 @@ impl Sends {
             Self::Rings(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
             Self::Efa(_) => SendLayout::Numbered,
+            Self::Siw(_) => SendLayout::Flagged,
         }
     }
 
@@ -317,7 +338,7 @@ impl Sends {
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Mlx5(sends) if sends.kind() as u8 == KIND => Some(sends.writing::<LOOKS, KIND>()),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -328,7 +349,7 @@ impl Sends {
         match self {
             Self::Rings(_) => Way::Slots,
             Self::Mlx5(_) => Way::Blocks,
-            Self::Efa(_) => Way::Apart,
+            Self::Efa(_) | Self::Siw(_) => Way::Apart,
         }
     }
 
@@ -338,7 +359,7 @@ impl Sends {
     pub(crate) fn slots_alone(&mut self) -> Option<&mut rxe::Sends> {
         match self {
             Self::Rings(sends) => Some(sends),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -347,7 +368,7 @@ impl Sends {
     pub(crate) fn blocks_alone(&mut self) -> Option<&mut mlx5::Sends> {
         match self {
             Self::Mlx5(sends) => Some(sends),
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -357,7 +378,7 @@ impl Sends {
     pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Sends> {
         match self {
             Self::Efa(sends) => Some(sends),
-            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
         }
     }
 
@@ -367,6 +388,7 @@ impl Sends {
             Self::Rings(sends) => sends.ring().rewind(),
             Self::Mlx5(sends) => sends.rewind(),
             Self::Efa(sends) => sends.rewind(),
+            Self::Siw(sends) => sends.rewind(),
         }
     }
 
@@ -376,6 +398,7 @@ impl Sends {
             Self::Rings(sends) => sends.next_slot(),
             Self::Mlx5(sends) => sends.next_slot(),
             Self::Efa(sends) => sends.next_slot(),
+            Self::Siw(sends) => sends.next_slot(),
         }
     }
 
@@ -384,6 +407,16 @@ impl Sends {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(sends.is_idle()),
+            Self::Siw(sends) => Some(sends.is_idle()),
+        }
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        match self {
+            // They flush whatever is posted.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Siw(sends) => sends.take_late(each),
         }
     }
 
@@ -391,6 +424,7 @@ impl Sends {
     pub(crate) fn retract(&mut self) {
         match self {
             Self::Rings(sends) => sends.ring().retract(),
+            Self::Siw(sends) => sends.retract(),
             // The kernel is not asked to look.
             Self::Mlx5(_) | Self::Efa(_) => {}
         }
@@ -412,10 +446,7 @@ impl Sends {
                 sends.publish();
                 Published::Told
             }
-            Self::Efa(sends) => {
-                sends.publish();
-                Published::Told
-            }
+            Self::Efa(_) | Self::Siw(_) => self.publish_apart(),
         }
     }
 
@@ -431,6 +462,7 @@ impl Sends {
                 sends.set_ready(state >= qp_state::RTS);
             }
             Self::Efa(sends) => sends.enter(state),
+            Self::Siw(sends) => sends.enter(state),
         }
     }
 }

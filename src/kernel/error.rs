@@ -143,6 +143,11 @@ impl Error {
         Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
     }
 
+    /// The same error as one of an argument that is refused, with a hint.
+    pub(crate) fn invalid(self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::InvalidInput, ..self }.hinted(hint)
+    }
+
     /// The same error with a hint if it is of `kind`.
     pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
         if self.kind == kind { self.hinted(hint) } else { self }

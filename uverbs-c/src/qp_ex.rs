@@ -145,6 +145,7 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
         SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
         SendLayout::Numbered => return parts::choose(part),
+        SendLayout::Flagged => [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function],
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }

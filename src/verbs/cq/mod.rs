@@ -330,13 +330,33 @@ impl CompletionQueue {
         }
     }
 
+    /// As [`CompletionQueue::poll`], where completions have a flag each.
+    #[inline(never)]
+    fn poll_flagged(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        let short = self.ring.short_poll_flagged(completions, || origin.is_here() && registry.is_idle());
+        short.unwrap_or_else(|| {
+            let count = self.ring.poll(completions, || origin.is_here());
+            self.tally.count(&self.registry, &completions[..count]);
+            count
+        })
+    }
+
     /// As [`CompletionQueue::poll`], with everything that may have to be done.
     #[inline(never)]
     fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
+        if self.ring.is_flagged() {
+            return self.poll_flagged(completions);
+        }
         let origin = self.origin;
         let count = self.ring.poll(completions, || origin.is_here());
         self.tally.count(&self.registry, &completions[..count]);
         count
+    }
+
+    /// Has counters count a completion that the device did not write.
+    pub(crate) fn count_ended(&mut self, completion: &Completion) {
+        self.tally.count(&self.registry, std::slice::from_ref(completion));
     }
 
     /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not

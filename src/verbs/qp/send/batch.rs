@@ -55,6 +55,9 @@ impl Counting<'_> {
         if self.bound.free() == 0 {
             return Err(Refused::Full);
         }
+        if next.signaled == 0 && self.bound.needs_completions() {
+            return Err(Refused::Unsignaled);
+        }
         *self.begun = Some(next);
         Ok(())
     }

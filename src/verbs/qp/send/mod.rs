@@ -1,9 +1,13 @@
 //! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
 
 mod batch;
+mod ended;
+#[cfg(feature = "raw")]
+mod flagged;
 #[cfg(feature = "raw")]
 mod parts;
 
+use nix::errno::Errno;
 use uverbs_abi::types::{SendFlags, qp_state};
 
 use self::batch::Counting;
@@ -301,11 +305,6 @@ impl SendQueue {
         Ok(at)
     }
 
-    /// Whether all that was posted has completed, where that is known without a request of one's own.
-    pub(super) fn is_idle(&self) -> Option<bool> {
-        self.sends.is_idle()
-    }
-
     /// Forgets what was put and not published.
     #[cold]
     pub fn rewind(&mut self) {
@@ -399,6 +398,11 @@ impl SendQueue {
     #[inline(never)]
     fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
         let error = self.context.unseen(op, why);
+        let error = match self.context.driver().connected_by_others() {
+            // As siw says it of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
+            Some(hint) if error.errno() == Some(Errno::ENOTCONN as i32) => error.invalid(hint),
+            _ => error,
+        };
         // Refused for its state, the kernel has not looked at the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();

@@ -1,0 +1,151 @@
+//! The shortest ways to queues whose slots have a flag each. Contexts of devices that have such queues have these functions; each goes on
+//! with the one of all queues where its own way ends.
+
+use std::ffi::c_int;
+
+use uverbs::Remote;
+use uverbs::abi::types::{SendFlags, wr_opcode};
+use uverbs::abi::write::Wc;
+use uverbs::raw::{
+    Batch, Data, FillReceives, FillSends, Lower, LowerReceive, Opcode, ReceiveBatch, ReceiveQueue, Sge,
+};
+
+use crate::abi::{RecvWr, SendWr};
+use crate::answer::{Answer, Code, EINVAL};
+use crate::boundary::{Places, Pointer};
+use crate::cq::{self, Cq};
+use crate::post::{self, Sending, halves, post_receives, unseen};
+use crate::qp::Qp;
+use crate::srq::{self, Srq};
+
+pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let Some(cq) = cq else { return -1 };
+    let wanted = usize::try_from(count).unwrap_or(0);
+    match cq.queue.try_with(|queue| queue.short_poll_flagged(places.get(wanted))) {
+        Some(taken) => taken as c_int,
+        None => cq::poll_cq(Some(cq), count, places),
+    }
+}
+
+/// A list of sends, writes and reads of one piece each, which is in memory or inline.
+struct Sends<'a>(&'a Qp, Pointer);
+
+impl Sends<'_> {
+    #[inline(always)]
+    fn put<L: Lower>(qp: &Qp, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer {
+        let piece = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1).ok_or(EINVAL)?;
+        let flags = qp.flags(wr.send_flags);
+        if !flags.contains(SendFlags::INLINE) {
+            let data = Data::<_, NoBytes>::Pieces(std::slice::from_ref(piece).iter());
+            return Ok(batch.put(wr.wr_id, flags, opcode, None, &data)?);
+        }
+        let bytes = Pointer::from_word(piece.addr).some_items(piece.length as usize).ok_or(EINVAL)?;
+        let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
+        Ok(batch.put(wr.wr_id, flags, opcode, None, &data)?)
+    }
+}
+
+type NoPieces = std::iter::Empty<Sge>;
+type NoBytes = std::iter::Empty<&'static [u8]>;
+
+impl FillSends for Sends<'_> {
+    type Error = Code;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        let Self(qp, mut at) = self;
+        while let Some(wr) = at.get::<SendWr>() {
+            let remote = Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
+            let opcode = match wr.opcode {
+                wr_opcode::SEND => Opcode::Send,
+                wr_opcode::RDMA_WRITE => Opcode::Write(remote),
+                wr_opcode::RDMA_READ => Opcode::Read(remote),
+                _ => return Err(EINVAL),
+            };
+            Self::put(qp, batch, wr, &opcode)?;
+            at = wr.next;
+        }
+        Ok(())
+    }
+}
+
+/// What is anything else, or cannot be posted, is for the function of all queues.
+pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    let posted = qp.sends.try_with(|sending: &mut Sending| {
+        let queue = sending.queue.get_mut().ok()?;
+        let posted = queue.post_flagged(Sends(qp, list))?;
+        Some(posted.map_err(|why| unseen(queue, why)))
+    });
+    match posted {
+        Some(Ok(())) => 0,
+        Some(Err(code)) => {
+            if let Some(bad) = bad {
+                *bad = list;
+            }
+            code.get()
+        }
+        None => post::post_send(Some(qp), list, bad),
+    }
+}
+
+/// A list of receives of one piece each.
+struct Receives(Pointer);
+
+impl FillReceives for Receives {
+    /// The first that is not posted: it has another number of pieces, or there is no room.
+    type Answer = Pointer;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
+        let mut at = self.0;
+        while let Some(wr) = at.get::<RecvWr>() {
+            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { break };
+            if batch.put(wr.wr_id, std::slice::from_ref(piece).iter()).is_err() {
+                break;
+            }
+            at = wr.next;
+        }
+        at
+    }
+
+    /// Those before it are posted.
+    #[inline(always)]
+    fn is_kept(_: &Pointer) -> bool {
+        true
+    }
+}
+
+/// Posts a list as far as it can, and gives the first that is not posted.
+#[inline(always)]
+fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
+    queue.post_flagged(Receives(list))
+}
+
+pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    match qp.receives.try_with(|queue| post(queue.as_mut()?, list)) {
+        Some(at) if at.is_null() => 0,
+        at => post_recv_apart(qp, at.unwrap_or(list), bad),
+    }
+}
+
+/// Whatever the state of the queue pair: others than this library bring it to one.
+#[cold]
+#[inline(never)]
+fn post_recv_apart(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Ok(mut queue) = qp.receives.lock() else { return Code::new(nix::libc::EIO).get() };
+    let Some(queue) = queue.as_mut() else {
+        drop(queue);
+        return post::post_recv(Some(qp), list, bad);
+    };
+    post_receives(queue, list, bad).map_or_else(Code::get, |()| 0)
+}
+
+pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(srq) = srq else { return EINVAL.get() };
+    match srq.queue.try_with(|queue| post(queue.get_mut().ok()?.queue_mut(), list)) {
+        Some(at) if at.is_null() => 0,
+        at => srq::post_srq_recv(Some(srq), at.unwrap_or(list), bad),
+    }
+}
