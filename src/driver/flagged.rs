@@ -13,16 +13,28 @@ pub(super) fn by_slot<W: WithSends>(sends: &mut siw::Sends, what: W) -> W::Answe
 }
 
 impl Sends {
-    /// As [`Sends::publish`].
-    #[inline(never)]
-    pub(super) fn publish_apart(&mut self) -> Published {
+    /// Shows the device every request filled so far; none, and nothing is done, where slots have no flags.
+    pub(crate) fn publish_flagged(&mut self) -> Option<Published> {
         match self {
-            Self::Efa(sends) => {
-                sends.publish();
-                Published::Told
-            }
-            Self::Siw(sends) => sends.publish(),
-            Self::Rings(_) | Self::Mlx5(_) => Published::Nothing,
+            Self::Siw(sends) => Some(sends.publish()),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => None,
+        }
+    }
+
+    /// The same of efa's, whose device knows then.
+    #[inline(never)]
+    pub(super) fn publish_numbered(&mut self) {
+        match self {
+            Self::Efa(sends) => sends.publish(),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
+        }
+    }
+
+    /// Whether each slot has a flag.
+    pub(crate) fn is_flagged(&self) -> bool {
+        match self {
+            Self::Siw(_) => true,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => false,
         }
     }
 

@@ -446,7 +446,11 @@ impl Sends {
                 sends.publish();
                 Published::Told
             }
-            Self::Efa(_) | Self::Siw(_) => self.publish_apart(),
+            // Those with flags are shown by `publish_flagged`.
+            Self::Efa(_) | Self::Siw(_) => {
+                self.publish_numbered();
+                Published::Told
+            }
         }
     }
 

@@ -238,7 +238,8 @@ impl Receives {
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
-            Self::Efa(_) | Self::Siw(_) | Self::Lost(_) => self.post_apart(what),
+            Self::Efa(receives) => numbered(receives, what),
+            Self::Siw(_) | Self::Lost(_) => self.post_apart(what),
         }
     }
 
@@ -257,7 +258,8 @@ impl Receives {
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
-            Self::Efa(_) | Self::Siw(_) | Self::Lost(_) => self.step_apart(what),
+            Self::Efa(receives) => numbered(receives, what),
+            Self::Siw(_) | Self::Lost(_) => self.step_apart(what),
         }
     }
 

@@ -42,7 +42,7 @@ impl ErrorKind {
             EPERM | EACCES => Self::PermissionDenied,
             EPROTONOSUPPORT | EOPNOTSUPP | ENOTTY | ENOSYS => Self::Unsupported,
             EBUSY => Self::Busy,
-            EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST => Self::InvalidInput,
+            EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST | ENOTCONN => Self::InvalidInput,
             ENOMEM | ENOSPC | EAGAIN | EMFILE | ENFILE | EDQUOT => Self::Exhausted,
             EIO => Self::Disassociated,
             ETIMEDOUT => Self::TimedOut,
@@ -141,11 +141,6 @@ impl Error {
     /// The same error as one of something that the device does not do, with a hint.
     pub(crate) fn unsupported(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
-    }
-
-    /// The same error as one of an argument that is refused, with a hint.
-    pub(crate) fn invalid(self, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::InvalidInput, ..self }.hinted(hint)
     }
 
     /// The same error with a hint if it is of `kind`.

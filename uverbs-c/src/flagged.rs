@@ -14,7 +14,7 @@ use crate::abi::{RecvWr, SendWr};
 use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::{Places, Pointer};
 use crate::cq::{self, Cq};
-use crate::post::{self, Sending, halves, post_receives, unseen};
+use crate::post::{self, ReceiveList, Sending, halves, unseen};
 use crate::qp::Qp;
 use crate::srq::{self, Srq};
 
@@ -130,16 +130,21 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
     }
 }
 
-/// Whatever the state of the queue pair: others than this library bring it to one.
+/// Receives of any number of pieces, or why they cannot be posted. They are taken whatever the state of the queue pair: others than this
+/// library bring it to one.
 #[cold]
 #[inline(never)]
 fn post_recv_apart(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Ok(mut queue) = qp.receives.lock() else { return Code::new(nix::libc::EIO).get() };
-    let Some(queue) = queue.as_mut() else {
-        drop(queue);
-        return post::post_recv(Some(qp), list, bad);
-    };
-    post_receives(queue, list, bad).map_or_else(Code::get, |()| 0)
+    match qp.receives.try_with(|queue| queue.as_mut()?.post_flagged(ReceiveList(list))) {
+        Some((Ok(()), _)) => 0,
+        Some((Err(code), at)) => {
+            if let Some(bad) = bad {
+                *bad = at;
+            }
+            code.get()
+        }
+        None => post::post_recv(Some(qp), list, bad),
+    }
 }
 
 pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

@@ -364,7 +364,7 @@ fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
 }
 
 /// A list of receives.
-struct ReceiveList(Pointer);
+pub(crate) struct ReceiveList(pub(crate) Pointer);
 
 impl ReceiveList {
     #[inline(always)]

@@ -90,7 +90,9 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {
         let of = Bindable { shared: &self.shared, type_: T::NUMBER, slots: self.sends.logged() };
-        of.bind(&mut self.sends.bound, counter, counted)
+        let bound = of.bind(&mut self.sends.bound, counter, counted);
+        self.sends.note_counters();
+        bound
     }
 }
 

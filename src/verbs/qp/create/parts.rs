@@ -169,7 +169,10 @@ impl QueuePair {
         counted: Counted,
     ) -> Result<()> {
         let slots = sends.logged();
-        Bindable { shared: &self.shared, type_: self.type_, slots }.bind(&mut sends.bound, counter, counted)
+        let of = Bindable { shared: &self.shared, type_: self.type_, slots };
+        let bound = of.bind(&mut sends.bound, counter, counted);
+        sends.note_counters();
+        bound
     }
 
     /// Joins a multicast group.

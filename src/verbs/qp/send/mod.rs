@@ -42,6 +42,8 @@ pub struct SendQueue {
     begun: Option<Posted>,
     /// The completion counters, if there are any.
     pub(super) bound: Option<Box<Bound>>,
+    /// Not zero if requests are shown by [`SendQueue::show_long`].
+    is_long: u32,
     doorbell: Doorbell,
     context: Context,
 }
@@ -51,7 +53,7 @@ impl SendQueue {
     pub(super) fn new(context: &Context, handle: u32, sends: Sends, pieces: u32, inline: u32) -> Self {
         let doorbell = context.doorbell(handle);
         let origin = context.origin();
-        let wants_head = sends.wants_head().into();
+        let (wants_head, is_long) = (sends.wants_head().into(), sends.is_flagged().into());
         Self {
             sends,
             origin,
@@ -60,6 +62,7 @@ impl SendQueue {
             inline,
             begun: None,
             bound: None,
+            is_long,
             doorbell,
             context: context.clone(),
         }
@@ -296,6 +299,7 @@ impl SendQueue {
         if !matches!(put, Some(Ok(()))) {
             return Ok(None);
         }
+        // Those with flags are known to be idle without one.
         if self.sends.publish() == Published::Shown
             && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
         {
@@ -375,8 +379,10 @@ impl SendQueue {
 
     #[inline(always)]
     fn show(&mut self, op: &'static str, here: Here) -> Result<(), Unseen> {
-        if self.bound.is_some() {
-            self.show_counters();
+        if self.is_long != 0
+            && let Some(shown) = self.show_long(op, here)
+        {
+            return shown;
         }
         match self.sends.publish() {
             Published::Nothing | Published::Told => Ok(()),
@@ -384,31 +390,19 @@ impl SendQueue {
         }
     }
 
-    /// Before the device can complete any of the requests.
-    #[cold]
-    #[inline(never)]
-    fn show_counters(&mut self) {
-        if let Some(bound) = &mut self.bound {
-            self.begun.take().iter().for_each(|begun| bound.stage(begun));
-            bound.publish();
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
         let error = self.context.unseen(op, why);
-        let error = match self.context.driver().connected_by_others() {
-            // As siw says it of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
-            Some(hint) if error.errno() == Some(Errno::ENOTCONN as i32) => error.invalid(hint),
-            _ => error,
-        };
+        // So says siw of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
+        let is_unconnected = error.errno() == Some(Errno::ENOTCONN as i32);
+        let others = if is_unconnected { self.context.driver().connected_by_others() } else { None };
         // Refused for its state, the kernel has not looked at the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();
             self.bound.iter_mut().for_each(|bound| bound.retract());
         }
-        error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
+        error.hinted_if(ErrorKind::InvalidInput, others.unwrap_or(NOT_READY))
     }
 
     /// The queue pair has come to a state.
