@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+#[path = "beside/lld.rs"]
+mod lld;
+
 fn main() {
     let of = |name| std::env::var(name).unwrap_or_default();
     let directory = of("CARGO_MANIFEST_DIR");
@@ -11,6 +14,7 @@ fn main() {
     // What is open goes on when the library is closed, as with libibverbs, which stays for the drivers' libraries.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={directory}/ibverbs.map");
+    lld::ask_for_it();
 
     if of("CARGO_CFG_TARGET_ENV") == "musl" {
         // The standard library asks for an unwinder, and rustc leaves its own out of archives. A compiler for glibc with musl's

@@ -20,6 +20,7 @@ const UNSAFE: &[&str] = &[
     "src/driver/ring/producer.rs",
     "src/driver/ring/units.rs",
     "src/kernel/mapping/mod.rs",
+    "src/kernel/mapping/barrier.rs",
     "src/kernel/mapping/register.rs",
     "src/kernel/mapping/value.rs",
     "src/kernel/process.rs",

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "lld.rs"]
+mod lld;
+
 pub(crate) fn link(name: &str, map: &str) {
     let of = |name| std::env::var(name).unwrap_or_default();
     let directory = of("CARGO_MANIFEST_DIR");
@@ -10,6 +13,7 @@ pub(crate) fn link(name: &str, map: &str) {
     println!("cargo::rerun-if-changed=../beside");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={directory}/{map}");
+    lld::ask_for_it();
     if of("CARGO_CFG_TARGET_OS") == "linux" && of("CARGO_CFG_TARGET_ENV") != "musl" {
         let needed = empty(Path::new(&of("OUT_DIR")), &of("RUSTC"), &of("TARGET"), &of("RUSTC_LINKER"));
         println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed");

@@ -29,6 +29,7 @@ use crate::driver::bound::{OwnRing, Told};
 use crate::driver::completion::Extended;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::barrier::after_owner;
 use crate::kernel::process::Origin;
 
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -310,6 +311,7 @@ impl Completions {
         let words = self.memory.values::<{ ENTRY / 8 }>(ring.at(self.entries))?;
         // What the device wrote before the phase is read after it.
         let first = words[0].load(Ordering::Acquire);
+        after_owner();
         let is_ours = first.to_ne_bytes()[3] & CDESC_PHASE == ring.phase(self.entries);
         is_ours.then(|| [first, words[1].load(RELAXED), words[2].load(RELAXED), words[3].load(RELAXED)])
     }

@@ -24,6 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::copy;
 use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::barrier::{after_owner, before_record};
 
 /// What the memory begins at a multiple of, and the largest item.
 const MOST: usize = 64;
@@ -133,7 +134,10 @@ impl<'a> Reading<'a> {
     #[inline(always)]
     pub(crate) fn load(self, index: usize) -> u32 {
         // SAFETY: inside and aligned (first point); the device may write it at any time, so it is loaded as an atomic (last point).
-        unsafe { AtomicU32::from_ptr(self.place.item::<u32>(index).as_ptr()) }.load(Ordering::Acquire)
+        let word =
+            unsafe { AtomicU32::from_ptr(self.place.item::<u32>(index).as_ptr()) }.load(Ordering::Acquire);
+        after_owner();
+        word
     }
 }
 
@@ -213,6 +217,7 @@ impl Word {
     /// Tells the device, in its order of bytes. What was written before is seen first.
     #[inline(always)]
     pub(crate) fn tell(&self, value: u32) {
+        before_record();
         // SAFETY: inside, aligned and alive (first point), and only ever an atomic (last point).
         unsafe { self.at.as_ref() }.store(value.to_be(), Ordering::Release);
     }

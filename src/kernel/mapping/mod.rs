@@ -32,7 +32,7 @@ use nix::errno::Errno;
 
 pub(crate) use self::value::Value;
 
-/// The size of a page, to which shared blocks are aligned.
+/// To what shared blocks are aligned: the smallest page that a device or a system has.
 const PAGE: usize = 4096;
 
 /// The size from which on a block is a mapping of its own.
@@ -463,6 +463,7 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
     (head, (len - head) / 4 * 4)
 }
 
+pub(crate) mod barrier;
 mod register;
 mod value;
 

@@ -4,15 +4,15 @@
 //! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
 //!   bytes where the processor can store as many at once, and else as two of four, one after the other and by one thread at
 //!   a time. So two threads that ring at the same time are a race of values, and the device never sees half of each.
-//! - The instructions of [`before_doorbell`] touch no register and no memory; they keep others in order.
 
 #![allow(unsafe_code)]
 
 #[cfg(not(target_pointer_width = "64"))]
 use std::sync::Mutex;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::Mapping;
+use super::barrier::{after_doorbell, before_doorbell};
 
 impl Mapping {
     /// Rings a doorbell: stores eight bytes at once at `offset`. The device sees first what was written to memory before. Nothing
@@ -37,8 +37,7 @@ impl Mapping {
                 }
             }
         }
-        // Such a page may be write-combining: it leaves the processor now, and before the next one.
-        fence(Ordering::SeqCst);
+        after_doorbell();
     }
 
     /// The same of a register of four bytes, which the device reads as a little-endian number. What was written to write-combining
@@ -47,28 +46,7 @@ impl Mapping {
     pub(crate) fn ring_word(&self, offset: usize, value: u32) {
         before_doorbell();
         self.store(offset, value.to_le(), Ordering::Relaxed);
-        // It is not held back until the next one either.
-        fence(Ordering::SeqCst);
-    }
-}
-
-/// Keeps a doorbell behind all that was written to memory before it, as the device sees the two.
-///
-/// A fence of the language orders memory as other processors see it. On x86 that is enough, also for write-combining memory
-/// (`mfence`, or a locked instruction). Other processors have instructions of their own for a device
-/// (`udma_to_device_barrier`, rdma-core's util/udma_barrier.h).
-#[inline]
-fn before_doorbell() {
-    fence(Ordering::SeqCst);
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a barrier (second invariant).
-    unsafe {
-        std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
-    }
-    #[cfg(all(any(target_arch = "riscv32", target_arch = "riscv64"), not(miri)))]
-    // SAFETY: a barrier (second invariant).
-    unsafe {
-        std::arch::asm!("fence ow, ow", options(nostack, preserves_flags));
+        after_doorbell();
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Mapping;
+use super::barrier::after_owner;
 
 /// A value that was found once: reading it is two loads.
 pub(crate) struct Value<T> {
@@ -32,11 +33,13 @@ impl<T> Value<T> {
         find(owner).map(|place| Self { place: NonNull::from(place), _owner: owner.clone() })
     }
 
-    /// What it is now.
+    /// What it is now. What was written before it, by a device too, is read after it.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         // SAFETY: the owner lives, shared, and gives a reference to this place to whoever has one to it (second point).
-        unsafe { self.place.as_ref() }.load(Ordering::Acquire)
+        let value = unsafe { self.place.as_ref() }.load(Ordering::Acquire);
+        after_owner();
+        value
     }
 }
 
