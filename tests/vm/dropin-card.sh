@@ -3,6 +3,7 @@
 # second one, for raw packets. Runs in the guest; see guest.sh.
 #
 # order: 2
+# limit: 1800
 # vhca: --port roce --wire one,two
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
