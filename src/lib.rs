@@ -58,6 +58,10 @@ struct Readme;
 struct CompletionCountersPage;
 
 #[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/first-program.md")]
+struct FirstProgram;
+
+#[cfg(all(doctest, feature = "soft"))]
 #[doc = include_str!("../docs/guide/from-libibverbs.md")]
 struct FromLibibverbs;
 

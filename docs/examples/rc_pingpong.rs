@@ -1,0 +1,89 @@
+//! Sends a message to and fro over a reliable connection, and prints how long a round trip takes.
+//!
+//! `cargo run --release --example rc_pingpong [DEVICE [ROUNDS]]`: on the soft device, or on the one that is named. Both ends are in this process; between two hosts
+//! each end sends its `Endpoint` as text to the other, as `uverbs ping` does over TCP.
+
+use std::time::{Duration, Instant};
+
+use uverbs::{
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Operation, ProtectionDomain,
+    QueuePair, Rc, ReceiveRequest, Result, SendRequest, SoftDevice,
+};
+
+const MESSAGE: usize = 64;
+
+/// One end of the connection: its queues and its memory.
+struct End {
+    qp: QueuePair<Rc>,
+    cq: CompletionQueue,
+    memory: uverbs::MemoryRegion,
+}
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let context = match args.next().filter(|name| name != "soft0") {
+        Some(name) => uverbs::devices()?.named(&name)?.open()?,
+        None => SoftDevice::default().open()?,
+    };
+    let rounds: u32 = args.next().and_then(|word| word.parse().ok()).unwrap_or(1000);
+    let pd = context.alloc_pd()?;
+    let (mut one, mut two) = (End::new(&context, &pd)?, End::new(&context, &pd)?);
+
+    // What each end tells the other: the number of its queue pair, its address, and where its sequence numbers start.
+    let options = ConnectionOptions::new(1, gid_index(&context)?);
+    let (here, there) = (one.qp.endpoint(&options, 0)?, two.qp.endpoint(&options, 0)?);
+    one.qp.connect(&options, &here, &there)?;
+    two.qp.connect(&options, &there, &here)?;
+
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        one.send(b"ping")?;
+        assert_eq!(&two.receive()?[..4], b"ping");
+        two.send(b"pong")?;
+        assert_eq!(&one.receive()?[..4], b"pong");
+    }
+    println!("{rounds} round trips, {:?} each", begun.elapsed() / rounds.max(1));
+
+    // What is still posted comes back before the memory is released.
+    let End { qp, cq, .. } = &mut one;
+    qp.drain(&mut [cq], Duration::from_secs(10), |_| {})
+}
+
+impl End {
+    fn new(context: &Context, pd: &ProtectionDomain) -> Result<Self> {
+        let cq = context.create_cq(16)?;
+        let mut qp = pd.rc(&cq).inline(MESSAGE as u32).create()?;
+        let memory = pd.register(MESSAGE, AccessFlags::LOCAL_WRITE)?;
+        qp.post_receive(&[ReceiveRequest::new(0, &[memory.segment(..)?])])?;
+        Ok(Self { qp, cq, memory })
+    }
+
+    /// Sends bytes, which are copied into the request.
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.qp.post_send(&[SendRequest::inline(1, Operation::Send, bytes).signaled()])
+    }
+
+    /// Waits for a message, and posts the next receive.
+    fn receive(&mut self) -> Result<[u8; MESSAGE]> {
+        let mut batch = Completion::batch::<1>();
+        loop {
+            while self.cq.poll(&mut batch) == 0 {
+                std::thread::yield_now();
+            }
+            let completion = batch[0].ok().unwrap_or_else(|status| panic!("{status}"));
+            if completion.is_receive() {
+                break; // else it tells that what was sent has arrived
+            }
+        }
+        let mut bytes = [0; MESSAGE];
+        self.memory.read(0, &mut bytes)?;
+        self.qp.post_receive(&[ReceiveRequest::new(0, &[self.memory.segment(..)?])])?;
+        Ok(bytes)
+    }
+}
+
+/// The address of the port by which IPv4 is spoken, or the first: the index that `ibv_rc_pingpong -g` wants.
+fn gid_index(context: &Context) -> Result<u8> {
+    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    Ok(context.gid_table()?.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index as u8))
+}
