@@ -73,7 +73,7 @@ impl TryFrom<u32> for Point {
             _ => Err(Error::refused(
                 "counters.attach",
                 Errno::EOPNOTSUPP,
-                "packets and bytes are all that can be counted",
+                "only packets and bytes can be counted",
             )),
         }
     }
@@ -226,7 +226,7 @@ impl Counters {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         if binding.points.len() == MAX_VALUES {
-            return Err(Error::refused(op, Errno::EINVAL, "8191 points are the most"));
+            return Err(Error::refused(op, Errno::EINVAL, "counters have at most 8191 points"));
         }
         binding.points.push(PointData { description: point.into(), index });
         Ok(())
@@ -260,7 +260,11 @@ impl Counters {
         self.context().check_origin(op)?;
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
-            return Err(Error::refused(op, Errno::EINVAL, "no flow uses these counters"));
+            return Err(Error::refused(
+                op,
+                Errno::EINVAL,
+                "no flow uses these counters: create a flow that counts into them first",
+            ));
         };
         check_slots(op, values.len(), needed)?;
         // The kernel takes no more, and nothing stands behind them.

@@ -96,7 +96,11 @@ impl Counters {
         let mut binding = self.binding();
         let kernel = self.kernel();
         let Some(needed) = kernel.slots else {
-            return Err(Error::refused(READ_OP, Errno::EINVAL, "no flow uses these counters"));
+            return Err(Error::refused(
+                READ_OP,
+                Errno::EINVAL,
+                "no flow uses these counters: create a flow that counts into them first",
+            ));
         };
         let snapshot = binding.snapshot.get_or_insert_with(|| {
             let context = self.context().clone();
@@ -322,5 +326,9 @@ impl Snapshot {
 }
 
 fn nothing_yet() -> Error {
-    Error::refused(READ_OP, Errno::ENODATA, "nothing has been read yet")
+    Error::refused(
+        READ_OP,
+        Errno::ENODATA,
+        "nothing has been read yet: call `refresh`, or add the snapshot to a sampler",
+    )
 }

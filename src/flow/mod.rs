@@ -262,7 +262,13 @@ impl Flow {
     }
 
     fn counted(&self) -> Result<&Counters> {
-        let none = || Error::refused("counters.read", Errno::EINVAL, "the flow has no count action");
+        let none = || {
+            Error::refused(
+                "counters.read",
+                Errno::EINVAL,
+                "the flow has no count action: create it from a rule with `count`",
+            )
+        };
         self.counters().ok_or_else(none)
     }
 

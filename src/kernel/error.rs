@@ -76,7 +76,7 @@ impl ErrorKind {
 /// let counters = context.create_counters()?;
 /// let error = counters.read(&mut [0; 2]).unwrap_err();
 /// assert_eq!(error.kind(), uverbs::ErrorKind::InvalidInput);
-/// assert_eq!(error.to_string(), "counters.read: invalid input (EINVAL): no flow uses these counters");
+/// assert_eq!(error.to_string(), "counters.read: invalid input (EINVAL): no flow uses these counters: create a flow that counts into them first");
 /// # Ok(())
 /// # }
 /// ```

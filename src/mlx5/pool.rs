@@ -115,7 +115,11 @@ impl CounterPool {
         let op = "pool.take";
         self.context().check_origin(op)?;
         let Some(index) = self.0.free().and_then(|mut free| free.pop_front()) else {
-            return Err(Error::refused(op, Errno::ENOSPC, "all counters of the pool are taken"));
+            return Err(Error::refused(
+                op,
+                Errno::ENOSPC,
+                "all counters of the pool are taken: drop one, or create another pool",
+            ));
         };
         // Given back by its drop if the read fails.
         let taken = Taken { pool: self.0.clone(), index, is_lost: AtomicBool::new(false) };

@@ -77,7 +77,7 @@ impl PoolReader {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         if counters.iter().any(|counter| !Arc::ptr_eq(counter.pool(), &self.pool)) {
-            return Err(Error::refused(op, Errno::EINVAL, "a counter of another pool"));
+            return Err(Error::refused(op, Errno::EINVAL, "the counter belongs to another pool"));
         }
         let values = self.read()?;
         for (counter, totals) in counters.iter().zip(totals) {

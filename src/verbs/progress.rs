@@ -202,7 +202,11 @@ impl Progress {
         match self.end() {
             Some(Ok((cq, end))) => end.map(|()| cq),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Err(Error::refused("progress.stop", Errno::ESRCH, "the thread has ended already")),
+            None => Err(Error::refused(
+                "progress.stop",
+                Errno::ESRCH,
+                "the thread has ended already; create another",
+            )),
         }
     }
 

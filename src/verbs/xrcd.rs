@@ -142,8 +142,10 @@ impl Context {
         let mut command = Command::write(op, cmd::OPEN_XRCD);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         self.invoke(&mut command).map_err(|error| match error.errno().map(Errno::from_raw) {
-            Some(Errno::EAGAIN) => error.not_found("nobody has a domain of this file open"),
-            Some(Errno::EINVAL) if fd != NO_FILE => error.hinted("somebody has a domain of this file open"),
+            Some(Errno::EAGAIN) => error.not_found("no domain of this file is open: create it first"),
+            Some(Errno::EINVAL) if fd != NO_FILE => {
+                error.hinted("a domain of this file is open already: open it as `Existing` or `Create`")
+            }
             Some(Errno::EOPNOTSUPP) => error.hinted("the device has no extended reliable connections"),
             _ => error,
         })?;

@@ -31,7 +31,12 @@ fn the_example_of_the_manual_runs() {
 fn read_before_a_flow_is_invalid() {
     on_every_counting_device(|target| {
         let counters = packets_and_bytes(&target.open());
-        refuses(counters.read(&mut [0; 2]), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters");
+        refuses(
+            counters.read(&mut [0; 2]),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "no flow uses these counters: create a flow that counts into them first",
+        );
     });
 }
 

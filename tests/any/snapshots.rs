@@ -191,7 +191,12 @@ fn a_snapshot_ends_with_the_last_flow_and_holds_up_nobody() {
         assert_eq!(shared.read_cached::<2>(HOUR).unwrap().stamp().epoch(), 1, "it is the same one");
         second.destroy().unwrap();
         all_say(&snapshot, ErrorKind::InvalidInput, EINVAL, "has ended");
-        refuses(counters.snapshot(), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters");
+        refuses(
+            counters.snapshot(),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "no flow uses these counters: create a flow that counts into them first",
+        );
 
         // A flow that comes later has another snapshot, with the points of its time.
         counters.attach(Point::Bytes, 4).unwrap();
@@ -214,7 +219,12 @@ fn a_snapshot_needs_a_flow_and_reads_need_room() {
     on_every_counting_device(|target| {
         let world = Counted::new(target);
         let lonely = packets_and_bytes(&world.raw.context);
-        refuses(lonely.snapshot(), ErrorKind::InvalidInput, EINVAL, "no flow uses these counters");
+        refuses(
+            lonely.snapshot(),
+            ErrorKind::InvalidInput,
+            EINVAL,
+            "no flow uses these counters: create a flow that counts into them first",
+        );
         let plain = world.raw.qp.create_flow(&FlowRule::normal(1).eth(Eth::any().dst([2; 6]))).unwrap();
         refuses(plain.snapshot(), ErrorKind::InvalidInput, EINVAL, "no count action");
         let snapshot = world.flow.snapshot().unwrap();

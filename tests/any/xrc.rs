@@ -151,11 +151,11 @@ fn a_domain_is_shared_by_a_file() {
         let path = std::env::temp_dir().join(format!("uverbs-xrc-{}", std::process::id()));
         let file = File::create(&path).unwrap();
         let not_there = one.open_xrcd_of(&file, XrcOpen::Existing);
-        refuses(not_there.map(drop), ErrorKind::NotFound, EAGAIN, "nobody");
+        refuses(not_there.map(drop), ErrorKind::NotFound, EAGAIN, "create it first");
         let domain = one.open_xrcd_of(&file, XrcOpen::CreateNew).unwrap();
         let again = File::open(&path).unwrap();
         let there = other.open_xrcd_of(&again, XrcOpen::CreateNew);
-        refuses(there.map(drop), ErrorKind::InvalidInput, EINVAL, "somebody");
+        refuses(there.map(drop), ErrorKind::InvalidInput, EINVAL, "open already");
         let shared = other.open_xrcd_of(&again, XrcOpen::Create).unwrap();
         // It is the file that counts, not its descriptor nor its name.
         std::fs::remove_file(&path).unwrap();

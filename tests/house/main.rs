@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 mod drivers;
 mod layers;
 mod links;
+mod messages;
 mod objects;
 mod porting;
 mod rooms;

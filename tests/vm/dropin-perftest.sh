@@ -2,7 +2,7 @@
 # Lane dropin-perftest: perftest, with all its flags, of several releases of Debian, with the drop-in for libibverbs, end to end, on rxe. Runs in the guest; see guest.sh.
 #
 # order: 2
-# limit: 1800
+# limit: 2700
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid

@@ -115,8 +115,9 @@ impl Context {
         let mut response = QueryPortRespEx::new_zeroed();
         let mut command = Command::new("port.query", device::OBJECT, device::method::QUERY_PORT);
         command.value(PORT_NUM, port.into()).output(RESP, response.as_mut_bytes());
-        self.invoke(&mut command)
-            .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the device has no such port"))?;
+        self.invoke(&mut command).map_err(|error| {
+            error.hinted_if(ErrorKind::InvalidInput, "the device has no such port: they are numbered from 1")
+        })?;
         Ok(response)
     }
 

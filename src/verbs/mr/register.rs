@@ -47,8 +47,13 @@ impl ProtectionDomain {
         if len == 0 {
             return Err(Error::refused(OP, Errno::EINVAL, ONE_BYTE));
         }
-        let memory = Mapping::block(len)
-            .map_err(|_| Error::refused(OP, Errno::ENOMEM, "the process cannot have so much memory"))?;
+        let memory = Mapping::block(len).map_err(|_| {
+            Error::refused(
+                OP,
+                Errno::ENOMEM,
+                "the process cannot have so much memory: see `ulimit -v` and the memory that is free",
+            )
+        })?;
         self.memory(&memory).range(0..len).access(access).register()
     }
 

@@ -181,9 +181,9 @@ impl Bindable<'_> {
             return Ok(());
         }
         let hint = if hidden.intersects(Counted::REMOTE_READ) {
-            "nobody is told of reads of its memory: only hardware counters see them"
+            "software does not see a peer's reads of its memory: only hardware counters count them"
         } else if hidden.intersects(Counted::REMOTE_WRITE) {
-            "nobody is told of writes into its memory: only hardware counters see them; REMOTE_WRITE_IMMEDIATE counts \
+            "software does not see a peer's writes to its memory: only hardware counters count them; REMOTE_WRITE_IMMEDIATE counts \
              those with immediate data"
         } else {
             "queue pairs of this type have no such operations"

@@ -35,7 +35,10 @@ impl<'a> ReceiveRequest<'a> {
 #[inline(never)]
 pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
     let (errno, hint) = match why {
-        Refused::Full => (Errno::ENOMEM, "the queue has no room for all of these; nothing was posted"),
+        Refused::Full => (
+            Errno::ENOMEM,
+            "the queue has no room for all of these; nothing was posted: poll completions first, or create a deeper queue",
+        ),
         Refused::TooLarge => {
             (Errno::EINVAL, "more segments or inline bytes than the queue was made for; nothing was posted")
         }
@@ -45,7 +48,7 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
             let what = "the ring was lost in a resize; resize again, or destroy the queue";
             return Error::malformed(op, what);
         }
-        Refused::NotBegun => (Errno::EINVAL, "a part of a request that was not begun"),
+        Refused::NotBegun => (Errno::EINVAL, "a part of a request was set before the request was begun"),
         Refused::Unsignaled => {
             (Errno::EINVAL, "the device completes every request: mark each as signaled; nothing was posted")
         }
@@ -55,7 +58,8 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
 }
 
 /// Why a request is refused for the state of its queue pair.
-pub(crate) const NOT_READY: &str = "the queue pair is not ready to send";
+pub(crate) const NOT_READY: &str =
+    "the queue pair is not ready to send: connect it, or move it to RTS, first";
 
 /// A receive queue, by address and key: what both the safe interface and bindings post to. Whoever posts keeps the memory until it
 /// is filled.
