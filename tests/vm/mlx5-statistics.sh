@@ -31,19 +31,6 @@ make_cards() {
     with_address mlx5_1 10.0.0.1
 }
 
-# ask LINE REQUEST: prints what the card answers before `ok`
-ask() {
-    printf '%s\n' "$2" >&"$1" || return
-    while read -r answer <&"$1"; do
-        case $answer in
-        ok) return 0 ;;
-        error*) echo "$2: $answer" >&2 && return 1 ;;
-        *) echo "$answer" ;;
-        esac
-    done
-    return 1
-}
-
 files() { # files DEVICE hw_counters|counters: each a line, with its value
     (cd "/sys/class/infiniband/$1/ports/1/$2" && grep '' ./* | sed 's,^\./,,; /^lifespan:/d; s/:/ /' | sort)
 }
@@ -172,18 +159,19 @@ reads_go_on() { # both queue pairs are there and know each other
     [ "$(echo "$qpns" | wc -w)" -eq 2 ]
 }
 
-# The counters of queue pairs: `CNTN QPNS READS` a line.
+# The counters of queue pairs: number and reads, a line each.
 bound() {
     rdma statistic qp show link mlx5_0/1 >"$OUT/bound" || return
-    awk '/^link/ { id = ""; reads = ""; lqpn = 0
+    awk '/^link/ { id = ""; reads = ""
         for (i = 1; i <= NF; i++) { if ($i == "cntn") id = $(i + 1); if ($i == "rx_read_requests") reads = $(i + 1) } print id, reads }' "$OUT/bound"
 }
 
 bind_and_unbind() { # one of the two after the other into a set of their own, and out again, over and over
     begin_reads || return
     first=${qpns% *} second=${qpns#* } rounds=0 grown=0
-    while kill -0 "$load" 2>/dev/null; do
-        one_round || { kill -0 "$load" 2>/dev/null || break; return 1; }
+    while reads_go_on; do
+        # They may end in the middle of it.
+        one_round || { reads_go_on && return 1; }
     done
     wait "$load" && echo "compared: bound $rounds times during $READS reads, of which $grown were counted then" && [ "$rounds" -ge 3 ] && [ "$grown" -gt 0 ]
 }
@@ -191,18 +179,21 @@ bind_and_unbind() { # one of the two after the other into a set of their own, an
 one_round() {
     qp='rdma statistic qp'
     $qp bind link mlx5_0/1 lqpn "$first" || return
-    counter=$(bound | cut -d ' ' -f 1) && [ -n "$counter" ] && $qp bind link mlx5_0/1 cntn "$counter" lqpn "$second" || return
-    # The first is counted twice by nobody: a set has what came while it was bound.
+    counter=$(bound | cut -d ' ' -f 1) && [ -n "$counter" ] && $qp bind link mlx5_0/1 lqpn "$second" cntn "$counter" || return
     reads=$(bound | cut -d ' ' -f 2) && $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$first" || return
     $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$second" && [ -z "$(bound)" ] || return
     rounds=$((rounds + 1)) grown=$((grown + reads))
 }
 
-bound_by_type() { # as they are made; while one is bound, that is not switched off
-    rdma statistic qp set link mlx5_0/1 auto type on && rdma statistic qp mode link mlx5_0/1 && begin_reads && bound && cat "$OUT/bound" || return
-    [ -n "$(bound)" ] && ! rdma statistic qp set link mlx5_0/1 auto off || return
-    reads=$(bound | awk '{ sum += $2 } END { print sum }')
-    wait "$load" && rdma statistic qp set link mlx5_0/1 auto off && [ -z "$(bound)" ] && echo "compared: $reads reads were seen on the way"
+bound_by_type() { # as they are made. While they are, that is not changed; when it is switched off they stay, and are unbound by hand
+    qp='rdma statistic qp'
+    $qp set link mlx5_0/1 auto type on && $qp mode link mlx5_0/1 && begin_reads || return
+    counter=$(bound | cut -d ' ' -f 1) first=${qpns% *}
+    cat "$OUT/bound"
+    grep -q 'LQPN: <[0-9]*,[0-9]*>' "$OUT/bound" && ! $qp set link mlx5_0/1 auto pid on || return
+    $qp set link mlx5_0/1 auto off && $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$first" || return
+    reads=$(bound | cut -d ' ' -f 2)
+    wait "$load" && [ -z "$(bound)" ] && echo "compared: $reads reads were counted while both were bound, or one"
 }
 
 refused() { # what the kernel or the card refuses changes nothing, and reads go on
