@@ -239,17 +239,21 @@ impl Objects {
     /// Has an object use another one of a kind, or none.
     ///
     /// # Errors
-    /// As [`rebind`](Self::rebind).
+    /// `BadResource` when one of both is not there; nothing changes then.
     pub(crate) fn exchange(
         &mut self,
         handle: Handle,
         kind: Kind,
         wanted: Option<Handle>,
     ) -> Result<(), Status> {
-        let entry = self.live.get(&handle).ok_or(Status::BadResource)?;
-        let others = entry.uses.iter().copied().filter(|used| used.0 != kind);
-        let uses = others.chain(wanted).collect();
-        self.rebind(handle, uses)
+        self.expect(handle)?;
+        self.take(wanted.as_slice())?;
+        let entry = self.live.get_mut(&handle).ok_or(Status::BadResource)?;
+        let (before, mut uses): (Vec<_>, Vec<_>) = entry.uses.drain(..).partition(|used| used.0 == kind);
+        uses.extend(wanted);
+        entry.uses = uses;
+        self.release(&before);
+        Ok(())
     }
 
     /// # Errors
