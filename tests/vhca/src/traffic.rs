@@ -43,7 +43,8 @@ impl Device {
         }
     }
 
-    fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
+    /// A packet comes to a receive queue.
+    pub(crate) fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
         let Some(rq) = self.rqs.get_mut(&number) else { return };
         if rq.state() != state::READY {
             self.statistics.no_request += 1;

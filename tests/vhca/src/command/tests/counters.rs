@@ -5,7 +5,7 @@ use crate::counter::Counter;
 use crate::ifc::command::{
     access_register_in, access_register_out, create_qp_in, modify_rq_in, rst2init_qp_in,
 };
-use crate::ifc::context::{qpc, rqc};
+use crate::ifc::context::{qpc, rqc, wq};
 use crate::ifc::counter::{
     alloc_q_counter_out, eth_802_3_cntrs_grp_data_layout as ieee_802_3,
     eth_2819_cntrs_grp_data_layout as rfc_2819, eth_2863_cntrs_grp_data_layout as rfc_2863,
@@ -15,6 +15,7 @@ use crate::ifc::counter::{
 };
 use crate::object::{Handle, Kind};
 use crate::port_counter::Cast;
+use crate::queue::{Receive, Rq, state};
 use crate::queue_counter::QueueEvent;
 use crate::transport::Qp;
 
@@ -159,32 +160,47 @@ fn a_queue_pair_holds_the_set_it_counts_in() {
     );
 }
 
+/// A receive queue is put into a set by MODIFY_RQ with the bit for that.
 #[test]
 fn a_receive_queue_counts_packets_without_a_request_in_its_set() {
+    const COUNTERS: u64 = 1 << 3;
     let mut driver = Driver::new();
     let [(_, one), (_, two)] = [driver.alloc_set(), driver.alloc_set()];
-    let mut context = vec![0; 240];
-    context.set(rqc::mem_rq_type, 1_u32);
-    context.set(rqc::rmpn, 3_u32);
-    let mut rq = crate::queue::Rq::new(&context).unwrap();
-    rq.set_state(crate::queue::state::READY);
+    // A ring of one request, of which none is posted.
+    let mut context = vec![0; 248];
+    let ring = &mut context[rqc::wq.offset / 8..];
+    for (field, value) in [(wq::wq_type, 1), (wq::log_wq_stride, 4), (wq::dbr_addr, OUTPUT + 0x8000)] {
+        ring.set(field, value);
+    }
+    ring.put(wq::pas, &OUTPUT.to_be_bytes());
     let number = driver.device.objects.create(Kind::Rq, vec![]).unwrap();
-    driver.device.rqs.insert(number, rq);
-    let mut modify = |mask: u64, set: u32| {
+    driver.device.rqs.insert(number, Rq::new(&context).unwrap());
+    let mut modify = |from: u32, to: u32, mask: u64, set: u32| {
         let mut command = input(0x909, 272);
         command.set(object::NUMBER, number);
-        command.set(modify_rq_in::rq_state, 1_u32);
+        command.set(modify_rq_in::rq_state, from);
         command.set(modify_rq_in::modify_bitmask, mask);
         let context = command.part_mut(modify_rq_in::ctx);
-        context.set(rqc::state, 1_u32);
+        context.set(rqc::state, to);
         context.set(rqc::counter_set_id, set);
         let status = driver.long(&command).0;
+        let packet = Receive { bytes: &[0; 60], tag: 0, hash: 0, headers: [0; 2], sum: [0; 2] };
+        driver.device.deliver(number, &packet);
         (status, driver.device.rqs[&number].counter_set())
     };
-    assert_eq!(modify(1 << 3, 99), (BAD_RESOURCE, 0));
-    assert_eq!(modify(0, one), (OK, 0));
-    assert_eq!(modify(1 << 3, one), (OK, one));
-    assert_eq!(modify(1 << 3, two), (OK, two));
+    let (reset, ready) = (state::RESET, state::READY);
+    assert_eq!(modify(reset, ready, COUNTERS, 99), (BAD_RESOURCE, 0));
+    assert_eq!(modify(reset, reset, COUNTERS, one), (OK, one), "it is not ready");
+    assert_eq!(modify(reset, ready, COUNTERS, one), (OK, one));
+    assert_eq!(modify(ready, ready, 0, two), (OK, one), "not without the bit");
+    assert_eq!(modify(ready, ready, COUNTERS, two), (OK, two));
+    assert_eq!(driver.device.statistics.no_request, 5);
+    let out_of_buffer = |driver: &mut Driver, set: u32| {
+        let mut shown = [0; 256];
+        driver.device.counter_sets.read(set, false).unwrap().show(&mut shown);
+        shown[..].num(query_q_counter_out::out_of_buffer)
+    };
+    assert_eq!((out_of_buffer(&mut driver, one), out_of_buffer(&mut driver, two)), (2, 1));
     assert_eq!((driver.dealloc_set(one), driver.dealloc_set(two)), (OK, IN_USE));
     assert_eq!((driver.short(0x90a, number).0, driver.dealloc_set(two)), (OK, OK));
 }
