@@ -11,6 +11,19 @@ control_line() { # raw, and open so that it stays so
     exec 9<>"$MLX5_CONTROL" && stty -F "$MLX5_CONTROL" raw -echo
 }
 
+# ask LINE REQUEST, the line being the number of an open file: prints what the card answers before `ok`
+ask() {
+    printf '%s\n' "$2" >&"$1" || return
+    while read -r answer <&"$1"; do
+        case $answer in
+        ok) return 0 ;;
+        error*) echo "$2: $answer" >&2 && return 1 ;;
+        *) echo "$answer" ;;
+        esac
+    done
+    return 1
+}
+
 # The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
 other_card() { # other_card STRUCTURE.FIELD=VALUE...
     sh "$here/mlx5-card.sh" remove "$device" && control_line || return

@@ -78,19 +78,6 @@ open_lines() {
     exec 8<>"$MLX5_CONTROL" 9<>"$MLX5_CONTROL_2" && stty raw -echo <&8 && stty raw -echo <&9
 }
 
-# ask LINE REQUEST: prints what is answered before `ok`
-ask() {
-    printf '%s\n' "$2" >&"$1" || return
-    while read -r answer <&"$1"; do
-        case $answer in
-        ok) return 0 ;;
-        error*) echo "$2: $answer" >&2 && return 1 ;;
-        *) echo "$answer" ;;
-        esac
-    done
-    return 1
-}
-
 happened() { # happened LINE dropped|repeated|swapped: to how many packets
     ask "$1" wire | sed -n "s/^$2 //p"
 }

@@ -10,7 +10,9 @@ use crate::mkey::Mkeys;
 use crate::object::Objects;
 use crate::packet::VXLAN_PORT;
 use crate::port::Port;
+use crate::port_counter::PortCounts;
 use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
+use crate::queue_counter::CounterSets;
 use crate::rss::{Rqt, Tir};
 use crate::server::LAYOUT;
 use crate::steering::Steering;
@@ -60,6 +62,8 @@ pub(crate) struct Device {
     pub(crate) mkeys: Mkeys,
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
+    pub(crate) counter_sets: CounterSets,
+    pub(crate) port_counts: PortCounts,
     pub(crate) vxlan_ports: Vec<u16>,
     pub(crate) faults: Faults,
     pub(crate) trace: Trace,
@@ -96,6 +100,8 @@ impl Device {
             mkeys: Mkeys::default(),
             steering: Steering::default(),
             counters: Counters::default(),
+            counter_sets: CounterSets::default(),
+            port_counts: PortCounts::default(),
             vxlan_ports: vec![VXLAN_PORT],
             faults: Faults::default(),
             trace: Trace::default(),
@@ -116,7 +122,7 @@ impl Device {
         u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// Forgets every object, as when the driver goes away. What the control line has set stays.
+    /// Forgets every object, as when the driver goes away. What the control line has set stays, and what the port has counted.
     pub(crate) fn drop_objects(&mut self) {
         self.objects.clear();
         self.eqs.clear();
@@ -132,6 +138,7 @@ impl Device {
         self.mkeys = Mkeys::default();
         self.steering = Steering::default();
         self.counters = Counters::default();
+        self.counter_sets = CounterSets::default();
         self.vxlan_ports = vec![VXLAN_PORT];
         self.issi = 0;
     }
@@ -170,6 +177,7 @@ impl Device {
     /// Sets the port's state, and tells the driver.
     pub(crate) fn set_port(&mut self, up: bool) {
         if std::mem::replace(&mut self.port_is_up, up) != up {
+            self.port_counts.link.downed += u64::from(!up);
             let mut data = [0; 12];
             data[8] = 1 << 4; // port 1
             self.event(event::PORT_CHANGE, if up { 4 } else { 1 }, &data);

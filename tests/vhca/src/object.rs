@@ -5,6 +5,9 @@ use std::fmt::{self, Display};
 
 use crate::command::Status;
 
+/// The end of the numbers of counter sets, as queues name them in 8 bits. There is no set 0.
+pub(crate) const COUNTER_SETS: u64 = 1 << 8;
+
 /// The kinds of objects that commands make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
@@ -58,7 +61,7 @@ impl Kind {
     fn end(self) -> u64 {
         match self.space() {
             Self::Eq => 1 << 7,
-            Self::CounterSet => 1 << 8,
+            Self::CounterSet => COUNTER_SETS,
             Self::Uar => crate::server::BAR_SIZE >> 12,
             Self::Counter => 1 << 20,
             _ => 1 << 16,
@@ -233,6 +236,26 @@ impl Objects {
         Ok(())
     }
 
+    /// Has an object use another one of a kind, or none.
+    ///
+    /// # Errors
+    /// `BadResource` when one of both is not there; nothing changes then.
+    pub(crate) fn exchange(
+        &mut self,
+        handle: Handle,
+        kind: Kind,
+        wanted: Option<Handle>,
+    ) -> Result<(), Status> {
+        self.expect(handle)?;
+        self.take(wanted.as_slice())?;
+        let entry = self.live.get_mut(&handle).ok_or(Status::BadResource)?;
+        let (before, mut uses): (Vec<_>, Vec<_>) = entry.uses.drain(..).partition(|used| used.0 == kind);
+        uses.extend(wanted);
+        entry.uses = uses;
+        self.release(&before);
+        Ok(())
+    }
+
     /// # Errors
     /// `BadResource` when there is no such object, or another user context has made it.
     pub(crate) fn expect(&self, handle: Handle) -> Result<(), Status> {
@@ -302,6 +325,12 @@ mod tests {
         objects.rebind(user, vec![counters[1]]).unwrap();
         assert_eq!(objects.destroy(counters[0]), Ok(()));
         assert_eq!(objects.destroy(counters[1]), Err(Status::BadResourceState));
+        assert_eq!(objects.exchange(user, Kind::Counter, Some(missing)), Err(Status::BadResource));
+        assert_eq!(objects.destroy(counters[1]), Err(Status::BadResourceState));
+        objects.exchange(user, Kind::Pd, None).unwrap();
+        assert_eq!(objects.destroy(counters[1]), Err(Status::BadResourceState));
+        objects.exchange(user, Kind::Counter, None).unwrap();
+        assert_eq!(objects.destroy(counters[1]), Ok(()));
     }
 
     #[test]

@@ -2,14 +2,24 @@
 
 use crate::device::Device;
 use crate::packet::{Headers, complete, cut, header_flags, match_value, received_sum};
+use crate::port_counter::Cast;
 use crate::queue::{Receive, Send, state};
+use crate::queue_counter::QueueEvent;
 use crate::rss::Target;
 use crate::steering::Domain;
 
 impl Device {
     /// A packet comes from the wire.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.port_counts.link.frames.received.count(Cast::of_frame(bytes), bytes.len());
+        self.steer(bytes);
+    }
+
+    /// A packet that is not of a queue pair goes through the flow tables.
+    pub(crate) fn steer(&mut self, bytes: &[u8]) {
         self.statistics.received += 1;
+        let cast = Cast::of_frame(bytes);
+        self.port_counts.function.ethernet.received.count(cast, bytes.len());
         let headers = Headers::parse(bytes, &self.vxlan_ports);
         let value = match_value(&headers, 0);
         let verdict = self.steering.run(Domain::Receive, &value, bytes.len(), &mut self.counters);
@@ -33,7 +43,8 @@ impl Device {
         }
     }
 
-    fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
+    /// A packet comes to a receive queue.
+    pub(crate) fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
         let Some(rq) = self.rqs.get_mut(&number) else { return };
         if rq.state() != state::READY {
             self.statistics.no_request += 1;
@@ -55,7 +66,10 @@ impl Device {
                     self.set_rq_state(number, state::ERROR);
                 }
             }
-            Ok(None) => self.statistics.no_request += 1,
+            Ok(None) => {
+                self.statistics.no_request += 1;
+                self.counter_sets.count(rq.counter_set(), QueueEvent::OutOfBuffer);
+            }
             Err(_) => self.statistics.faults += 1,
         }
     }
@@ -123,6 +137,9 @@ impl Device {
             return;
         }
         self.statistics.sent += 1;
+        let cast = Cast::of_frame(&bytes);
+        self.port_counts.link.frames.sent.count(cast, bytes.len());
+        self.port_counts.function.ethernet.sent.count(cast, bytes.len());
         if self.wire.is_loop {
             self.receive(&bytes);
         }

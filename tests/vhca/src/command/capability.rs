@@ -9,6 +9,7 @@ use crate::ifc::capability::{
     per_protocol_networking_offload_caps, roce_cap,
 };
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
+use crate::object::COUNTER_SETS;
 use crate::port::LinkLayer;
 use crate::steering::LOG_TABLE_SIZE;
 use crate::transport::PORT;
@@ -55,6 +56,10 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff), (log_max_flow_counter_bulk, 15),
         (log_max_vlan_list, 8), (log_max_current_uc_list, 5), (log_max_current_mc_list, 5), (log_max_l2_table, 10),
         (device_frequency_mhz, 156), (device_frequency_khz, 156_250),
+        // Sets of counters of queues, which queues can change; and what else counts.
+        (max_qp_cnt, COUNTER_SETS - 1), (rts2rts_qp_counters_set_id, 1), (modify_rq_counter_set_id, 1),
+        (out_of_seq_cnt, 1), (retransmission_q_counters, 1), (enhanced_error_q_counters, 1),
+        (vport_counters, 1), (cc_query_allowed, 1),
     ]
 };
 

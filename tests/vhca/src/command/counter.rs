@@ -1,11 +1,11 @@
-//! Commands about flow counters, one or a row of them at a time, and about sets of counters of queues.
+//! Commands about flow counters, one or a row of them at a time.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::command::{
-    alloc_flow_counter_in, alloc_flow_counter_out, alloc_q_counter_out, query_flow_counter_in,
-    query_flow_counter_out, query_q_counter_in, query_q_counter_out, traffic_counter,
+    alloc_flow_counter_in, alloc_flow_counter_out, query_flow_counter_in, query_flow_counter_out,
+    traffic_counter,
 };
 use crate::object::{Handle, Kind};
 
@@ -56,22 +56,5 @@ pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
         output.set(traffic_counter::packets.within(base), counter.packets);
         output.set(traffic_counter::octets.within(base), counter.octets);
     }
-    Ok(())
-}
-
-pub(super) fn alloc_set(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    let number = device.objects.create(Kind::CounterSet, Vec::new())?;
-    output.set(alloc_q_counter_out::counter_set_id, number);
-    Ok(())
-}
-
-pub(super) fn dealloc_set(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
-    device.objects.destroy(Handle(Kind::CounterSet, input.wide(alloc_q_counter_out::counter_set_id)))
-}
-
-/// Every set has what all queues together have: packets that found no request. The device counts no errors.
-pub(super) fn query_set(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
-    device.objects.expect(Handle(Kind::CounterSet, input.wide(query_q_counter_in::counter_set_id)))?;
-    output.set(query_q_counter_out::out_of_buffer, device.statistics.no_request);
     Ok(())
 }

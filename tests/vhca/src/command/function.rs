@@ -1,6 +1,6 @@
 //! Commands about the function as a whole: its start and end, its ports and registers.
 
-use super::Status;
+use super::{Status, port_counter};
 use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::command::{
@@ -119,9 +119,10 @@ pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u
             let name = b"virtual ConnectX";
             register.put(Field::new(0, 0), name);
         }
-        // No flow control, and the port counts nothing.
-        PFCC | PPCNT => register.fill(0),
-        PTYS | NODE_DESCRIPTION | HOST_ENDIANNESS => {}
+        // No flow control.
+        PFCC => register.fill(0),
+        PPCNT if is_read => port_counter::read_register(&mut device.port_counts.link, register)?,
+        PPCNT | PTYS | NODE_DESCRIPTION | HOST_ENDIANNESS => {}
         _ => return Err(Status::BadParameter),
     }
     Ok(())

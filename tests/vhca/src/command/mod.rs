@@ -8,8 +8,10 @@ mod function;
 mod memory;
 mod object;
 mod port;
+mod port_counter;
 mod qp;
 mod queue;
+mod queue_counter;
 mod ring;
 mod table;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Commands about queue pairs, and about groups of them.
 
-use super::Status;
 use super::object::{NUMBER, named};
+use super::{Status, queue_counter};
 use crate::bits::{Bits, BitsMut};
 use crate::device::Device;
 use crate::ifc::command::{alloc_pd_in, attach_to_mcg_in, create_qp_in, query_qp_out, rst2init_qp_in};
@@ -21,6 +21,7 @@ pub(super) fn create(device: &mut Device, input: &[u8], output: &mut [u8]) -> Re
         optional(Kind::Uar, qpc::uar_page),
         optional(Kind::Xrcd, qpc::xrcd).filter(|_| qp.kind == Transport::Xrc),
         qp.shared_receives().map(|number| shared_queue(device, number)),
+        queue_counter::named(qp.counter_set()),
     ];
     let number = device.objects.create(Kind::Qp, uses.into_iter().flatten().collect())?;
     qp.number = number;
@@ -40,10 +41,18 @@ pub(super) fn modify(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<
     device.objects.expect(named(Kind::Qp, input))?;
     let number = input.num(NUMBER);
     let qp = device.transport.qps.get_mut(&number).ok_or(Status::BadResource)?;
-    let before = qp.state();
+    let before = (qp.state(), qp.counter_set());
     let mask = input.num(rst2init_qp_in::opt_param_mask);
-    qp.modify(input.num(alloc_pd_in::opcode), mask, input.part(rst2init_qp_in::qpc))?;
-    if qp.state() != before {
+    let (opcode, wanted) = (input.num(alloc_pd_in::opcode), input.part(rst2init_qp_in::qpc));
+    // Nothing changes where the counters are not there.
+    let counters = qp.wanted_counter_set(opcode, mask, wanted).and_then(queue_counter::named);
+    counters.map_or(Ok(()), |set| device.objects.expect(set))?;
+    qp.modify(opcode, mask, wanted)?;
+    let (state, set) = (qp.state(), qp.counter_set());
+    if set != before.1 {
+        device.objects.exchange(named(Kind::Qp, input), Kind::CounterSet, queue_counter::named(set))?;
+    }
+    if state != before.0 {
         device.qp_changed(number);
     }
     Ok(())

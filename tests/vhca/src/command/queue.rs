@@ -1,7 +1,7 @@
 //! Commands about queues: events, completions, sends, receives.
 
-use super::Status;
 use super::object::{NUMBER, named};
+use super::{Status, queue_counter};
 use crate::bits::{Bits, BitsMut};
 use crate::device::Device;
 use crate::ifc::command::{
@@ -132,6 +132,7 @@ pub(super) fn create_rq(device: &mut Device, input: &[u8], output: &mut [u8]) ->
         None => ring_uses(rq.context.rest(rqc::wq)),
     };
     uses.push(Handle(Kind::Cq, rq.cqn.into()));
+    uses.extend(queue_counter::named(rq.counter_set()));
     let number = device.objects.create(Kind::Rq, uses)?;
     device.rqs.insert(number, rq);
     output.set(NUMBER, number);
@@ -142,6 +143,7 @@ pub(super) fn modify_rq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Resu
     /// Bits of the fields that change besides the state.
     const VLAN: u64 = 1 << 1;
     const SCATTER_FCS: u64 = 1 << 2;
+    const COUNTER_SET: u64 = 1 << 3;
     let number = input.num(NUMBER);
     let rq = device.rqs.get_mut(&number).ok_or(Status::BadResource)?;
     let wanted = input.part(modify_rq_in::ctx);
@@ -149,10 +151,14 @@ pub(super) fn modify_rq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Resu
     if from != rq.state() || !state::may_change(from, to) {
         return Err(Status::BadResourceState);
     }
-    for (bit, field) in [(VLAN, rqc::vsd), (SCATTER_FCS, rqc::scatter_fcs)] {
-        if input.wide(modify_rq_in::modify_bitmask) & bit != 0 {
-            rq.context.set(field, wanted.wide(field));
-        }
+    let mask = input.wide(modify_rq_in::modify_bitmask);
+    if mask & COUNTER_SET != 0 {
+        let counters = queue_counter::named(wanted.num(rqc::counter_set_id));
+        device.objects.exchange(named(Kind::Rq, input), Kind::CounterSet, counters)?;
+    }
+    let fields = [(VLAN, rqc::vsd), (SCATTER_FCS, rqc::scatter_fcs), (COUNTER_SET, rqc::counter_set_id)];
+    for (_, field) in fields.into_iter().filter(|(bit, _)| mask & bit != 0) {
+        rq.context.set(field, wanted.wide(field));
     }
     device.set_rq_state(number, to);
     Ok(())

@@ -1,6 +1,9 @@
 //! Every command of the device.
 
-use super::{Run, capability, counter, flow, function, memory, object, port, qp, queue, transport};
+use super::{
+    Run, capability, counter, flow, function, memory, object, port, port_counter, qp, queue, queue_counter,
+    transport,
+};
 
 /// A command: how it is called, how long its input and its output are at least, and what it does.
 #[derive(Debug)]
@@ -69,10 +72,10 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x762, "QUERY_HCA_VPORT_CONTEXT", 16, 16, port::query_context),
     command(0x764, "QUERY_HCA_VPORT_GID", 16, 16, port::query_gid),
     command(0x765, "QUERY_HCA_VPORT_PKEY", 16, 16, port::query_pkey),
-    command(0x770, "QUERY_VPORT_COUNTER", 16, 16, function::accept),
-    command(0x771, "ALLOC_Q_COUNTER", 16, 16, counter::alloc_set),
-    command(0x772, "DEALLOC_Q_COUNTER", 16, 8, counter::dealloc_set),
-    command(0x773, "QUERY_Q_COUNTER", 32, 256, counter::query_set),
+    command(0x770, "QUERY_VPORT_COUNTER", 32, 528, port_counter::query_function),
+    command(0x771, "ALLOC_Q_COUNTER", 16, 16, queue_counter::alloc),
+    command(0x772, "DEALLOC_Q_COUNTER", 16, 8, queue_counter::dealloc),
+    command(0x773, "QUERY_Q_COUNTER", 32, 256, queue_counter::query),
     command(0x800, "ALLOC_PD", 16, 16, object::alloc_pd),
     command(0x801, "DEALLOC_PD", 16, 8, object::dealloc_pd),
     command(0x802, "ALLOC_UAR", 16, 16, object::alloc_uar),
@@ -84,6 +87,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x80f, "DEALLOC_XRCD", 16, 8, object::dealloc_xrcd),
     command(0x816, "ALLOC_TRANSPORT_DOMAIN", 16, 16, object::alloc_transport_domain),
     command(0x817, "DEALLOC_TRANSPORT_DOMAIN", 16, 8, object::dealloc_transport_domain),
+    command(0x826, "QUERY_CONG_STATISTICS", 16, 272, port_counter::query_congestion),
     command(0x827, "ADD_VXLAN_UDP_DPORT", 16, 8, flow::add_vxlan_port),
     command(0x828, "DELETE_VXLAN_UDP_DPORT", 16, 8, flow::delete_vxlan_port),
     command(0x900, "CREATE_TIR", 272, 16, transport::create_tir),

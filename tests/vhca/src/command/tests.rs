@@ -1,5 +1,7 @@
 //! Commands through the ring, as a driver sends them: mailboxes, tokens, signatures, lengths, references.
 
+mod counters;
+
 use super::ring::{carry_out, xor};
 use super::*;
 use crate::bits::Field;

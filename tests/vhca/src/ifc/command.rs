@@ -267,15 +267,6 @@ layouts! {
     modify_rqt_in {
         ctx: 0x100 + 1920,
     }
-    alloc_q_counter_out {
-        counter_set_id: 0x58 + 8,
-    }
-    query_q_counter_in {
-        counter_set_id: 0xf8 + 8,
-    }
-    query_q_counter_out {
-        out_of_buffer: 0x180 + 32,
-    }
     create_qp_in {
         opt_param_mask: 0x80 + 32,
         qpc: 0xc0 + 1856,

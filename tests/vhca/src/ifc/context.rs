@@ -67,6 +67,7 @@ layouts! {
         flush_in_error_en: 0xd + 1,
         user_index: 0x28 + 24,
         cqn: 0x48 + 24,
+        counter_set_id: 0x60 + 8,
         rmpn: 0x88 + 24,
         wq: 0x180 + 1536,
     }

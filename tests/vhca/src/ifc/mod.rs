@@ -22,6 +22,7 @@ macro_rules! layouts {
 pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod context;
+pub(crate) mod counter;
 pub(crate) mod steering;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,9 @@ use crate::bits::Field;
 
 /// Every structure with its fields.
 pub(crate) fn tables() -> impl Iterator<Item = &'static (&'static str, &'static [(&'static str, Field)])> {
-    [command::TABLES, context::TABLES, steering::TABLES, capability::TABLES].into_iter().flatten()
+    [command::TABLES, context::TABLES, counter::TABLES, steering::TABLES, capability::TABLES]
+        .into_iter()
+        .flatten()
 }
 
 /// The field of a structure by their names.

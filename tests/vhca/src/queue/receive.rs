@@ -115,6 +115,11 @@ impl Rq {
         self.context.num(rqc::state)
     }
 
+    /// The set of counters that it counts in; 0 for none.
+    pub(crate) fn counter_set(&self) -> u32 {
+        self.context.num(rqc::counter_set_id)
+    }
+
     /// Whether a VLAN tag stays in the packet.
     fn keeps_vlan(&self) -> bool {
         self.context.is(rqc::vsd)

@@ -10,6 +10,7 @@ use super::{Around, path, psn};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::queue::Syndrome;
+use crate::queue_counter::QueueEvent;
 
 /// A number of retries that has no end.
 const FOR_EVER: u32 = 7;
@@ -55,7 +56,7 @@ impl Qp {
             self.progress(around.now);
         }
         if let Some(from) = lost {
-            self.ask_again(from, around);
+            self.miss_answer(from, around);
         }
     }
 
@@ -82,7 +83,7 @@ impl Qp {
         }
         if index > flight.acked {
             let from = psn::add(flight.first, flight.acked);
-            return self.ask_again(from, around);
+            return self.miss_answer(from, around);
         }
         let original = packet.original.to_le_bytes();
         let (to, at, bytes) = match &mut flight.work {
@@ -126,6 +127,7 @@ impl Qp {
             }
             self.requester.unready += 1;
         }
+        around.count(QueueEvent::NotReady);
         self.requester.deadline = None;
         self.requester.resume = Some(around.now + unready_time(packet.syndrome & 0x1f));
     }
@@ -133,7 +135,10 @@ impl Qp {
     fn refused(&mut self, packet: &Packet, around: &mut Around<'_>) {
         self.acknowledge(packet.psn, around);
         let syndrome = match packet.syndrome & 0x1f {
-            0 => return self.ask_again(packet.psn, around),
+            0 => {
+                around.count(QueueEvent::SequenceNak);
+                return self.ask_again(packet.psn, around);
+            }
             1 => Syndrome::RemoteInvalidRequest,
             2 => Syndrome::RemoteAccess,
             _ => Syndrome::RemoteOperation,
@@ -150,9 +155,22 @@ impl Qp {
         }
     }
 
+    /// What has come shows that an answer before it is lost.
+    fn miss_answer(&mut self, from: u32, around: &mut Around<'_>) {
+        if self.asks_again() {
+            around.count(QueueEvent::ImpliedNak);
+        }
+        self.ask_again(from, around);
+    }
+
+    /// Whether it is news that something is missing.
+    fn asks_again(&self) -> bool {
+        !self.requester.has_asked && self.requester.resume.is_none()
+    }
+
     /// Something is missing: sends everything from this number on again, once.
     fn ask_again(&mut self, from: u32, around: &mut Around<'_>) {
-        if !self.requester.has_asked && self.requester.resume.is_none() {
+        if self.asks_again() {
             self.requester.has_asked = true;
             self.again(from, around);
         }
@@ -202,6 +220,7 @@ impl Qp {
                 self.fail(oldest, Syndrome::RetryExceeded, around);
                 return self.advance(around);
             }
+            around.count(QueueEvent::AckTimeout);
             self.requester.retries += 1;
             self.requester.has_asked = true;
             self.again(oldest, around);

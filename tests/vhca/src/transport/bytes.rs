@@ -66,6 +66,15 @@ impl Headers {
     }
 }
 
+/// Bytes of the headers that a packet may have, which [`Headers`] says.
+const XRC: usize = 4;
+const DATAGRAM: usize = 8;
+const REMOTE: usize = 16;
+const ATOMIC: usize = 28;
+const ACKNOWLEDGE: usize = 4;
+const ORIGINAL: usize = 8;
+const IMMEDIATE: usize = 4;
+
 fn service(opcode: u8) -> Option<Service> {
     [Service::Rc, Service::Uc, Service::Ud, Service::Xrc]
         .into_iter()
@@ -122,6 +131,24 @@ fn fits(operation: Operation, len: usize, pad: usize) -> bool {
 }
 
 impl Packet {
+    /// How many bytes it has from its base header on, without the sum over it.
+    pub(crate) fn len(&self) -> usize {
+        let headers = Headers::of(self.service, self.operation);
+        let optional: usize = [
+            (headers.xrc, XRC),
+            (headers.datagram, DATAGRAM),
+            (headers.remote, REMOTE),
+            (headers.atomic, ATOMIC),
+            (headers.acknowledge, ACKNOWLEDGE),
+            (headers.original, ORIGINAL),
+            (headers.immediate, IMMEDIATE),
+        ]
+        .into_iter()
+        .map(|(is_there, bytes)| if is_there { bytes } else { 0 })
+        .sum();
+        BASE + optional + self.payload.len().next_multiple_of(4)
+    }
+
     /// The packet from its base header on, without the sum over it.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let headers = Headers::of(self.service, self.operation);

@@ -38,14 +38,24 @@ pub(crate) enum Refused {
     Malformed(#[from] Malformed),
 }
 
+/// How many bytes [`build`] makes.
+pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
+    let network = if is_v4(route) { IPV4_HEADER } else { IPV6_HEADER };
+    ETHERNET + network + UDP_HEADER + packet.len() + SUM
+}
+
+/// Whether it goes over the older of both versions of IP.
+fn is_v4(route: &Route) -> bool {
+    is_ipv4(&route.sgid) && is_ipv4(&route.dgid)
+}
+
 /// The frame of a packet, without the frame check sequence.
 pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     let transport = packet.to_bytes();
-    let is_v4 = is_ipv4(&route.sgid) && is_ipv4(&route.dgid);
     let datagram = (UDP_HEADER + transport.len() + SUM) as u16;
     let mut frame = [route.dmac, route.smac].as_flattened().to_vec();
-    frame.extend(if is_v4 { IPV4 } else { IPV6 }.to_be_bytes());
-    if is_v4 {
+    frame.extend(if is_v4(route) { IPV4 } else { IPV6 }.to_be_bytes());
+    if is_v4(route) {
         let mut header = [0; IPV4_HEADER];
         (header[0], header[1]) = (0x45, route.traffic_class);
         header[2..4].copy_from_slice(&(IPV4_HEADER as u16 + datagram).to_be_bytes());

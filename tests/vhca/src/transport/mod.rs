@@ -36,7 +36,9 @@ use crate::ifc::context::{mkc, qpc};
 use crate::mkey::Mkeys;
 use crate::object::{self, Handle, Objects};
 use crate::port::{LinkLayer, Port};
+use crate::port_counter::Cast;
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
+use crate::queue_counter::{QueueCounts, QueueEvent};
 use crate::server::Shared;
 use crate::wire::Mishap;
 use vpci::Memory;
@@ -65,6 +67,8 @@ pub(crate) struct Around<'a> {
     faults: &'a mut u64,
     now: Duration,
     said: Vec<Said>,
+    /// What is to be counted of this step.
+    counts: QueueCounts,
 }
 
 /// What becomes of a step of a queue pair, in this order.
@@ -91,6 +95,10 @@ impl Around<'_> {
 
     fn complete(&mut self, cqn: u32, entry: CompletionEntry) {
         self.said.push(Said::Completion(cqn, Box::new(entry)));
+    }
+
+    fn count(&mut self, event: QueueEvent) {
+        self.counts.count(event);
     }
 
     /// An event about an object with this number.
@@ -120,13 +128,19 @@ impl Device {
             // It may be as much later than it was last said.
             now: self.transport.time + TICK,
             said: Vec::new(),
+            counts: QueueCounts::default(),
         };
         step(&mut qp, &mut around);
-        let said = around.said;
+        let Around { said, counts, .. } = around;
+        self.counter_sets.add(qp.counter_set(), &counts);
         self.transport.qps.insert(number, qp);
         for said in said {
             match said {
-                Said::Packet(packet) => self.transport.transit.push_back(*packet),
+                Said::Packet(packet) => {
+                    let (cast, octets) = (self.cast(&packet.0), self.octets(&packet.0, &packet.1));
+                    self.port_counts.function.rdma.sent.count(cast, octets);
+                    self.transport.transit.push_back(*packet);
+                }
                 Said::Completion(cqn, entry) => self.complete(cqn, *entry),
                 Said::Event(kind, number) => {
                     let mut data = [0; 28];
@@ -166,6 +180,19 @@ impl Device {
         }
     }
 
+    /// To whom a packet goes, by its address.
+    fn cast(&self, route: &Route) -> Cast {
+        if path::is_group(route, &self.port) { Cast::Multicast } else { Cast::Unicast }
+    }
+
+    /// Bytes of a packet as it goes over the wire, whether it does or not.
+    fn octets(&self, route: &Route, packet: &Packet) -> usize {
+        match self.port.link {
+            LinkLayer::InfiniBand => infiniband::len(route, packet),
+            LinkLayer::Roce | LinkLayer::Ethernet => frame::len(route, packet),
+        }
+    }
+
     /// A packet leaves: it comes back if it is for this card, and goes to the other end of the wire if it is for others.
     fn pass(&mut self, route: &Route, packet: &Packet) {
         let is_group = path::is_group(route, &self.port);
@@ -176,11 +203,13 @@ impl Device {
         if is_own {
             return;
         }
-        match self.port.link {
-            LinkLayer::Roce => self.wire.send(&frame::build(route, packet)),
-            LinkLayer::InfiniBand => self.wire.send(&infiniband::build(route, packet)),
-            LinkLayer::Ethernet => {}
-        }
+        let frame = match self.port.link {
+            LinkLayer::Roce => frame::build(route, packet),
+            LinkLayer::InfiniBand => infiniband::build(route, packet),
+            LinkLayer::Ethernet => return,
+        };
+        self.port_counts.link.frames.sent.count(self.cast(route), frame.len());
+        self.wire.send(&frame);
     }
 
     /// A frame comes from the other end of the wire. Those of RoCE for this card do not go through flow tables, of which a port of
@@ -191,20 +220,38 @@ impl Device {
             _ if self.port.roce_enabled => frame::parse(bytes),
             _ => Err(Refused::Other),
         };
+        let cast = match (&parsed, self.port.link) {
+            (Ok((route, _)), LinkLayer::InfiniBand) => self.cast(route),
+            (Err(_), LinkLayer::InfiniBand) => Cast::Unicast,
+            _ => Cast::of_frame(bytes),
+        };
+        self.port_counts.link.frames.received.count(cast, bytes.len());
         match parsed {
             Ok((route, packet)) if path::is_own(&route, &self.port) || path::is_group(&route, &self.port) => {
                 self.arrive(&route, &packet);
                 self.carry();
             }
-            Ok(_) | Err(Refused::Other) if self.port.link != LinkLayer::InfiniBand => self.receive(bytes),
+            Ok(_) | Err(Refused::Other) if self.port.link != LinkLayer::InfiniBand => self.steer(bytes),
             // For others.
             Ok(_) => {}
-            Err(_) => self.statistics.refused += 1,
+            Err(refused) => {
+                self.statistics.refused += 1;
+                self.port_counts.link.refused += 1;
+                self.port_counts.link.wrong_sums += u64::from(refused == Refused::Sum);
+            }
         }
     }
 
-    /// A packet comes to this card.
+    /// A packet comes to this card, from itself or from the wire.
     fn arrive(&mut self, route: &Route, packet: &Packet) {
+        let (cast, octets) = (self.cast(route), self.octets(route, packet));
+        // Packets to a group do not come in where nobody is a member.
+        if cast == Cast::Unicast || self.transport.groups.get(&route.dgid).is_some_and(|all| !all.is_empty())
+        {
+            self.port_counts.function.rdma.received.count(cast, octets);
+            let is_marked = self.port.link == LinkLayer::Roce && route.traffic_class & CONGESTED == CONGESTED;
+            self.port_counts.marked += u64::from(is_marked);
+        }
         if packet.service == Service::Ud && path::is_group(route, &self.port) {
             for member in self.transport.groups.get(&route.dgid).cloned().unwrap_or_default() {
                 self.with_qp(member, |qp, around| qp.receive(route, packet, around));
@@ -254,6 +301,9 @@ impl Qp {
             || self.requester.due().is_some_and(|due| due <= now)
     }
 }
+
+/// The mark of congestion, in the traffic class of IP (RFC 3168).
+const CONGESTED: u8 = 3;
 
 /// How often queue pairs are looked at.
 const TICK: Duration = Duration::from_millis(1);

@@ -163,6 +163,18 @@ impl Qp {
         self.context.part(qpc::primary_address_path)
     }
 
+    /// The set of counters that it counts in; 0 for none.
+    pub(crate) fn counter_set(&self) -> u32 {
+        self.context.num(qpc::counter_set_id)
+    }
+
+    /// The set of counters that a command puts it into, if it is one that does.
+    pub(crate) fn wanted_counter_set(&self, opcode: u32, mask: u32, wanted: &[u8]) -> Option<u32> {
+        let step = Step::of(opcode).filter(|_| wanted.len() == self.context.len())?;
+        let mut fields = step.required.iter().chain(optional(mask));
+        fields.any(|field| *field == qpc::counter_set_id).then(|| wanted.num(qpc::counter_set_id))
+    }
+
     /// Moves to the state that a command brings, with the attributes that it must and those that it says it has.
     ///
     /// # Errors
@@ -208,6 +220,7 @@ impl Qp {
     /// Forgets everything that is under way.
     fn reset(&mut self) {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
+        self.context.set(qpc::counter_set_id, 0_u32);
         if let Some(ring) = &mut self.receives {
             ring.reset();
         }

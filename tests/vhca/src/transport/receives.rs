@@ -8,6 +8,7 @@ use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::mkey::Reach;
 use crate::queue::{CompletionEntry, Opcode, Segment, Syndrome, Xrc, event};
+use crate::queue_counter::QueueEvent;
 
 /// A receive request that a message goes into.
 #[derive(Debug)]
@@ -55,7 +56,10 @@ impl Qp {
                 let reach = Reach { pd: Some(pd), ..self.reach() };
                 Ok(Receiving { counter, segments, reach, filled: 0, xrc })
             }
-            Ok(None) => Err(Refusal::NotReady),
+            Ok(None) => {
+                around.count(QueueEvent::OutOfBuffer);
+                Err(Refusal::NotReady)
+            }
             Err(_) => {
                 *around.faults += 1;
                 Err(Refusal::NotReady)
@@ -84,6 +88,7 @@ impl Qp {
     /// The message that goes into the request cannot be received.
     pub(super) fn end_receiving(&mut self, syndrome: Syndrome, around: &mut Around<'_>) {
         let Some(receiving) = self.responder.receiving.take() else { return };
+        around.counts.count_responder(syndrome);
         let entry = completion::responder_error(self, receiving.counter, syndrome);
         self.post_receive(&receiving, entry, around);
     }
@@ -120,6 +125,7 @@ impl Qp {
         while let Some(ring) = &mut self.receives {
             match ring.take(around.memory) {
                 Ok(Some((counter, _))) => {
+                    around.counts.count_responder(Syndrome::Flushed);
                     let flushed = completion::responder_error(self, counter, Syndrome::Flushed);
                     around.complete(cqn, flushed);
                 }

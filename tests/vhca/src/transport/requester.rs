@@ -359,8 +359,7 @@ impl Qp {
                 }
                 Ok(_) => {}
                 Err(syndrome) => {
-                    let failed = completion::requester_error(self, flight.counter, flight.opcode, syndrome);
-                    around.complete(self.context.num(qpc::cqn_snd), failed);
+                    self.end_request(flight.counter, flight.opcode, syndrome, around);
                     if self.kind.is_reliable() {
                         self.enter_error(around);
                     } else {
@@ -375,15 +374,19 @@ impl Qp {
     /// Completes every request that is in the queue as flushed.
     pub(super) fn flush_sends(&mut self, around: &mut Around<'_>) {
         (self.requester.deadline, self.requester.resume) = (None, None);
-        let cqn = self.context.num(qpc::cqn_snd);
         while let Some(flight) = self.requester.flights.pop_front() {
-            let flushed = completion::requester_error(self, flight.counter, flight.opcode, Syndrome::Flushed);
-            around.complete(cqn, flushed);
+            self.end_request(flight.counter, flight.opcode, Syndrome::Flushed, around);
         }
         while let Some(wqe) = self.take(around) {
-            let flushed = completion::requester_error(self, wqe.counter, wqe.opcode, Syndrome::Flushed);
-            around.complete(cqn, flushed);
+            self.end_request(wqe.counter, wqe.opcode, Syndrome::Flushed, around);
         }
+    }
+
+    /// A request ends without success.
+    fn end_request(&self, counter: u16, opcode: u8, syndrome: Syndrome, around: &mut Around<'_>) {
+        around.counts.count_requester(syndrome);
+        let entry = completion::requester_error(self, counter, opcode, syndrome);
+        around.complete(self.context.num(qpc::cqn_snd), entry);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::mkey::{self, Access, Reach};
 use crate::queue::{Opcode, ReceiveRing, Segment, Syndrome, event};
+use crate::queue_counter::QueueEvent;
 
 /// Answers of atomic operations that are kept, for who asks again.
 const ATOMICS_KEPT: usize = 16;
@@ -76,6 +77,16 @@ fn message_of(kind: Kind) -> Option<(Message, bool, bool)> {
     })
 }
 
+/// What a packet is counted as, if a request on the responder's memory begins with it.
+fn request_of(kind: Kind) -> Option<QueueEvent> {
+    Some(match kind {
+        Kind::WriteFirst | Kind::WriteOnly | Kind::WriteOnlyImmediate => QueueEvent::Write,
+        Kind::ReadRequest => QueueEvent::Read,
+        Kind::CompareSwap | Kind::FetchAdd => QueueEvent::Atomic,
+        _ => return None,
+    })
+}
+
 impl Qp {
     /// A packet has come from the other side.
     pub(crate) fn receive(&mut self, route: &Route, packet: &Packet, around: &mut Around<'_>) {
@@ -98,6 +109,7 @@ impl Qp {
     fn receive_reliable(&mut self, route: &Route, packet: &Packet, around: &mut Around<'_>) {
         let ahead = psn::distance(self.responder.expected, packet.psn);
         if ahead > 0 {
+            around.count(QueueEvent::OutOfSequence);
             if !self.responder.has_asked {
                 self.responder.has_asked = true;
                 self.answer(self.responder.expected, REFUSED, around);
@@ -115,6 +127,7 @@ impl Qp {
         };
         match carried_out {
             Ok((count, asks)) => {
+                request_of(packet.operation).into_iter().for_each(|request| around.count(request));
                 self.responder.expected = psn::add(packet.psn, count);
                 if asks {
                     self.answer(packet.psn, ACKNOWLEDGED, around);
@@ -128,10 +141,15 @@ impl Qp {
             }
             Err(refusal) => {
                 let (code, kind) = match refusal {
-                    Refusal::InvalidRequest | Refusal::Operation(Syndrome::Length) => {
+                    Refusal::InvalidRequest => {
+                        around.count(QueueEvent::ResponderInvalidRequest);
                         (1, Some(event::QP_REQUEST_ERROR))
                     }
-                    Refusal::Access => (2, Some(event::QP_ACCESS_ERROR)),
+                    Refusal::Operation(Syndrome::Length) => (1, Some(event::QP_REQUEST_ERROR)),
+                    Refusal::Access => {
+                        around.count(QueueEvent::ResponderAccess);
+                        (2, Some(event::QP_ACCESS_ERROR))
+                    }
                     _ => (3, None),
                 };
                 self.answer(packet.psn, REFUSED | code, around);
@@ -147,6 +165,7 @@ impl Qp {
 
     /// A packet that was carried out before: it is answered again.
     fn repeat(&mut self, packet: &Packet, around: &mut Around<'_>) {
+        around.count(QueueEvent::Duplicate);
         match packet.operation {
             // What it asks for now may be less than what it asked for then.
             Kind::ReadRequest => drop(self.answer_read(packet, around)),
@@ -180,7 +199,7 @@ impl Qp {
             return;
         }
         match self.take_message(route, packet, around) {
-            Ok(()) => {}
+            Ok(()) => request_of(packet.operation).into_iter().for_each(|request| around.count(request)),
             Err(Refusal::Operation(syndrome)) => {
                 self.end_receiving(syndrome, around);
                 self.enter_error(around);

@@ -1,8 +1,10 @@
 //! Two queue pairs that are connected to each other, with requests in memory laid out as the driver does.
 
+mod counters;
+
 use super::packet::Operation;
 use super::*;
-use crate::bits::BitsMut;
+use crate::bits::{BitsMut, Field};
 use crate::command::Capabilities;
 use crate::ifc::command::{create_cq_in, create_mkey_in, create_qp_in};
 use crate::ifc::context::{ads, cqc, mkc};
@@ -32,7 +34,7 @@ fn pair() -> Device {
     device.memory = Memory::zeroed(&[(0, ALL_MEMORY as usize)]);
     let mut key = vec![0; 272];
     let context = key.part_mut(create_mkey_in::memory_key_mkey_entry);
-    for field in [mkc::lr, mkc::lw, mkc::rr, mkc::rw, mkc::length64] {
+    for field in [mkc::lr, mkc::lw, mkc::rr, mkc::rw, mkc::a, mkc::length64] {
         context.set(field, 1_u32);
     }
     for (field, value) in [(mkc::pd, PD), (mkc::qpn, 0xff_ffff), (mkc::mkey_7_0, KEY & 0xff)] {

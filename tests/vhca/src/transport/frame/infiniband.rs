@@ -17,6 +17,11 @@ const GLOBAL: u8 = 3;
 /// What that header says comes next.
 const TRANSPORT: u8 = 0x1b;
 
+/// How many bytes [`build`] makes.
+pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
+    LINK + if route.has_grh { IPV6_HEADER } else { 0 } + packet.len() + SUM
+}
+
 /// A packet with all that is in front of it, and its sum.
 pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     let transport = packet.to_bytes();

@@ -288,6 +288,7 @@ proptest! {
     #[test]
     fn every_packet_comes_back(route in any_route(), packet in any_packet()) {
         let frame = build(&route, &packet);
+        prop_assert_eq!(len(&route, &packet), frame.len());
         prop_assert_eq!(parse(&frame), Ok((route, packet)));
     }
 

@@ -69,6 +69,7 @@ proptest! {
     #[test]
     fn every_packet_comes_back(route in on_infiniband(), packet in any_packet()) {
         let frame = build(&route, &packet);
+        prop_assert_eq!(len(&route, &packet), frame.len());
         prop_assert_eq!(parse(&frame), Ok((route, packet)));
     }
 
