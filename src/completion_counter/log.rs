@@ -31,8 +31,9 @@ pub(crate) struct Posted {
     pub(crate) wr_id: u64,
     pub(crate) kind: Kind,
     pub(crate) bytes: u32,
-    /// Its success is told by a completion.
-    pub(crate) signaled: bool,
+    /// Its success is told by a completion. A word, zero if not: an `Option` of a send queue, which has one of these, says `None` by the
+    /// tag of its driver's queue, which is looked at anyway, and not in the byte of a `bool`.
+    pub(crate) signaled: u32,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ const SIGNALED: u64 = 1 << 40;
 impl Entry {
     fn store(&self, posted: &Posted) {
         self.wr_id.store(posted.wr_id, Ordering::Relaxed);
-        let signaled = if posted.signaled { SIGNALED } else { 0 };
+        let signaled = if posted.signaled != 0 { SIGNALED } else { 0 };
         self.what.store(u64::from(posted.bytes) | (posted.kind as u64) << KIND | signaled, Ordering::Relaxed);
     }
 
@@ -56,7 +57,7 @@ impl Entry {
         let what = self.what.load(Ordering::Relaxed);
         let kind = Kind::ALL.get((what >> KIND) as usize & 0xff).copied().unwrap_or(Kind::Other);
         let wr_id = self.wr_id.load(Ordering::Relaxed);
-        Posted { wr_id, kind, bytes: what as u32, signaled: what & SIGNALED != 0 }
+        Posted { wr_id, kind, bytes: what as u32, signaled: (what & SIGNALED != 0).into() }
     }
 }
 
@@ -104,7 +105,7 @@ impl Log {
             if is_it(&posted) {
                 return Some(position);
             }
-            if posted.signaled {
+            if posted.signaled != 0 {
                 return None;
             }
             position = position.wrapping_add(1);
@@ -116,7 +117,7 @@ impl Log {
     /// of the next request that has one is of an earlier life of the queue.
     pub(super) fn succeed(&self, wr_id: u64, each: impl FnMut(Posted)) {
         let tail = self.tail.load(Ordering::Relaxed);
-        if let Some(at) = self.find(tail, |posted| posted.signaled && posted.wr_id == wr_id) {
+        if let Some(at) = self.find(tail, |posted| posted.signaled != 0 && posted.wr_id == wr_id) {
             self.take(tail, at.wrapping_add(1), each);
         }
     }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     fn posted(wr_id: u64, signaled: bool) -> Posted {
-        Posted { wr_id, kind: Kind::Write, bytes: wr_id as u32 * 100, signaled }
+        Posted { wr_id, kind: Kind::Write, bytes: wr_id as u32 * 100, signaled: signaled.into() }
     }
 
     fn log(requests: &[(u64, bool)]) -> (Writer, Arc<Log>) {

@@ -191,8 +191,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Of a queue pair with room for so many sends, without counters yet. None of one whose requests complete in any order, each with
-    /// a completion that says what it was.
+    /// Of a queue pair with room for so many sends, without counters yet. None of one whose requests complete in any order: their
+    /// completions say what they were.
     pub(crate) fn new(number: u32, sends: Option<u32>, queues: [Arc<Registry>; 2]) -> Self {
         let log = sends.map(Log::new);
         let ledger = Ledger { number, log: log.clone(), bindings: Vec::new(), markers: Arc::default() };
@@ -243,6 +243,11 @@ impl Bound {
     /// How many requests can be posted.
     pub(crate) fn free(&self) -> u32 {
         self.writer.as_ref().map_or(u32::MAX, Writer::free)
+    }
+
+    /// Whether a request without a completion would never be counted: completions come in any order, and say all.
+    pub(crate) fn needs_completions(&self) -> bool {
+        self.writer.is_none()
     }
 
     /// A request is about to be posted.

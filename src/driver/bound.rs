@@ -36,7 +36,7 @@ impl Completions {
     pub(crate) fn is_told(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => false,
-            Self::Efa(_) => true,
+            Self::Efa(_) | Self::Siw(_) => true,
         }
     }
 
@@ -45,13 +45,17 @@ impl Completions {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => false,
             Self::Efa(queue) => queue.next_told(may_take, place),
+            Self::Siw(queue) => {
+                let next = queue.next(&may_take);
+                next.map(|said| *place = Told { wc: said.wc, ..Told::default() }).is_some()
+            }
         }
     }
 
     /// Where the ring lies, if a program may use it.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
             Self::Efa(queue) => Some(queue.ring()),
         }
     }
@@ -65,7 +69,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put_among(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -80,7 +84,7 @@ impl Completions {
             Self::Rings(ring) => {
                 ring.ring().take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
             }
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -93,7 +97,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Mlx5(queue) => queue.short_poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -101,7 +105,7 @@ impl Completions {
     /// [`Completions::release`]. False if there is none.
     pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: &mut Unread) -> bool {
         match self {
-            Self::Rings(_) | Self::Efa(_) => false,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => false,
             Self::Mlx5(queue) => queue.next_unread(may_take, place).is_ok(),
         }
     }
@@ -115,7 +119,7 @@ impl Completions {
     ) -> Result<(), bool> {
         match self {
             Self::Mlx5(queue) => queue.short_unread(may_take, place),
-            Self::Rings(_) | Self::Efa(_) => Err(false),
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => Err(false),
         }
     }
 
@@ -123,7 +127,7 @@ impl Completions {
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
         match self {
             Self::Rings(ring) => Some(ring.window()),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 }
@@ -132,7 +136,7 @@ impl Sends {
     /// Where the ring lies, if a program may use it.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
             Self::Efa(sends) => Some(sends.ring()),
         }
     }
@@ -140,7 +144,7 @@ impl Sends {
     /// Says of the last request how the device shall go about it, as its driver numbers that.
     pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => Err(Refused::Lacks),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(Refused::Lacks),
             Self::Efa(sends) => sends.set_hints(hints),
         }
     }
@@ -150,9 +154,8 @@ impl Receives {
     /// Where the ring lies, if a program may use it.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Lost(_) => {
-                None
-            }
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => None,
+            Self::Siw(_) | Self::Lost(_) => None,
             Self::Efa(receives) => Some(receives.ring()),
         }
     }

@@ -9,6 +9,7 @@
 pub(crate) mod bound;
 pub(crate) mod completion;
 pub(crate) mod efa;
+mod flagged;
 mod flow;
 pub(crate) mod mlx5;
 mod plans;
@@ -54,7 +55,7 @@ pub(crate) enum Driver {
     /// The soft device: rxe's rings and mlx5's counters.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     Soft,
-    /// siw, software iWARP: what needs no queues.
+    /// siw, software iWARP: queues of slots that each change hands by themselves.
     Siw(siw::State),
     /// efa, of Amazon's cloud: queues that the kernel maps.
     Efa(efa::State),
@@ -114,7 +115,8 @@ pub(crate) enum GuardedKeys {
 }
 
 /// The hint of a driver that has no queues here.
-const NO_QUEUES: &str = "this version of the crate has queues for rxe, mlx5, efa and the soft device only";
+const NO_QUEUES: &str =
+    "this version of the crate has queues for rxe, mlx5, siw, efa and the soft device only";
 const NO_SRD: &str = "of the devices this crate knows only efa's have reliable datagrams (srd)";
 const NO_CHOICES: &str = "the device's driver has no flags of its own for the queue";
 const NO_MEMORY: &str =
@@ -206,12 +208,12 @@ impl Driver {
         let part = |shift: u32| raw >> shift & 0xffff;
         match self {
             Self::Mlx5(_) => Some(format!("{}.{}.{:04}", part(32), part(16), part(0))),
-            Self::Rxe => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
+            Self::Rxe | Self::Siw(_) => Some(format!("{}.{}.{}", part(32), part(16), part(0))),
             Self::Efa(_) => {
                 let [a, b, c, d, ..] = raw.to_ne_bytes();
                 Some(format!("{a}.{b}.{c}.{d}"))
             }
-            Self::Soft | Self::Siw(_) | Self::Other => None,
+            Self::Soft | Self::Other => None,
         }
     }
 
@@ -252,11 +254,15 @@ impl Driver {
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
         match self {
-            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.memory.is_some() => lacks(op, NO_MEMORY),
-            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.flags != 0 => lacks(op, NO_CHOICES),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) if shape.memory.is_some() => {
+                lacks(op, NO_MEMORY)
+            }
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) if shape.flags != 0 => {
+                lacks(op, NO_CHOICES)
+            }
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
             Self::Mlx5(state) => state.plan_cq(op, shape.entries, kernel).map(CqPlan::Mlx5),
-            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Siw(_) => Ok(CqPlan::Siw(siw::CqPlan::new())),
             Self::Efa(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Efa),
             Self::Other => lacks(op, NO_QUEUES),
         }
@@ -268,7 +274,7 @@ impl Driver {
             Self::Rxe | Self::Soft => Ok(()),
             // The new ring is written before the kernel sees it.
             Self::Mlx5(state) => state.check_cqe(op, entries, kernel),
-            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Siw(_) => lacks(op, siw::NO_RESIZE),
             Self::Efa(_) => lacks(op, efa::NO_RESIZE),
             Self::Other => lacks(op, NO_QUEUES),
         }
@@ -283,8 +289,10 @@ impl Driver {
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         match self {
-            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
-            Self::Rxe | Self::Mlx5(_) | Self::Soft if shape.driver != DriverQp::default() => {
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) if shape.type_ == qp_type::DRIVER => {
+                lacks(op, NO_SRD)
+            }
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Siw(_) if shape.driver != DriverQp::default() => {
                 lacks(op, NO_CHOICES)
             }
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
@@ -296,7 +304,7 @@ impl Driver {
                 let queues = [queues[0].mlx5(op)?, queues[1].mlx5(op)?];
                 state.plan_qp(op, form, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
             }
-            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Siw(_) => siw::plan_qp(op, shape).map(QpPlan::Siw),
             Self::Efa(state) => {
                 state.plan_qp(op, shape, queues, kernel).map(|plan| QpPlan::Efa(Box::new(plan)))
             }
@@ -324,7 +332,7 @@ impl Driver {
             Self::Mlx5(state) => {
                 state.plan_srq(op, wanted, None, kernel).map(|plan| SrqPlan::Mlx5(Box::new(plan)))
             }
-            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Siw(_) => Ok(SrqPlan::Siw(siw::SrqPlan::new(wanted))),
             Self::Efa(_) => lacks(op, "efa has no shared receive queues"),
             Self::Other => lacks(op, NO_QUEUES),
         }
@@ -366,8 +374,10 @@ impl Driver {
     pub(crate) fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
         match self {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
-            Self::Mlx5(_) => Ok(SrqChange::Nothing),
-            Self::Siw(_) => lacks(op, siw::NO_QUEUES),
+            Self::Mlx5(_) => {
+                Ok(SrqChange::Nothing(Errno::EINVAL, "mlx5 gives shared receive queues no other size"))
+            }
+            Self::Siw(_) => Ok(SrqChange::Nothing(Errno::EOPNOTSUPP, siw::NO_SHARED_RESIZE)),
             Self::Efa(_) => lacks(op, "efa has no shared receive queues"),
             Self::Other => lacks(op, NO_QUEUES),
         }
@@ -414,6 +424,23 @@ impl Driver {
             Self::Efa(_) => efa::AhPlan::new(op, attr).map(AhPlan::Efa),
             Self::Mlx5(_) => Ok(AhPlan::Mlx5(mlx5::AhPlan::new(attr))),
             Self::Other => lacks(op, NO_QUEUES),
+        }
+    }
+
+    /// Whether the slots of its queues have a flag each, by which they are handed over.
+    #[cfg(feature = "raw")]
+    pub(crate) fn has_flagged_queues(&self) -> bool {
+        match self {
+            Self::Siw(_) => true,
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => false,
+        }
+    }
+
+    /// Why a queue pair does not come to where it sends, of a driver whose queue pairs others than this crate connect.
+    pub(crate) fn connected_by_others(&self) -> Option<&'static str> {
+        match self {
+            Self::Siw(_) => Some(siw::NOT_CONNECTED),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => None,
         }
     }
 

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::queues::{Completions, Receives, Sends};
 use super::request::Address;
 use super::side::SrqSide;
-use super::{Kernel, efa, mlx5, rxe};
+use super::{Kernel, efa, mlx5, rxe, siw};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -39,6 +39,7 @@ pub(crate) enum CqPlan {
     Rings(rxe::CqPlan),
     Mlx5(mlx5::CqPlan),
     Efa(efa::CqPlan),
+    Siw(siw::CqPlan),
 }
 
 impl CqPlan {
@@ -47,13 +48,14 @@ impl CqPlan {
             Self::Rings(plan) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => plan.payload(),
             Self::Efa(plan) => plan.payload(),
+            Self::Siw(plan) => (NOTHING, plan.answer()),
         }
     }
 
     /// How many entries the kernel is asked for, where `wanted` are.
     pub(crate) fn entries(&self, wanted: u32) -> u32 {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => wanted,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => wanted,
             Self::Efa(plan) => plan.entries(),
         }
     }
@@ -61,7 +63,7 @@ impl CqPlan {
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(_) => None,
+            Self::Rings(_) | Self::Siw(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
             Self::Efa(plan) => plan.memory(),
         }
@@ -73,6 +75,7 @@ impl CqPlan {
             Self::Rings(plan) => Completions::Rings(plan.open(op, kernel)?),
             Self::Mlx5(plan) => Completions::Mlx5(plan.open()),
             Self::Efa(plan) => Completions::Efa(Box::new(plan.open(op, told, kernel)?)),
+            Self::Siw(plan) => Completions::Siw(plan.open(op, kernel)?),
         })
     }
 }
@@ -95,6 +98,7 @@ impl Completions {
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
             // It was refused before.
             Self::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
+            Self::Siw(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, siw::NO_RESIZE)),
         }
     }
 }
@@ -139,6 +143,7 @@ pub(crate) enum QpPlan {
     Rings(rxe::QpPlan),
     Mlx5(Box<mlx5::QpPlan>),
     Efa(Box<efa::QpPlan>),
+    Siw(siw::QpPlan),
 }
 
 /// The queues of a queue pair, and what they can hold.
@@ -160,13 +165,14 @@ impl QpPlan {
             Self::Rings(plan) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => plan.payload(),
             Self::Efa(plan) => plan.payload(),
+            Self::Siw(plan) => (NOTHING, plan.answer()),
         }
     }
 
     /// What the kernel is asked for, where `wanted` is.
     pub(crate) fn asked(&self, wanted: QpCap) -> QpCap {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => wanted,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => wanted,
             Self::Efa(plan) => plan.cap(),
         }
     }
@@ -174,7 +180,7 @@ impl QpPlan {
     /// The memory that the device may write to as long as the queue pair exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
@@ -204,6 +210,11 @@ impl QpPlan {
                 let receives = receives.map(|receives| Receives::Efa(Box::new(receives)));
                 QpQueues { sends: Sends::Efa(Box::new(sends)), receives, cap, known: None }
             }
+            Self::Siw(plan) => {
+                let (sends, receives) = plan.open(op, kernel)?;
+                let receives = receives.map(Receives::Siw);
+                QpQueues { sends: Sends::Siw(sends), receives, cap: told, known: None }
+            }
         })
     }
 }
@@ -227,6 +238,7 @@ impl HashPlan {
 pub(crate) enum SrqPlan {
     Rings(rxe::SrqPlan, [u32; 2]),
     Mlx5(Box<mlx5::SrqPlan>),
+    Siw(siw::SrqPlan),
 }
 
 impl SrqPlan {
@@ -234,6 +246,7 @@ impl SrqPlan {
         match self {
             Self::Rings(plan, _) => (NOTHING, plan.answer()),
             Self::Mlx5(plan) => plan.payload(),
+            Self::Siw(plan) => (NOTHING, plan.answer()),
         }
     }
 
@@ -242,13 +255,14 @@ impl SrqPlan {
         match self {
             Self::Rings(_, wanted) => *wanted,
             Self::Mlx5(plan) => plan.capacity(),
+            Self::Siw(plan) => plan.wanted(),
         }
     }
 
     /// The memory that the device may write to as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
-            Self::Rings(..) => None,
+            Self::Rings(..) | Self::Siw(_) => None,
             Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
@@ -257,7 +271,7 @@ impl SrqPlan {
     #[cfg(feature = "raw")]
     pub(crate) fn number(&self) -> Option<u32> {
         match self {
-            Self::Rings(..) => None,
+            Self::Rings(..) | Self::Siw(_) => None,
             Self::Mlx5(plan) => Some(plan.number()),
         }
     }
@@ -265,7 +279,7 @@ impl SrqPlan {
     /// Whether the driver leaves out of account which limit the kernel is told with the queue (`mlx5_ib_create_srq`, srq.c, Linux 6.1).
     pub(crate) fn forgets_limit(&self) -> bool {
         match self {
-            Self::Rings(..) => false,
+            Self::Rings(..) | Self::Siw(_) => false,
             Self::Mlx5(_) => true,
         }
     }
@@ -275,6 +289,7 @@ impl SrqPlan {
         match self {
             Self::Rings(plan, _) => plan.open(op, kernel),
             Self::Mlx5(plan) => Ok(Receives::Mlx5Shared(plan.open())),
+            Self::Siw(plan) => Ok(Receives::Siw(plan.open(op, kernel)?)),
         }
     }
 }
@@ -284,8 +299,8 @@ impl SrqPlan {
 pub(crate) enum SrqChange {
     /// Where the driver tells of a new ring; it wants to be told where even if there will be none.
     Rings(Mminfo),
-    /// It wants to be told nothing.
-    Nothing,
+    /// It wants to be told nothing, and has no resize: with its errno, and what is said of that.
+    Nothing(Errno, &'static str),
 }
 
 impl SrqChange {
@@ -296,7 +311,7 @@ impl SrqChange {
             Self::Rings(_) => {
                 command.driver_input(NOWHERE);
             }
-            Self::Nothing => {}
+            Self::Nothing(..) => {}
         }
     }
 
@@ -307,8 +322,7 @@ impl SrqChange {
                 command.tells_at(zerocopy::transmute_mut!(ring));
                 Ok(())
             }
-            Self::Nothing => Err(Error::kernel(op, Errno::EINVAL)
-                .unsupported("mlx5 gives shared receive queues no other size")),
+            Self::Nothing(errno, hint) => Err(Error::kernel(op, *errno).unsupported(*hint)),
         }
     }
 
@@ -316,7 +330,9 @@ impl SrqChange {
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
-            Self::Nothing => Err(Error::malformed(op, "another size of a queue whose driver gives it none")),
+            Self::Nothing(..) => {
+                Err(Error::malformed(op, "another size of a queue whose driver gives it none"))
+            }
         }
     }
 }

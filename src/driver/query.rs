@@ -2,9 +2,11 @@
 
 use uverbs_abi::mlx5::QueryDeviceResp;
 use uverbs_abi::types::qp_type;
+use uverbs_abi::write::QueryQpResp;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Driver;
+use crate::kernel::error::Result;
 
 /// What a device does to packets, as only its driver tells. Zeros are what it cannot, or does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,22 @@ bitflags::bitflags! {
 }
 
 impl Driver {
+    /// Takes out of an answer about a queue pair what the driver does not say: the kernel then tells what was in its memory.
+    pub(crate) fn tidy_qp(&self, answer: &mut QueryQpResp) {
+        match self {
+            Self::Siw(state) => state.tidy_qp(answer),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => {}
+        }
+    }
+
+    /// Refuses to ask for the state of a queue pair where the driver does not tell it.
+    pub(crate) fn tells_states(&self, op: &'static str) -> Result<()> {
+        match self {
+            Self::Siw(state) => state.check_tells_states(op),
+            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => Ok(()),
+        }
+    }
+
     /// Whether the two queues of a raw packet queue pair stop each by itself: the driver then tells the device a state in which
     /// the queue is no more, and the device refuses the change; asked for the state, it warns in the kernel's log if the receive queue alone
     /// has stopped.

@@ -12,7 +12,7 @@ pub use super::receives::LowerReceive;
 pub(crate) use super::receives::{Receives, WithReceives};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 use super::side::CqSide;
-use super::{efa, mlx5, rxe};
+use super::{efa, mlx5, rxe, siw};
 use crate::kernel::error::Result;
 
 /// A completion queue.
@@ -23,6 +23,7 @@ pub(crate) enum Completions {
     Rings(rxe::Completions),
     Mlx5(mlx5::Completions),
     Efa(Box<efa::Completions>),
+    Siw(Box<siw::Completions>),
 }
 
 impl Completions {
@@ -32,6 +33,7 @@ impl Completions {
             Self::Rings(ring) => ring.capacity(),
             Self::Mlx5(queue) => queue.capacity(),
             Self::Efa(queue) => queue.capacity(),
+            Self::Siw(queue) => queue.capacity(),
         }
     }
 
@@ -44,7 +46,7 @@ impl Completions {
                 ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
             }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Efa(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Efa(_) | Self::Siw(_) => self.poll_apart(places, may_take),
         }
     }
 
@@ -56,6 +58,7 @@ impl Completions {
             Self::Rings(ring) => ring.is_empty(),
             Self::Mlx5(queue) => queue.is_empty(),
             Self::Efa(queue) => queue.is_empty(),
+            Self::Siw(queue) => queue.is_empty(),
         }
     }
 
@@ -69,7 +72,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -83,7 +86,7 @@ impl Completions {
     ) -> Option<usize> {
         match self {
             Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -95,7 +98,7 @@ impl Completions {
         may_take: impl Fn() -> bool,
     ) -> Option<bool> {
         match self {
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
             Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
         }
     }
@@ -106,25 +109,28 @@ impl Completions {
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mlx5(queue) => queue.release(),
-            Self::Rings(_) | Self::Efa(_) => self.release_apart(),
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => self.release_apart(),
         }
     }
 
     #[cfg(feature = "raw")]
+    #[cold]
     #[inline(never)]
     fn release_apart(&mut self) {
         match self {
             Self::Efa(queue) => queue.release(),
-            Self::Rings(_) | Self::Mlx5(_) => {}
+            // What was taken from siw was given back at once.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
         }
     }
 
-    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong.
+    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong, and queue pairs of siw
+    /// have one life.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         match self {
             Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
-            Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => {}
         }
     }
 
@@ -134,6 +140,7 @@ impl Completions {
             Self::Rings(_) => CqSide::Rings,
             Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
             Self::Efa(queue) => CqSide::Efa(queue.shared().clone()),
+            Self::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
         }
     }
 }
@@ -206,6 +213,8 @@ pub trait Lower {
 pub(crate) trait WithSends {
     /// What all the requests are, where that is known before: then there is no way for others.
     const KIND: Option<RequestKind> = None;
+    /// Whether there is a way of it into slots with a flag each.
+    const KNOWS_FLAGS: bool = true;
     type Answer;
     fn with<L: Lower>(self, lower: L) -> Self::Answer;
 }
@@ -231,6 +240,8 @@ pub enum SendLayout {
     Blocks(RequestKind),
     /// Slots in the device's memory, whose requests are datagrams, complete in any order, and are written part for part.
     Numbered,
+    /// Slots with a flag each, to which lists of requests have a shorter way.
+    Flagged,
 }
 
 /// How requests are written into a send queue.
@@ -238,7 +249,9 @@ pub enum SendLayout {
 pub(crate) enum Way {
     Slots,
     Blocks,
-    Apart,
+    // The others have a function. In the order of the queues and as many as they, so that one is the other's tag.
+    Numbered,
+    Flagged,
 }
 
 /// The send queue of a queue pair.
@@ -249,6 +262,15 @@ pub(crate) enum Sends {
     Rings(rxe::Sends),
     Mlx5(mlx5::Sends),
     Efa(Box<efa::Sends>),
+    Siw(Box<siw::Sends>),
+}
+
+/// A request that the device does not look at any more, and that it has not flushed: it came later than the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) wr_id: u64,
+    /// One of [`uverbs_abi::types::wc_opcode`].
+    pub(crate) opcode: u32,
 }
 
 /// Does something with a queue of blocks by the way for its requests.
@@ -271,14 +293,15 @@ impl Sends {
             Self::Rings(sends) => sends.geometry().slots(),
             Self::Mlx5(sends) => sends.slots(),
             Self::Efa(sends) => sends.slots(),
+            Self::Siw(sends) => sends.places(),
         }
     }
 
-    /// Whether requests complete in their order.
+    /// Whether requests complete in their order. Those of siw do but for reads, which others overtake.
     pub(crate) fn is_in_order(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => true,
-            Self::Efa(_) => false,
+            Self::Efa(_) | Self::Siw(_) => false,
         }
     }
 
@@ -286,18 +309,20 @@ impl Sends {
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
-            Self::Rings(_) | Self::Efa(_) => false,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => false,
             Self::Mlx5(sends) => sends.wants_head(),
         }
     }
 
-    /// Begins a batch or a step of one request, of a queue that [is apart](Way::Apart); none of another.
+    /// Begins a batch or a step of one request, of a queue that is neither a ring of slots nor of blocks; none of these, and where there is no way.
     // Not with the others, which would be longer.
     #[inline(never)]
     pub(crate) fn apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(what.with(&mut **sends)),
+            Self::Siw(sends) if W::KNOWS_FLAGS => Some(what.with(siw::Apart(sends.writing()))),
+            Self::Siw(_) => None,
         }
     }
 
@@ -308,6 +333,7 @@ impl Sends {
             Self::Rings(_) => SendLayout::Slots,
             Self::Mlx5(sends) => SendLayout::Blocks(sends.kind()),
             Self::Efa(_) => SendLayout::Numbered,
+            Self::Siw(_) => SendLayout::Flagged,
         }
     }
 
@@ -317,18 +343,19 @@ impl Sends {
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
         match self {
             Self::Mlx5(sends) if sends.kind() as u8 == KIND => Some(sends.writing::<LOOKS, KIND>()),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
-    /// Whether it is a ring of slots; blocks; neither.
+    /// Whether it is a ring of slots; blocks; or which of the others.
     // Not by the layout, which says of blocks what stands in them and is dearer to look at.
     #[inline(always)]
     pub(crate) fn way(&self) -> Way {
         match self {
             Self::Rings(_) => Way::Slots,
             Self::Mlx5(_) => Way::Blocks,
-            Self::Efa(_) => Way::Apart,
+            Self::Efa(_) => Way::Numbered,
+            Self::Siw(_) => Way::Flagged,
         }
     }
 
@@ -338,7 +365,7 @@ impl Sends {
     pub(crate) fn slots_alone(&mut self) -> Option<&mut rxe::Sends> {
         match self {
             Self::Rings(sends) => Some(sends),
-            Self::Mlx5(_) | Self::Efa(_) => None,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -347,7 +374,7 @@ impl Sends {
     pub(crate) fn blocks_alone(&mut self) -> Option<&mut mlx5::Sends> {
         match self {
             Self::Mlx5(sends) => Some(sends),
-            Self::Rings(_) | Self::Efa(_) => None,
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
         }
     }
 
@@ -357,7 +384,7 @@ impl Sends {
     pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Sends> {
         match self {
             Self::Efa(sends) => Some(sends),
-            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
         }
     }
 
@@ -367,6 +394,7 @@ impl Sends {
             Self::Rings(sends) => sends.ring().rewind(),
             Self::Mlx5(sends) => sends.rewind(),
             Self::Efa(sends) => sends.rewind(),
+            Self::Siw(sends) => sends.rewind(),
         }
     }
 
@@ -376,6 +404,7 @@ impl Sends {
             Self::Rings(sends) => sends.next_slot(),
             Self::Mlx5(sends) => sends.next_slot(),
             Self::Efa(sends) => sends.next_slot(),
+            Self::Siw(sends) => sends.next_slot(),
         }
     }
 
@@ -384,6 +413,16 @@ impl Sends {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(sends.is_idle()),
+            Self::Siw(sends) => Some(sends.is_idle()),
+        }
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        match self {
+            // They flush whatever is posted.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => {}
+            Self::Siw(sends) => sends.take_late(each),
         }
     }
 
@@ -391,6 +430,7 @@ impl Sends {
     pub(crate) fn retract(&mut self) {
         match self {
             Self::Rings(sends) => sends.ring().retract(),
+            Self::Siw(sends) => sends.retract(),
             // The kernel is not asked to look.
             Self::Mlx5(_) | Self::Efa(_) => {}
         }
@@ -412,10 +452,7 @@ impl Sends {
                 sends.publish();
                 Published::Told
             }
-            Self::Efa(sends) => {
-                sends.publish();
-                Published::Told
-            }
+            Self::Efa(_) | Self::Siw(_) => self.publish_apart(),
         }
     }
 
@@ -431,6 +468,7 @@ impl Sends {
                 sends.set_ready(state >= qp_state::RTS);
             }
             Self::Efa(sends) => sends.enter(state),
+            Self::Siw(sends) => sends.enter(state),
         }
     }
 }

@@ -4,10 +4,11 @@ use std::borrow::Borrow;
 
 use uverbs_abi::types::qp_state;
 
+use super::queues::Late;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};
 use super::side::SrqSide;
-use super::{efa, mlx5, rxe};
+use super::{efa, mlx5, rxe, siw};
 
 /// A driver's receive queue while a batch of requests is written into it.
 pub trait LowerReceive {
@@ -95,6 +96,29 @@ fn numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer
     answer
 }
 
+/// Posts to slots that are each handed over by themselves. Marked as cold for those who post otherwise: their loops are not longer then.
+#[cold]
+#[inline(never)]
+fn by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Answer {
+    let answer = what.with(receives.writing::<false>());
+    if W::is_kept(&answer) {
+        receives.publish();
+    } else {
+        receives.rewind();
+    }
+    answer
+}
+
+/// The same of one request, which is the kernel's as soon as it is filled.
+#[cold]
+#[inline(never)]
+fn one_by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Answer {
+    if let Some(showing) = receives.showing() {
+        return what.with(showing);
+    }
+    by_slot(receives, what)
+}
+
 /// Posts to a list of entries.
 #[inline(always)]
 fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
@@ -115,6 +139,8 @@ pub(crate) enum Receives {
     Mlx5(mlx5::Receives),
     Mlx5Shared(mlx5::SharedReceives),
     Efa(Box<efa::Receives>),
+    /// Of a queue pair or shared.
+    Siw(Box<siw::Receives>),
     /// What the device works on now could not be mapped.
     Lost(Lost),
 }
@@ -150,6 +176,7 @@ impl Receives {
             Self::Mlx5(receives) => receives.slots(),
             Self::Mlx5Shared(receives) => receives.slots(),
             Self::Efa(receives) => receives.slots(),
+            Self::Siw(receives) => receives.places(),
             Self::Lost(_) => 0,
         }
     }
@@ -162,6 +189,7 @@ impl Receives {
             // One of them is never posted.
             Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
             Self::Efa(receives) => receives.slots() as u32,
+            Self::Siw(receives) => receives.capacity(),
             Self::Lost(_) => 0,
         }
     }
@@ -173,6 +201,7 @@ impl Receives {
             Self::Mlx5(receives) => receives.next_slot(),
             Self::Mlx5Shared(receives) => receives.next_slot(),
             Self::Efa(receives) => receives.next_slot(),
+            Self::Siw(receives) => receives.next_slot(),
             Self::Lost(Lost(next)) => *next,
         }
     }
@@ -185,9 +214,12 @@ impl Receives {
     /// What queue pairs that take from it must know of it, if it is shared.
     pub(crate) fn side(&self) -> SrqSide {
         match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Efa(_) | Self::Lost(_) => {
-                SrqSide::Rings
-            }
+            Self::Rings(_)
+            | Self::Announced(..)
+            | Self::Mlx5(_)
+            | Self::Efa(_)
+            | Self::Siw(_)
+            | Self::Lost(_) => SrqSide::Rings,
             Self::Mlx5Shared(receives) => SrqSide::Mlx5(receives.places().clone()),
         }
     }
@@ -209,6 +241,7 @@ impl Receives {
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
             Self::Efa(receives) => numbered(receives, what),
+            Self::Siw(receives) => by_slot(receives, what),
             Self::Lost(lost) => nowhere(lost, what),
         }
     }
@@ -229,7 +262,35 @@ impl Receives {
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
             Self::Efa(receives) => numbered(receives, what),
+            Self::Siw(receives) => one_by_slot(receives, what),
             Self::Lost(lost) => nowhere(lost, what),
+        }
+    }
+
+    /// Posts requests that each have a flag, and are the device's one by one: those before the first that cannot be posted are, whatever
+    /// [`WithReceives::is_kept`] says. None, and nothing is done, in a queue without flags, or if it `may` not be done.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn post_flagged<W: WithReceives>(
+        &mut self,
+        what: W,
+        may: impl Fn() -> bool,
+    ) -> Option<W::Answer> {
+        match self {
+            Self::Siw(receives) if may() => receives.showing().map(|showing| what.with(showing)),
+            Self::Siw(_) => None,
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => None,
+            Self::Efa(_) | Self::Lost(_) => None,
+        }
+    }
+
+    /// The same as [`Receives::post`] does it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn post_flagged_at_length<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
+        match self {
+            Self::Siw(receives) => Some(by_slot(receives, what)),
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => None,
+            Self::Efa(_) | Self::Lost(_) => None,
         }
     }
 
@@ -240,6 +301,7 @@ impl Receives {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.ring().rewind(),
             Self::Mlx5(receives) => receives.rewind(),
             Self::Efa(receives) => receives.rewind(),
+            Self::Siw(receives) => receives.rewind(),
             // What was filled is forgotten already, or nothing was.
             Self::Mlx5Shared(_) | Self::Lost(_) => {}
         }
@@ -249,9 +311,20 @@ impl Receives {
     pub(crate) fn is_idle(&self) -> Option<bool> {
         match self {
             Self::Efa(receives) => Some(receives.is_idle()),
+            Self::Siw(receives) => Some(receives.is_idle()),
             Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Lost(_) => {
                 None
             }
+        }
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        match self {
+            Self::Siw(receives) => receives.take_late(each),
+            // They flush whatever is posted.
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Efa(_) => {}
+            Self::Lost(_) => {}
         }
     }
 
@@ -270,6 +343,7 @@ impl Receives {
                 }
             }
             Self::Efa(receives) => receives.enter(state),
+            Self::Siw(receives) => receives.enter(state),
         }
     }
 }

@@ -314,6 +314,6 @@ pub enum Refused {
     Lacks,
     /// There is no request that was begun.
     NotBegun,
-    /// All requests of the device have a completion, and this one wants none.
+    /// All requests of the device have a completion, or counters know of those alone that have one; and this one wants none.
     Unsignaled,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{efa, mlx5};
+use super::{efa, mlx5, siw};
 use crate::kernel::error::{Error, Result};
 
 /// What queue pairs that take from a shared receive queue know of it.
@@ -28,6 +28,7 @@ pub(crate) enum CqSide {
     Rings,
     Mlx5(Arc<mlx5::CompletionSide>),
     Efa(Arc<efa::CompletionSide>),
+    Siw(Arc<siw::Alarm>),
 }
 
 impl CqSide {
@@ -35,7 +36,7 @@ impl CqSide {
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CompletionSide>> {
         match self {
             Self::Mlx5(shared) => Ok(shared),
-            Self::Rings | Self::Efa(_) => Err(Self::foreign(op)),
+            Self::Rings | Self::Efa(_) | Self::Siw(_) => Err(Self::foreign(op)),
         }
     }
 
@@ -43,7 +44,7 @@ impl CqSide {
     pub(crate) fn efa(&self, op: &'static str) -> Result<&Arc<efa::CompletionSide>> {
         match self {
             Self::Efa(shared) => Ok(shared),
-            Self::Rings | Self::Mlx5(_) => Err(Self::foreign(op)),
+            Self::Rings | Self::Mlx5(_) | Self::Siw(_) => Err(Self::foreign(op)),
         }
     }
 
@@ -55,7 +56,7 @@ impl CqSide {
     #[cfg(feature = "raw")]
     pub(crate) fn expect_told(&self) {
         match self {
-            Self::Rings => {}
+            Self::Rings | Self::Siw(_) => {}
             Self::Mlx5(shared) => shared.expect_told(),
             Self::Efa(shared) => shared.expect_told(),
         }
@@ -65,7 +66,7 @@ impl CqSide {
     #[cfg(feature = "raw")]
     pub(crate) fn tell(&self) {
         match self {
-            Self::Rings => {}
+            Self::Rings | Self::Siw(_) => {}
             Self::Mlx5(shared) => shared.tell(),
             Self::Efa(shared) => shared.tell(),
         }
@@ -79,7 +80,21 @@ impl CqSide {
                 shared.arm(solicited_only);
                 true
             }
+            Self::Efa(_) | Self::Siw(_) => self.arm_apart(solicited_only),
+        }
+    }
+
+    /// The same of those that others do not ask for before.
+    #[cold]
+    #[inline(never)]
+    fn arm_apart(&self, solicited_only: bool) -> bool {
+        match self {
             Self::Efa(shared) => shared.arm(solicited_only),
+            Self::Siw(alarm) => {
+                alarm.set(solicited_only);
+                true
+            }
+            Self::Rings | Self::Mlx5(_) => false,
         }
     }
 }

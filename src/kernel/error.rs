@@ -42,7 +42,7 @@ impl ErrorKind {
             EPERM | EACCES => Self::PermissionDenied,
             EPROTONOSUPPORT | EOPNOTSUPP | ENOTTY | ENOSYS => Self::Unsupported,
             EBUSY => Self::Busy,
-            EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST => Self::InvalidInput,
+            EINVAL | EFAULT | EBADF | ERANGE | E2BIG | EEXIST | ENOTCONN => Self::InvalidInput,
             ENOMEM | ENOSPC | EAGAIN | EMFILE | ENFILE | EDQUOT => Self::Exhausted,
             EIO => Self::Disassociated,
             ETIMEDOUT => Self::TimedOut,

@@ -23,6 +23,7 @@ mod failures;
 mod files;
 mod flow_errno;
 mod lives;
+mod managed;
 mod memory;
 mod messages;
 mod multicast;

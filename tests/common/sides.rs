@@ -9,6 +9,7 @@ use uverbs::{
     SendRequest, Status, Subject, WindowType,
 };
 
+use super::manager::{self, Manager};
 use super::{Target, is_infiniband, on_every_device, skip_at};
 
 /// Everything that the other side may do.
@@ -20,6 +21,19 @@ pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
 /// Runs a behaviour on every device that has connected queue pairs, and an address by which they connect; says which have not.
 #[track_caller]
 pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
+    let at = Location::caller();
+    on_every_joining_device(|target| {
+        if target.device.driver() == "siw" {
+            skip_at(at, target, "its queue pairs are connected by others: any/managed.rs has its tests");
+        } else {
+            behaviour(target);
+        }
+    });
+}
+
+/// The same with devices whose queue pairs a connection manager connects, as [`join`] has it do.
+#[track_caller]
+pub fn on_every_joining_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
     let probe = |target: &Target| {
         let context = target.open();
@@ -150,6 +164,17 @@ pub fn rc_pair(target: &Target) -> (Side<Rc>, Side<Rc>) {
 /// Connects two queue pairs of one device to each other.
 pub fn connect(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) {
     connect_with(&options(context), one, two);
+}
+
+/// The same on whichever device; what it gives keeps them connected.
+pub fn join(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) -> Option<Manager> {
+    if context.device().driver() == "siw" {
+        let address = manager::address().expect("UVERBS_TEST_ADDRESS: that of the device's interface");
+        Some(Manager::connect(address, one, two))
+    } else {
+        connect(context, one, two);
+        None
+    }
 }
 
 fn connect_with(options: &ConnectionOptions, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) {

@@ -18,6 +18,7 @@ const UNSAFE: &[&str] = &[
     "src/counters/clock/mod.rs",
     "src/driver/ring/mod.rs",
     "src/driver/ring/consumer.rs",
+    "src/driver/ring/flagged.rs",
     "src/driver/ring/producer.rs",
     "src/driver/ring/units.rs",
     "src/kernel/mapping/mod.rs",

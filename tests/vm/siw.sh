@@ -1,41 +1,30 @@
 #!/bin/sh
-# Lane siw: the kernel's software iWARP device on a dummy network interface. This crate has no queues for it: it is listed and
-# described, memory is registered, and the rest is refused. Runs in the guest; see guest.sh.
+# Lane siw: the kernel's software iWARP device on a dummy network interface: this crate described beside libibverbs, and tests of queues whose
+# connections the kernel's connection manager makes. Runs in the guest; see guest.sh.
 #
 # order: 9
-# kernels: 6.1
+# kernels: 6.1 7.x
 # packages: mmdebstrap
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# tests: any::without_queues
+# tests: any::managed any::without_queues any::device any::memory any::wait_objects any::completion_counter asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
-
-device=siw0
-
-make_siw() {
-    # rdma_ucm brings ib_core and iw_cm, which connect iWARP's queue pairs.
-    modprobe rdma_ucm && modprobe libcrc32c && insmod "$SIW_MODULE" && modprobe dummy numdummies=0 &&
-        ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
-        ip address add 192.0.2.1/24 dev dummy0 &&
-        ip link set dummy0 up &&
-        rdma link add "$device" type siw netdev dummy0 &&
-        until_true 10 grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state" &&
-        resources >"$OUT/resources.before"
-}
+# shellcheck source=tests/vm/siw-device.sh
+. "$here/siw-device.sh"
 
 list_siw() {
     "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
 }
 
-# A program that wants queues is told that there are none.
+# A program whose queue pairs nobody connects is told who would.
 ping_refused() {
     code=0
     timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 1 || code=$?
-    test "$code" -ne 0 && grep 'no queues on siw' "$OUT/$name.err"
+    test "$code" -ne 0 && grep 'connection manager' "$OUT/$name.err"
 }
 
 begin make_siw

@@ -27,6 +27,7 @@ mod cq_ex;
 mod device;
 mod domain;
 mod export;
+mod flagged;
 mod flow;
 mod mr;
 mod mw;

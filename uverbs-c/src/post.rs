@@ -64,7 +64,7 @@ pub(crate) fn bind(mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer<Opco
 }
 
 /// The low and the high half of a word, as C has them one behind the other.
-fn halves(word: u64) -> (u32, u32) {
+pub(crate) fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
     let half = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     (half(0), half(4))
@@ -246,6 +246,8 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
         (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
         (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
         (SendLayout::Numbered, _) => post_datagrams::<Numbered>,
+        // The context has a function of its own for these, which comes here with what else there is.
+        (SendLayout::Flagged, _) => post_any,
     }
 }
 
@@ -362,7 +364,7 @@ fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
 }
 
 /// A list of receives.
-struct ReceiveList(Pointer);
+pub(crate) struct ReceiveList(pub(crate) Pointer);
 
 impl ReceiveList {
     #[inline(always)]

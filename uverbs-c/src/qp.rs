@@ -231,7 +231,7 @@ pub(crate) fn make_own(
     let type_ = u8::try_from(init.qp_type).map_err(|_| EOPNOTSUPP)?;
     let is_initiator = type_ == qp_type::XRC_INI;
     let pd = init.pd.get::<Pd>().filter(|_| has(HAS_PD)).ok_or(EINVAL)?;
-    if is_extended && init.send_ops_flags & qp_ex::LATE != 0 && !pd.pd.get()?.context().has_flushes() {
+    if is_extended && qp_ex::lacks(pd.pd.get()?.context(), init.send_ops_flags) {
         return Err(EOPNOTSUPP);
     }
     let send = init.send_cq.get::<Cq>().ok_or(EINVAL)?;

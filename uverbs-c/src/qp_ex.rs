@@ -123,6 +123,11 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
+/// Whether a device has not all of these that queue pairs of the type could have. With flags in its slots it has none, nor has it with libsiw.
+pub(crate) fn lacks(context: &uverbs::Context, operations: u64) -> bool {
+    context.has_flagged_queues() || operations & LATE != 0 && !context.has_flushes()
+}
+
 /// The functions for the queue.
 pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
     let is_datagram = qp.is_datagram();
@@ -145,6 +150,8 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
         SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
         SendLayout::Numbered => return parts::choose(part),
+        // There is no extended interface.
+        SendLayout::Flagged => return,
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }
@@ -257,6 +264,8 @@ struct Large {
 }
 
 impl FillSends for Large {
+    // Such a queue has a function of its own, and no extended interface.
+    const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
@@ -349,6 +358,8 @@ struct Address {
 }
 
 impl FillSends for Address {
+    // Such a queue has a function of its own, and no extended interface.
+    const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
     #[inline(always)]
@@ -404,6 +415,8 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
 struct SetSrq(u32);
 
 impl FillSends for SetSrq {
+    // Such a queue has a function of its own, and no extended interface.
+    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

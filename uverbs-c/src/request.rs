@@ -78,6 +78,8 @@ impl Request<'_> {
 }
 
 impl FillSends for Request<'_> {
+    // Such a queue has a function of its own, and no extended interface.
+    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     #[inline(always)]

@@ -6,7 +6,9 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
+use crate::{
+    abi, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd,
+};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -73,6 +75,22 @@ pub(crate) fn front() -> [Function; FRONT] {
     front[360 / size_of::<Function>()] =
         std::ptr::without_provenance(FRONT * size_of::<Function>() + size_of::<abi::Context>());
     front
+}
+
+/// Where those of the data path stand in the table below.
+const POLL_CQ: usize = 88 / size_of::<Function>();
+const POST_SRQ_RECV: usize = 160 / size_of::<Function>();
+const POST_SEND: usize = 200 / size_of::<Function>();
+const POST_RECV: usize = 208 / size_of::<Function>();
+
+/// The same with the shortest ways to queues whose slots have a flag each.
+pub(crate) fn flagged_operations() -> ContextOps {
+    let mut table = operations();
+    table[POLL_CQ] = flagged::poll_cq as Function;
+    table[POST_SRQ_RECV] = flagged::post_srq_recv as Function;
+    table[POST_SEND] = flagged::post_send as Function;
+    table[POST_RECV] = flagged::post_recv as Function;
+    table
 }
 
 /// The functions of `ibv_context_ops`. Those of today's header are called without a look. The others are called as the exported

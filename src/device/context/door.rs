@@ -147,6 +147,7 @@ impl Door {
     }
 
     /// Maps memory of the device at an offset that the kernel or its driver knows.
+    #[inline(never)]
     pub(super) fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
         self.take(op)?;
         self.transport.map(offset, len).map_err(|errno| self.refusal(op, Err(errno)))

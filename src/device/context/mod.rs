@@ -166,6 +166,12 @@ impl Context {
         &self.0.driver
     }
 
+    /// Whether the slots of its queues have a flag each, by which they are handed over.
+    #[cfg(feature = "raw")]
+    pub fn has_flagged_queues(&self) -> bool {
+        self.driver().has_flagged_queues()
+    }
+
     /// Keys of memory windows that must not be invalidated.
     pub(crate) fn window_keys(&self) -> &Keys {
         &self.0.window_keys

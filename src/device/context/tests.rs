@@ -101,7 +101,10 @@ fn an_unknown_driver_is_told_nothing() {
     assert_eq!(without_queues(driver_id::MANA), expected);
     let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
     // All that have them are named.
-    assert!(error.hint().is_some_and(|hint| hint.contains("rxe, mlx5, efa and the soft device")), "{error}");
+    assert!(
+        error.hint().is_some_and(|hint| hint.contains("rxe, mlx5, siw, efa and the soft device")),
+        "{error}"
+    );
 }
 
 /// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1; a query with room for more is EINVAL there.
@@ -117,7 +120,24 @@ fn siw_has_room_for_each_of_its_answers() {
         region(0),
         region(1),
     ];
-    assert_eq!(without_queues(driver_id::SIW), expected);
+    let (context, sent) = open(driver_id::SIW);
+    context.query_device().unwrap();
+    context.query_all().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let regions = [(); 2].map(|()| pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap());
+    assert_eq!(*sent.lock().unwrap(), expected);
+    refused(context.open_xrcd());
+    refused(context.create_indirection_table(&[]));
+    assert_eq!(sent.lock().unwrap().len(), expected.len(), "no command was sent for what is refused");
+    drop(regions);
+    // Nothing can be mapped.
+    assert!(context.create_cq(3).is_err());
+    assert!(pd.create_srq(3).is_err());
+    let sent = sent.lock().unwrap();
+    for (op, end) in [("cq.create", "cq.destroy"), ("srq.create", "srq.destroy")] {
+        assert!(sent.contains(&(op, None, Some(16))), "{sent:?}");
+        assert!(sent.iter().any(|(op, ..)| *op == end), "it is not left behind");
+    }
 }
 
 /// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: 8 bytes in, with both bits that it knows, and 24 out.

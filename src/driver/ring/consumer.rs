@@ -33,7 +33,27 @@ impl<W> Clone for Filled<'_, W> {
 
 impl<W> Copy for Filled<'_, W> {}
 
+impl<W> Filled<'_, W> {
+    /// What was filled into the slot at this place.
+    ///
+    /// # Safety
+    /// As long as this is used, the memory begins with a `W`, at a multiple of eight, that nobody writes.
+    #[inline(always)]
+    pub(super) unsafe fn at(at: NonNull<u8>) -> Self {
+        Self { at, of: PhantomData }
+    }
+}
+
 impl<W: FromBytes> Filled<'_, W> {
+    /// The field of `W` that begins at byte `AT`.
+    #[inline(always)]
+    pub(crate) fn field<const AT: usize, F: FromBytes>(&self) -> F {
+        const { assert!(AT + size_of::<F>() <= size_of::<W>() && AT.is_multiple_of(align_of::<F>())) }
+        const { assert!(align_of::<F>() <= 8) }
+        // SAFETY: as in `get`, of a part of it.
+        unsafe { self.at.byte_add(AT).cast::<F>().read() }
+    }
+
     /// Copies it to where it goes.
     #[inline(always)]
     pub(crate) fn copy_to(&self, place: &mut MaybeUninit<W>) {

@@ -36,6 +36,7 @@ use nix::errno::Errno;
 use crate::kernel::mapping::Mapping;
 
 mod consumer;
+pub(crate) mod flagged;
 mod producer;
 pub(crate) mod units;
 

@@ -24,6 +24,15 @@ pub(crate) struct Slot<'a, W> {
 }
 
 impl<W> Slot<'_, W> {
+    /// The slot at this place, with so many bytes behind its `W`.
+    ///
+    /// # Safety
+    /// As long as this is used, the memory is a slot of that size at a multiple of eight, of which only whoever has this may write.
+    #[inline(always)]
+    pub(super) unsafe fn at(at: NonNull<u8>, room: usize) -> Self {
+        Self { at, room, of: PhantomData }
+    }
+
     /// The same slot, to be handed on: what is handed on by value stays out of memory here.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Slot<'_, W> {

@@ -91,7 +91,14 @@ const EMPTY: Attr = Attr { attr_id: 0, len: 0, flags: 0, elem_id: 0, reserved: 0
 
 impl<'a> Command<'a> {
     /// A command for `method` of `object`; `op` names it in errors and traces.
+    // A call, as what adds to it: commands are made in a hundred places, and cost by what the kernel does.
+    #[inline(never)]
     pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
+        Self::empty(op, object, method)
+    }
+
+    #[inline(always)]
+    fn empty(op: &'static str, object: u16, method: u16) -> Self {
         let header = IoctlHdr {
             length: size_of::<IoctlHdr>() as u16,
             object_id: object,
@@ -117,14 +124,31 @@ impl<'a> Command<'a> {
     /// One of the old write commands, carried by the ioctl's `INVOKE_WRITE`.
     ///
     /// Source: `UVERBS_HANDLER(UVERBS_METHOD_INVOKE_WRITE)`, uverbs_std_types_device.c, Linux 6.1.
+    #[inline(never)]
     pub(crate) fn write(op: &'static str, number: u32) -> Self {
-        use device::invoke_write::WRITE_CMD;
         let mut command = Self::new(op, device::OBJECT, device::method::INVOKE_WRITE);
-        command.value(WRITE_CMD, number.into());
+        command.value(device::invoke_write::WRITE_CMD, number.into());
         command
     }
 
+    /// The same with an input of eight bytes or fewer, without calls: of what programs ask for again and again.
+    #[inline(always)]
+    pub(crate) fn write_often<T: IntoBytes + Immutable>(op: &'static str, number: u32, value: &T) -> Self {
+        use device::invoke_write::{CORE_IN, WRITE_CMD};
+        const { assert!(size_of::<T>() <= MAX_INLINE) }
+        let mut command = Self::empty(op, device::OBJECT, device::method::INVOKE_WRITE);
+        command.add(WRITE_CMD, MAX_INLINE, number.into(), Buffer::None);
+        command.add(CORE_IN, size_of::<T>(), inline(value.as_bytes()), Buffer::None);
+        command
+    }
+
+    #[inline(never)]
     fn push(&mut self, id: u16, len: usize, data: u64, buffer: Buffer<'a>) -> usize {
+        self.add(id, len, data, buffer)
+    }
+
+    #[inline(always)]
+    fn add(&mut self, id: u16, len: usize, data: u64, buffer: Buffer<'a>) -> usize {
         let index = usize::from(self.wire.header.num_attrs);
         let (Some(attr), Ok(len)) = (self.wire.attrs.get_mut(index), u16::try_from(len)) else {
             self.unsendable = Some("more than 16 attributes, or one longer than 65535 bytes");
@@ -183,13 +207,15 @@ impl<'a> Command<'a> {
 
     /// A value or struct that goes in: inline up to eight bytes, else borrowed.
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
-        let bytes = value.as_bytes();
+        self.bytes(id, value.as_bytes())
+    }
+
+    #[inline(never)]
+    fn bytes(&mut self, id: u16, bytes: &'a [u8]) -> &mut Self {
         if bytes.len() > MAX_INLINE {
             self.push(id, bytes.len(), 0, Buffer::In(bytes));
         } else {
-            let mut inline = [0; MAX_INLINE];
-            inline[..bytes.len()].copy_from_slice(bytes);
-            self.push(id, bytes.len(), u64::from_ne_bytes(inline), Buffer::None);
+            self.push(id, bytes.len(), inline(bytes), Buffer::None);
         }
         self
     }
@@ -238,6 +264,7 @@ impl<'a> Command<'a> {
     }
 
     /// A place for an answer; it is always borrowed, also for four or eight bytes.
+    #[inline(never)]
     pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
         self.push(id, bytes.len(), 0, Buffer::Out(bytes));
         self
@@ -325,6 +352,14 @@ impl<'a> Command<'a> {
     pub(crate) fn give_fd(&mut self, fd: OwnedFd) {
         self.fd = Some(fd);
     }
+}
+
+/// Eight bytes or fewer, as they stand in an attribute.
+#[inline(always)]
+fn inline(bytes: &[u8]) -> u64 {
+    let mut inline = [0; MAX_INLINE];
+    inline[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(inline)
 }
 
 /// Takes the lowest set bit.

@@ -109,8 +109,7 @@ impl CompletionQueueCore {
     #[inline(never)]
     fn notify_by_command(&self, op: &'static str, solicited_only: bool) -> Result<()> {
         let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
-        let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
-        command.input(CORE_IN, &request);
+        let mut command = Command::write_often(op, cmd::REQ_NOTIFY_CQ, &request);
         let hint = "the device announces all completions of queues with a channel: not solicited ones alone, nor those of other queues";
         self.context().invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
     }
@@ -317,6 +316,16 @@ impl CompletionQueue {
         let (origin, registry) = (self.origin, &*self.registry);
         match self.ring.one_in_blocks(place, || origin.is_here() && registry.is_idle()) {
             Some(is_there) => is_there.into(),
+            None => self.poll_one_flagged(place),
+        }
+    }
+
+    /// The same where completions have a flag each.
+    #[inline(never)]
+    fn poll_one_flagged(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.one_flagged(place, || origin.is_here() && registry.is_idle()) {
+            Some(is_there) => is_there.into(),
             None => self.poll_at_length(std::slice::from_mut(place)),
         }
     }
@@ -337,6 +346,11 @@ impl CompletionQueue {
         let count = self.ring.poll(completions, || origin.is_here());
         self.tally.count(&self.registry, &completions[..count]);
         count
+    }
+
+    /// Has counters count a completion that the device did not write.
+    pub(crate) fn count_ended(&mut self, completion: &Completion) {
+        self.tally.count(&self.registry, std::slice::from_ref(completion));
     }
 
     /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not

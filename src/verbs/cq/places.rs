@@ -107,6 +107,13 @@ impl CompletionQueue {
         self.ring.short_poll_in_blocks(places, || passage.is_open())
     }
 
+    /// The same of a queue whose completions have a flag each.
+    #[inline(always)]
+    pub fn short_poll_flagged<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
+        let passage = self.passage;
+        self.ring.short_poll_flagged(places, || passage.is_open())
+    }
+
     /// The same of a queue with [`InPlace`](crate::raw::InPlace).
     #[inline(always)]
     pub fn short_poll_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {

@@ -50,7 +50,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`poll`](crate::CompletionQueue::poll), [`progress`](crate::CompletionQueue::progress) or
     /// [`Progress`](crate::Progress). A send that was not [`signaled`](crate::SendRequest::signaled) has no
     /// completion; it counts when one of a later send proves that it is done. Its place in the queue
-    /// is free then, and not before.
+    /// is free then, and not before. On devices whose requests complete in any order (efa, siw) that proves nothing: there a send that
+    /// is not signaled is refused while a counter is bound.
     ///
     /// What fails adds one to the error value, whatever the counter counts. That includes receives that are flushed. A device
     /// may not say of a failure whether it was a send or a receive: if both complete in one queue, the number of the
@@ -95,7 +96,7 @@ impl<T: QpType> QueuePair<T> {
 
 /// A request of so many bytes, as counters tell it apart.
 pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u32) -> Posted {
-    Posted { wr_id, kind: kind(opcode), bytes, signaled: flags.contains(SendFlags::SIGNALED) }
+    Posted { wr_id, kind: kind(opcode), bytes, signaled: flags.contains(SendFlags::SIGNALED).into() }
 }
 
 /// A queue pair to which a counter is to be bound.

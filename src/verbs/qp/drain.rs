@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::{QpType, QueuePair};
-use crate::driver::completion::Completion;
+use crate::driver::completion::{Completion, Status};
+use crate::driver::queues::Late;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::work::Receiving;
@@ -105,17 +106,22 @@ impl<T: QpType> QueuePair<T> {
             bound.set_marker(markers);
         }
         self.to_error()?;
+        let mut late = self.take_late();
         let start = Instant::now();
         let (mut sends, mut receives) = (true, self.receives.is_some());
         loop {
             // Full rings get room as the device flushes them.
             sends = sends && !self.have_sends_ended()?;
             receives = receives && !self.have_receives_ended()?;
-            let mut found = 0;
+            let (mut found, mut are_empty) = (0, true);
             for queue in &mut *queues {
-                found += self.take_from(queue, &mut take);
+                let taken = self.take_from(queue, &mut take);
+                (found, are_empty) = (found + taken, are_empty && taken < BATCH);
             }
-            if !(sends || receives || self.markers.are_out()) {
+            // Where it is the slots that are known to be free, completions may still wait.
+            let is_over = are_empty || self.sends.is_idle().is_none();
+            if is_over && !(sends || receives || self.markers.are_out()) {
+                self.end(queues, &mut late, &mut take);
                 self.held.let_all_go();
                 if let Some(receives) = &mut self.receives {
                     receives.let_go();
@@ -123,12 +129,47 @@ impl<T: QpType> QueuePair<T> {
                 return Ok(());
             }
             if start.elapsed() >= timeout {
+                self.end(queues, &mut late, &mut take);
                 let hint = "not everything has completed; a completion queue without room loses completions";
                 return Err(Error::refused(op, Errno::ETIMEDOUT, hint));
             }
             if found == 0 {
                 std::thread::yield_now();
             }
+        }
+    }
+
+    /// Takes out what the device does not look at any more, where there is such a thing: requests that were posted when the queue
+    /// pair had come to the error state by itself.
+    fn take_late(&mut self) -> Vec<Completion> {
+        let (number, mut late) = (self.shared.number, Vec::new());
+        let mut add = |Late { wr_id, opcode }| {
+            let status = Status::Flushed;
+            late.push(Completion { wr_id, status, opcode, qp_num: number, ..Completion::default() });
+        };
+        self.sends.take_late(&mut add);
+        if let Some(receives) = &mut self.receives {
+            receives.take_late(&mut add);
+        }
+        late
+    }
+
+    /// Hands those on: they end behind all others.
+    fn end(
+        &self,
+        queues: &mut [&mut CompletionQueue],
+        late: &mut Vec<Completion>,
+        take: &mut impl FnMut(Completion),
+    ) {
+        for completion in late.drain(..) {
+            let cqs = &self.shared.cqs;
+            let own = if completion.is_receive() { cqs.last() } else { cqs.first() };
+            let is_own =
+                |queue: &&mut &mut CompletionQueue| own.is_some_and(|own| Arc::ptr_eq(queue.shared(), own));
+            if let Some(queue) = queues.iter_mut().find(is_own) {
+                queue.count_ended(&completion);
+            }
+            take(completion);
         }
     }
 

@@ -70,7 +70,8 @@ impl<T: QpType> QueuePair<T> {
         match self.sends.way() {
             Way::Slots => self.all_in_slots(requests, are_noted),
             Way::Blocks => self.all_in_blocks(requests, are_noted),
-            Way::Apart => self.all_apart(requests, are_noted),
+            Way::Numbered => self.all_apart(requests, are_noted),
+            Way::Flagged => self.all_flagged(requests, are_noted),
         }
     }
 
@@ -80,7 +81,8 @@ impl<T: QpType> QueuePair<T> {
         match self.sends.way() {
             Way::Slots => self.one_in_slots(request),
             Way::Blocks => self.one_in_blocks(request),
-            Way::Apart => self.one_apart(request),
+            Way::Numbered => self.one_apart(request),
+            Way::Flagged => self.one_flagged(request),
         }
     }
 
@@ -104,6 +106,7 @@ impl<T: QpType> QueuePair<T> {
         self.post_by(are_noted, |sends, posting| sends.blocks_batch(All { requests, posting }))
     }
 
+    #[cold]
     #[inline(never)]
     fn all_apart(
         &mut self,
@@ -123,9 +126,46 @@ impl<T: QpType> QueuePair<T> {
         self.post_by(false, |sends, posting| sends.blocks_batch(One { request, posting }))
     }
 
+    #[cold]
     #[inline(never)]
     fn one_apart(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
         self.post_by(false, |sends, posting| sends.apart(One { request, posting }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn all_flagged(
+        &mut self,
+        requests: &[SendRequest<'_, T::Operation<'_>>],
+        are_noted: bool,
+    ) -> Result<(), Stopped> {
+        match self.post_flagged(are_noted, |posting| All { requests, posting }) {
+            Some(posted) => posted,
+            None => self.all_apart(requests, are_noted),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn one_flagged(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
+        match self.post_flagged(false, |posting| One { request, posting }) {
+            Some(posted) => posted,
+            None => self.one_apart(request),
+        }
+    }
+
+    /// Posts by the shortest way of slots with a flag each. None, and nothing is done, where that does not go to its end.
+    #[inline(always)]
+    fn post_flagged<'a, F: FillSends>(
+        &'a mut self,
+        are_noted: bool,
+        how: impl FnOnce(Posting<'a>) -> F,
+    ) -> Option<Result<(), Stopped>> {
+        let Self { sends, held, shared, capacity, .. } = self;
+        let posting =
+            Posting { held: held.slots(), object: shared.object(), capacity, wants_head: false, are_noted };
+        let posted = sends.post_flagged(how(posting))?;
+        Some(posted.map_err(|why| Stopped::unseen(sends.unseen(why))))
     }
 
     #[inline(always)]

@@ -148,6 +148,7 @@ impl QueuePairCore {
             // uverbs_cmd.c, and `rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
             (response.max_recv_wr, response.max_recv_sge) = (0, 0);
         }
+        self.object.context().driver().tidy_qp(&mut response);
         Ok(response)
     }
 
@@ -182,6 +183,11 @@ impl QueuePairCore {
             if refused && ends && self.stops_alone(type_) {
                 return error.hinted(STOPPED);
             }
+            if let (true, qp_state::RTS, Some(hint)) =
+                (refused, request.qp_state, self.object.context().driver().connected_by_others())
+            {
+                return error.hinted(hint);
+            }
             let from = refused.then(|| self.state().ok()).flatten();
             let to = QpState::from_number(request.qp_state);
             let hint = from.zip(to).and_then(|(from, to)| explain(type_, from, to, attributes.mask()));
@@ -194,6 +200,7 @@ impl QueuePairCore {
     }
 
     pub(super) fn state(&self) -> Result<QpState> {
+        self.object.context().driver().tells_states("qp.query")?;
         let state = self.query(QpAttrMask::STATE)?.qp_state;
         QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
     }
@@ -208,7 +215,8 @@ impl<T: QpType> QueuePair<T> {
     /// The state that the kernel says the queue pair is in.
     ///
     /// # Errors
-    /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know.
+    /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know;
+    /// [`Unsupported`](ErrorKind::Unsupported) where the driver does not tell it (siw before Linux 6.8).
     #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.shared.state()

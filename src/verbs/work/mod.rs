@@ -9,7 +9,7 @@ use nix::errno::Errno;
 pub(crate) use self::held::{Held, Kept, Slots};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
-use crate::driver::queues::{LowerReceive, Receives, WithReceives};
+use crate::driver::queues::{Late, LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Origin, elsewhere};
@@ -50,7 +50,8 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
         }
         Refused::NotBegun => (Errno::EINVAL, "a part of a request was set before the request was begun"),
         Refused::Unsignaled => {
-            (Errno::EINVAL, "the device completes every request: mark each as signaled; nothing was posted")
+            let hint = "mark each request as signaled: the device completes every one, or counters are bound and know of completed ones alone; nothing was posted";
+            (Errno::EINVAL, hint)
         }
         Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),
     };
@@ -117,6 +118,27 @@ impl ReceiveQueue {
         let answer = halfway.0.receives.post(Filling { pieces, how });
         std::mem::forget(halfway);
         Ok(answer)
+    }
+
+    /// The same in a queue whose slots have a flag each, for lists of which those before the first that cannot be posted are, whatever
+    /// [`FillReceives::is_kept`] says. None, and nothing is done, in any other queue, and in a child of `fork`.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn post_flagged<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        let Self { receives, origin, pieces } = self;
+        receives.post_flagged(Filling { pieces: *pieces, how }, || origin.is_here())
+    }
+
+    /// The same as [`ReceiveQueue::post`] does it: slowly, and it tells why no more is posted.
+    #[cfg(feature = "raw")]
+    #[cold]
+    pub fn post_flagged_at_length<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        let Self { receives, origin, pieces } = self;
+        if origin.is_here() {
+            receives.post_flagged_at_length(Filling { pieces: *pieces, how })
+        } else {
+            None
+        }
     }
 
     /// The same of one request.
@@ -358,6 +380,11 @@ impl Receiving {
     /// What the device works on now could not be mapped: nothing can be posted until the queue moves to another ring.
     pub(crate) fn lose(&mut self) {
         self.queue.receives.lose();
+    }
+
+    /// In the error state: takes out what the device does not look at any more and has not flushed.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        self.queue.receives.take_late(each);
     }
 
     /// The queue pair has come to a state.

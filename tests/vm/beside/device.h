@@ -28,7 +28,7 @@ static inline int64_t now(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-static struct ibv_context *open_device(const char *name)
+static inline struct ibv_context *open_device(const char *name)
 {
     struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
     check(list != NULL, "ibv_get_device_list");

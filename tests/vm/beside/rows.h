@@ -1,4 +1,4 @@
-// Operations by their names, with the least that each has cost; a line for each is printed. Used by path.c and efa.c.
+// Operations by their names, with the least that each has cost; a line for each is printed. Used by path.c, efa.c and siw.c.
 
 #include "count.h"
 #include "device.h"
@@ -36,18 +36,30 @@ static struct cost *row(const char *name)
         end(least);                                                                                                    \
     } while (0)
 
-// Calls `turn` as often as it takes, of which the first row is of nothing, and prints what the others cost beyond that.
-static void count_turns(void (*turn)(void))
+// Calls `turn` as often as it takes.
+static void take_turns(void (*turn)(void))
 {
-    check(!prepare_count(), "sigaction");
     for (int i = 0; i < WARM + TURNS; i++) {
         is_warm = i >= WARM;
         turn();
     }
+}
+
+// What each cost beyond the first row, which is of nothing.
+static void print_rows(void)
+{
     long nothing = rows[0].least.instructions;
     for (struct row *row = rows + 1; row->name; row++) {
         check(row->least.instructions > 0, row->name);
         printf("%s: %ld %ld %ld\n", row->name, row->least.instructions - nothing, row->least.calls,
                row->least.allocations);
     }
+}
+
+// Both, of the turns of one function.
+static inline void count_turns(void (*turn)(void))
+{
+    check(!prepare_count(), "sigaction");
+    take_turns(turn);
+    print_rows();
 }

@@ -13,6 +13,8 @@ use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestK
 pub trait FillSends {
     /// What all the requests are, where that is known before.
     const KIND: Option<RequestKind> = None;
+    /// Whether it may go to a queue whose slots have a flag each; such a queue refuses it as lacking, if not.
+    const KNOWS_FLAGS: bool = true;
     /// Why it stops.
     type Error: From<Refused>;
 
@@ -54,6 +56,9 @@ impl Counting<'_> {
         self.begun.take().iter().for_each(|begun| self.bound.stage(begun));
         if self.bound.free() == 0 {
             return Err(Refused::Full);
+        }
+        if next.signaled == 0 && self.bound.needs_completions() {
+            return Err(Refused::Unsignaled);
         }
         *self.begun = Some(next);
         Ok(())

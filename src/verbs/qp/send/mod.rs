@@ -1,9 +1,12 @@
 //! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
 
 mod batch;
+mod ended;
+mod flagged;
 #[cfg(feature = "raw")]
 mod parts;
 
+use nix::errno::Errno;
 use uverbs_abi::types::{SendFlags, qp_state};
 
 use self::batch::Counting;
@@ -136,10 +139,11 @@ impl SendQueue {
         })
     }
 
-    /// The same as both, in a queue that [is apart](Way::Apart).
+    /// The same as both, in a queue that is neither.
     ///
     /// # Errors
     /// As [`SendQueue::slots_batch`].
+    #[cold]
     pub(super) fn apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
     }
@@ -153,7 +157,7 @@ impl SendQueue {
         match self.sends.way() {
             Way::Slots => self.slots_step(how),
             Way::Blocks => self.blocks_batch(how),
-            Way::Apart => self.apart(how),
+            Way::Numbered | Way::Flagged => self.apart(how),
         }
     }
 
@@ -167,7 +171,7 @@ impl SendQueue {
         match self.sends.way() {
             Way::Slots => self.slots_batch(how),
             Way::Blocks => self.blocks_batch(how),
-            Way::Apart => self.apart(how),
+            Way::Numbered | Way::Flagged => self.apart(how),
         }
     }
 
@@ -287,11 +291,12 @@ impl SendQueue {
         let put = match self.sends.way() {
             Way::Slots => self.sends.slots_alone().map(|slots| filling.with(slots.one::<true>())),
             Way::Blocks => self.sends.blocks_alone().map(|blocks| in_blocks(blocks, filling)),
-            Way::Apart => self.sends.apart(filling),
+            Way::Numbered | Way::Flagged => self.sends.apart(filling),
         };
         if !matches!(put, Some(Ok(()))) {
             return Ok(None);
         }
+        // Those with flags are known to be idle without one.
         if self.sends.publish() == Published::Shown
             && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
         {
@@ -299,11 +304,6 @@ impl SendQueue {
             return Err(self.context.unseen(op, why));
         }
         Ok(at)
-    }
-
-    /// Whether all that was posted has completed, where that is known without a request of one's own.
-    pub(super) fn is_idle(&self) -> Option<bool> {
-        self.sends.is_idle()
     }
 
     /// Forgets what was put and not published.
@@ -367,8 +367,8 @@ impl SendQueue {
         if self.origin.is(here) { self.show(SEND, here) } else { Err(Unseen::ELSEWHERE) }
     }
 
-    /// The error of what was refused by [`SendQueue::try_publish`] or [`SendQueue::publish_here`]. Requests that the kernel has not looked at are taken back.
-    #[cfg(feature = "raw")]
+    /// The error of what was refused by [`SendQueue::try_publish`], [`SendQueue::publish_here`] or [`SendQueue::post_flagged`]. Requests that the kernel
+    /// has not looked at are taken back.
     #[cold]
     pub fn unseen(&mut self, why: Unseen) -> Error {
         self.not_looked_at(SEND, why)
@@ -399,12 +399,15 @@ impl SendQueue {
     #[inline(never)]
     fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
         let error = self.context.unseen(op, why);
+        // So says siw of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
+        let is_unconnected = error.errno() == Some(Errno::ENOTCONN as i32);
+        let others = if is_unconnected { self.context.driver().connected_by_others() } else { None };
         // Refused for its state, the kernel has not looked at the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();
             self.bound.iter_mut().for_each(|bound| bound.retract());
         }
-        error.hinted_if(ErrorKind::InvalidInput, NOT_READY)
+        error.hinted_if(ErrorKind::InvalidInput, others.unwrap_or(NOT_READY))
     }
 
     /// The queue pair has come to a state.
@@ -441,6 +444,7 @@ struct Filling<'a, F> {
 
 impl<F: FillSends> WithSends for Filling<'_, F> {
     const KIND: Option<RequestKind> = F::KIND;
+    const KNOWS_FLAGS: bool = F::KNOWS_FLAGS;
     type Answer = Result<(), F::Error>;
 
     #[inline(always)]
@@ -459,6 +463,8 @@ struct One<'a, H> {
 }
 
 impl<H: FnOnce(u32)> FillSends for One<'_, H> {
+    // None of these requests is for such a queue.
+    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

@@ -39,6 +39,7 @@ struct Begin<'a> {
 }
 
 impl FillSends for Begin<'_> {
+    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

@@ -1,10 +1,15 @@
 //! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
-//! `path.rs` measures posting and polling as `path.c` does, `efa.rs` on an EFA as `efa.c` does, `reads.rs` reads of counters as `reads.c` does, and `figures.rs` compares that;
+//! `path.rs` measures posting and polling as `path.c` does, `efa.rs` on an EFA as `efa.c` does, `managed.rs` as `siw.c`, `reads.rs` reads of counters
+//! as `reads.c` does, and `figures.rs` compares that;
 //! `programs.rs` compares what whole programs cost.
 //! `tests/vm/run --lane beside` runs it; see README.md there.
 
 mod efa;
 mod figures;
+mod managed;
+#[expect(unreachable_pub, reason = "shared by tests, each of which uses a part")]
+#[path = "../../../common/manager.rs"]
+mod manager;
 mod meter;
 mod operations;
 mod path;
@@ -18,7 +23,7 @@ use meter::Meter;
 use operations::{Loop, control, open};
 
 const USAGE: &str = "usage: beside instructions DEVICE BATCHES | calls DEVICE | table DIRECTORY \
-    | messages|frames|efa|counters|reads|first|times DEVICE | figures messages|frames|efa|reads DIRECTORY | programs KIND DIRECTORY";
+    | messages|managed|frames|efa|counters|reads|first|times DEVICE | figures messages|frames|efa|reads DIRECTORY | programs KIND DIRECTORY";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -31,6 +36,7 @@ fn main() -> ExitCode {
         ["calls", device] => measure(Meter::new(true), device, 2).map_err(|error| error.to_string()),
         ["table", directory] => table::print(directory.as_ref()),
         ["messages", device] => path::messages(device).map_err(|error| error.to_string()),
+        ["managed", device] => managed::messages(device).map_err(|error| error.to_string()),
         ["frames", device] => path::frames(device).map_err(|error| error.to_string()),
         ["efa", device] => efa::datagrams(device).map_err(|error| error.to_string()),
         ["counters", device] => efa::counters(device).map_err(|error| error.to_string()),

@@ -19,7 +19,7 @@ use crate::operations::{DEPTH, GID_INDEX, MANY, PAGE, PORT, open, settle};
 pub(crate) const WARM: usize = 32;
 pub(crate) const TURNS: usize = 3;
 /// A message is of no more than its first bytes. As a frame it is for the address that a flow brings to the queue pair.
-const FRAME: [u8; 60] = {
+pub(crate) const FRAME: [u8; 60] = {
     let mut frame = [0; 60];
     (frame[0], frame[5], frame[6], frame[11], frame[12], frame[13]) = (2, 1, 2, 1, 0x88, 0xb5);
     frame
@@ -30,7 +30,7 @@ pub(crate) const HEADER: usize = 40;
 pub(crate) const QKEY: u32 = 0x11;
 /// In which all that was posted surely completes.
 const SURELY: Duration = Duration::from_millis(20);
-const ACCESS: AccessFlags =
+pub(crate) const ACCESS: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 
 /// The names of each row, for one request and for several.
@@ -39,14 +39,14 @@ pub(crate) const POST_SEND: [&str; 2] = ["post send", "post send 16"];
 pub(crate) const POST_INLINE: [&str; 2] = ["post send, inline", "post send 16, inline"];
 pub(crate) const POLL: [&str; 2] = ["poll", "poll 16"];
 pub(crate) const POLL_EMPTY: &str = "poll empty";
-const POST_WRITE: [&str; 2] = ["post write", "post write 16"];
-const POLL_WRITE: [&str; 2] = ["poll write", "poll write 16"];
-const POST_READ: [&str; 2] = ["post read", "post read 16"];
+pub(crate) const POST_WRITE: [&str; 2] = ["post write", "post write 16"];
+pub(crate) const POLL_WRITE: [&str; 2] = ["poll write", "poll write 16"];
+pub(crate) const POST_READ: [&str; 2] = ["post read", "post read 16"];
 pub(crate) const POLL_READ: [&str; 2] = ["poll read", "poll read 16"];
 pub(crate) const POST_DATAGRAM: [&str; 2] = ["post datagram", "post datagram 16"];
 pub(crate) const POLL_DATAGRAM: [&str; 2] = ["poll datagram", "poll datagram 16"];
-const POST_SHARED: [&str; 2] = ["post shared receive", "post shared receive 16"];
-const POLL_SHARED: [&str; 2] = ["poll shared receive", "poll shared receive 16"];
+pub(crate) const POST_SHARED: [&str; 2] = ["post shared receive", "post shared receive 16"];
+pub(crate) const POLL_SHARED: [&str; 2] = ["poll shared receive", "poll shared receive 16"];
 
 pub(crate) fn of(names: [&'static str; 2], many: usize) -> &'static str {
     names[usize::from(many > 1)]

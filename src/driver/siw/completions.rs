@@ -1,0 +1,261 @@
+//! The completion queue of siw: an array of entries, and behind it a word by which the kernel is asked for an event.
+//!
+//! An entry is this side's while the bit of its flags is set, and the kernel's again when they are zero. Who asks for an event stores what
+//! for into the word; the kernel makes it zero when it makes the event (`siw_cq_notify_now`, siw_qp.c, Linux 6.1).
+//!
+//! A send may complete before a read that was posted before it (`siw_qp_sq_process`, siw_qp_tx.c): completions come in no order between the
+//! two.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use uverbs_abi::siw::{
+    Cqe, NOTIFY_NEXT_COMPLETION, NOTIFY_SOLICITED, OP_COMP_AND_SWAP, OP_FETCH_AND_ADD, OP_READ,
+    OP_READ_LOCAL_INV, OP_RECEIVE, OP_SEND, OP_SEND_REMOTE_INV, OP_SEND_WITH_IMM, OP_WRITE, WC_BAD_RESP_ERR,
+    WC_LOC_ACCESS_ERR, WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_REM_ACCESS_ERR,
+    WC_REM_INV_REQ_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR,
+};
+use uverbs_abi::types::{wc_opcode, wc_status};
+use uverbs_abi::write::Wc;
+
+use super::slots::Entries;
+use crate::driver::completion::{Extended, Place, Raised};
+use crate::driver::ring::Filled;
+#[cfg(feature = "raw")]
+use crate::driver::ring::flagged::IS_SET;
+use crate::kernel::mapping::Mapping;
+
+/// The word by which events are asked for.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    memory: Mapping,
+    at: usize,
+}
+
+impl Alarm {
+    /// Asks for an event at the next completion, or at the next of a message that is marked as solicited. What completes after this is
+    /// announced, and what completed before is seen by the next poll.
+    pub(crate) fn set(&self, solicited_only: bool) {
+        let next = if solicited_only { 0 } else { NOTIFY_NEXT_COMPLETION };
+        self.memory.store(self.at, NOTIFY_SOLICITED | next, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// The side of a completion queue that polls.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    entries: Entries,
+    /// Entries that were taken.
+    taken: u32,
+    alarm: Arc<Alarm>,
+}
+
+/// What an entry says.
+#[inline(always)]
+fn wc(filled: Filled<'_, Cqe>, (status, opcode): (u32, u32)) -> Wc {
+    Wc {
+        wr_id: filled.field::<{ offset_of!(Cqe, id) }, u64>(),
+        status,
+        opcode,
+        byte_len: filled.field::<{ offset_of!(Cqe, bytes) }, u32>(),
+        qp_num: filled.field::<{ offset_of!(Cqe, qp_id) }, u64>() as u32,
+        ..Wc::default()
+    }
+}
+
+/// One that has succeeded.
+#[derive(Clone, Copy, Debug)]
+struct Plain<'a> {
+    filled: Filled<'a, Cqe>,
+    opcode: u32,
+}
+
+impl Raised for Plain<'_> {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        wc(self.filled, (wc_status::SUCCESS, self.opcode))
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        0
+    }
+}
+
+impl Completions {
+    /// With these entries, and the word behind them.
+    pub(super) fn new(entries: Entries) -> Self {
+        let alarm = Arc::new(Alarm { memory: entries.map().clone(), at: entries.bytes() });
+        Self { entries, taken: 0, alarm }
+    }
+
+    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.entries.count()
+    }
+
+    /// Whether the kernel has written no completion.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.load(self.taken) & IS_SET == 0
+    }
+
+    /// Puts completions into `places`, as many as there are, fit and `may_take` says may be taken; gives their entries back, and says how
+    /// many.
+    pub(crate) fn take<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
+        let mut count = 0;
+        for place in places {
+            let Some(next) = self.next(&may_take) else { break };
+            place.put(&next);
+            count += 1;
+        }
+        count
+    }
+
+    /// The same of one completion.
+    #[inline(never)]
+    pub(crate) fn next(&mut self, may_take: &dyn Fn() -> bool) -> Option<Extended> {
+        let mut entries = self.entries.reading();
+        let taken = entries.taken(self.taken)?;
+        if !may_take() {
+            return None;
+        }
+        let wc = wc(taken.filled(), said(taken.word()));
+        taken.give_back();
+        self.taken = self.taken.wrapping_add(1);
+        // Of none there are flags: the key that was invalidated is told to users in the kernel alone.
+        Some(Extended { wc, ..Extended::default() })
+    }
+
+    /// Puts the next completion into its place, if what was posted has succeeded; false if there is none. None if it has not, or may not
+    /// be taken.
+    #[inline(always)]
+    pub(crate) fn take_one_plain<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<bool> {
+        let mut entries = self.entries.reading();
+        let Some(taken) = entries.taken(self.taken) else { return Some(false) };
+        let opcode = succeeded(taken.word())?;
+        if !may_take() {
+            return None;
+        }
+        place.put(&Plain { filled: taken.filled(), opcode });
+        taken.give_back();
+        self.taken = self.taken.wrapping_add(1);
+        Some(true)
+    }
+
+    /// The same of several, up to the first that has not succeeded: none only if that is the first.
+    #[inline(always)]
+    pub(crate) fn take_plain<T: Place>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        // By itself: most polls find one or none.
+        let [place, rest @ ..] = places else { return Some(0) };
+        let is_one = self.take_one_plain(place, may_take)?;
+        Some(if !is_one || rest.is_empty() { is_one.into() } else { 1 + self.take_more(rest) })
+    }
+
+    #[inline(never)]
+    fn take_more<T: Place>(&mut self, places: &mut [T]) -> usize {
+        let (first, mut next) = (self.taken, self.taken);
+        let mut entries = self.entries.reading();
+        for place in places {
+            let Some(taken) = entries.taken(next) else { break };
+            let Some(opcode) = succeeded(taken.word()) else { break };
+            place.put(&Plain { filled: taken.filled(), opcode });
+            taken.give_back();
+            next = next.wrapping_add(1);
+        }
+        self.taken = next;
+        next.wrapping_sub(first) as usize
+    }
+}
+
+/// The kernel's numbers and verbs', one behind the other.
+const STATUSES: [(u16, u32); 9] = [
+    (WC_SUCCESS, wc_status::SUCCESS),
+    (WC_LOC_LEN_ERR, wc_status::LOC_LEN_ERR),
+    (WC_LOC_PROT_ERR, wc_status::LOC_PROT_ERR),
+    (WC_LOC_QP_OP_ERR, wc_status::LOC_QP_OP_ERR),
+    (WC_WR_FLUSH_ERR, wc_status::WR_FLUSH_ERR),
+    (WC_BAD_RESP_ERR, wc_status::BAD_RESP_ERR),
+    (WC_LOC_ACCESS_ERR, wc_status::LOC_ACCESS_ERR),
+    (WC_REM_ACCESS_ERR, wc_status::REM_ACCESS_ERR),
+    (WC_REM_INV_REQ_ERR, wc_status::REM_INV_REQ_ERR),
+];
+const OPCODES: [(u8, u32); 9] = [
+    (OP_WRITE, wc_opcode::RDMA_WRITE),
+    (OP_READ, wc_opcode::RDMA_READ),
+    (OP_READ_LOCAL_INV, wc_opcode::RDMA_READ),
+    (OP_SEND, wc_opcode::SEND),
+    (OP_SEND_WITH_IMM, wc_opcode::SEND),
+    (OP_SEND_REMOTE_INV, wc_opcode::SEND),
+    (OP_FETCH_AND_ADD, wc_opcode::FETCH_ADD),
+    (OP_COMP_AND_SWAP, wc_opcode::COMP_SWAP),
+    (OP_RECEIVE, wc_opcode::RECV),
+];
+
+/// By the kernel's number, verbs'.
+static STATUS: [u32; STATUSES.len()] = {
+    let (mut table, mut at) = ([0; STATUSES.len()], 0);
+    while at < table.len() {
+        assert!(STATUSES[at].0 as usize == at);
+        table[at] = STATUSES[at].1;
+        at += 1;
+    }
+    table
+};
+static OPCODE: [u32; OPCODES.len()] = {
+    let (mut table, mut at) = ([0; OPCODES.len()], 0);
+    while at < table.len() {
+        assert!(OPCODES[at].0 as usize == at);
+        table[at] = OPCODES[at].1;
+        at += 1;
+    }
+    table
+};
+
+/// What completed, as verbs number it; none of what no request is.
+#[inline(always)]
+pub(super) fn opcode_of(opcode: u8) -> Option<u32> {
+    OPCODE.get(usize::from(opcode)).copied()
+}
+
+/// What has completed, if it has succeeded.
+#[inline(always)]
+fn succeeded(word: u32) -> Option<u32> {
+    // Operation and status, of which the second is zero then.
+    OPCODE.get((u32::from_le_bytes(word.to_ne_bytes()) >> 8) as usize).copied()
+}
+
+/// Status and operation of a completion, by the word that has them.
+#[inline(always)]
+fn said(word: u32) -> (u32, u32) {
+    match succeeded(word) {
+        Some(opcode) => (wc_status::SUCCESS, opcode),
+        None => failed(word),
+    }
+}
+
+/// Of a number that is none of the driver's it is only known that something went wrong.
+#[cold]
+#[inline(never)]
+fn failed(word: u32) -> (u32, u32) {
+    let [_, opcode, first, second] = word.to_ne_bytes();
+    let status = STATUS.get(usize::from(u16::from_ne_bytes([first, second])));
+    match (status, opcode_of(opcode)) {
+        (Some(status), Some(opcode)) => (*status, opcode),
+        (_, opcode) => (wc_status::GENERAL_ERR, opcode.unwrap_or(wc_opcode::SEND)),
+    }
+}

@@ -1,0 +1,122 @@
+//! The user half of siw, software iWARP.
+//!
+//! Queues are arrays of slots in memory of the kernel, which tells where they can be mapped. A slot changes hands by a flag in it, and there
+//! is no index of either side. Queue pairs are connected ones alone, and a connection manager connects them: a queue pair gets its
+//! connection, and with it the state in which it sends, in the kernel and by no command of this crate's.
+//!
+//! Source: siw_verbs.c, siw_qp.c, siw_qp_tx.c, siw_qp_rx.c and siw_cq.c, Linux 6.1 to 7.3; providers/siw/siw.c, rdma-core 65. The kernel
+//! refuses a place for less than all of its answer, and no place at all.
+
+mod apart;
+mod completions;
+mod plans;
+mod receives;
+mod sends;
+mod slots;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use uverbs_abi::siw::{AllocCtxResp, RegMrReq, RegMrResp};
+use uverbs_abi::types::qp_type;
+use uverbs_abi::write::QueryQpResp;
+use zerocopy::FromZeros;
+
+pub(crate) use self::apart::Apart;
+pub(crate) use self::completions::{Alarm, Completions};
+pub(crate) use self::plans::{CqPlan, QpPlan, SrqPlan};
+pub(crate) use self::receives::Receives;
+pub(crate) use self::sends::Sends;
+use super::{ContextPlan, QpShape};
+use crate::kernel::error::{Error, Result};
+
+/// What is refused.
+const TYPES: &str = "siw has reliable connections (rc) only";
+pub(super) const NO_RESIZE: &str = "siw gives queues no other size";
+pub(super) const NO_SHARED_RESIZE: &str = "siw gives shared receive queues no other size";
+
+/// Why a queue pair is not ready.
+pub(super) const NOT_CONNECTED: &str = "a queue pair of iWARP is ready when a connection manager (rdma_cm) has connected it: no change of its state does that";
+
+const NO_STATES: &str = "before Linux 6.8 siw does not say in which state a queue pair is";
+
+/// What the objects of a context share.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Low byte of the next region's keys.
+    next_key: AtomicU32,
+    /// Whether the driver tells the state of queue pairs, once it was asked.
+    tells_states: OnceLock<bool>,
+}
+
+/// `siw_alloc_ucontext`, siw_verbs.c.
+pub(super) fn plan_context() -> ContextPlan {
+    ContextPlan { answer: vec![0; size_of::<AllocCtxResp>()], ..ContextPlan::default() }
+}
+
+impl State {
+    /// Keys differ in their low byte from those of the region that had the same place before (`siw_reg_user_mr`, siw_verbs.c).
+    pub(super) fn plan_mr(&self) -> (RegMrReq, RegMrResp) {
+        let stag_key = self.next_key.fetch_add(1, Ordering::Relaxed) as u8;
+        (RegMrReq { stag_key, ..RegMrReq::new_zeroed() }, RegMrResp::new_zeroed())
+    }
+
+    /// Whether the driver tells the state of queue pairs (`siw_query_qp`, siw_verbs.c, since Linux 6.8). What it answers before that is no
+    /// answer, and looks like one: so the kernel is known by its release alone.
+    fn tells_states(&self) -> bool {
+        *self.tells_states.get_or_init(|| {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            is_at_least(&release, [6, 8])
+        })
+    }
+
+    pub(super) fn check_tells_states(&self, op: &'static str) -> Result<()> {
+        if self.tells_states() { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, NO_STATES)) }
+    }
+
+    /// Leaves of an answer what `siw_query_qp` fills in.
+    pub(super) fn tidy_qp(&self, answer: &mut QueryQpResp) {
+        *answer = QueryQpResp {
+            qp_state: if self.tells_states() { answer.qp_state } else { 0 },
+            qp_access_flags: answer.qp_access_flags,
+            path_mtu: answer.path_mtu,
+            max_rd_atomic: answer.max_rd_atomic,
+            max_dest_rd_atomic: answer.max_dest_rd_atomic,
+            max_send_wr: answer.max_send_wr,
+            max_recv_wr: answer.max_recv_wr,
+            max_send_sge: answer.max_send_sge,
+            max_recv_sge: answer.max_recv_sge,
+            max_inline_data: answer.max_inline_data,
+            ..QueryQpResp::new_zeroed()
+        };
+    }
+}
+
+/// Whether a kernel's release, such as `6.12.1-amd64`, is no older than this one.
+fn is_at_least(release: &str, wanted: [u32; 2]) -> bool {
+    let (mut parts, mut digits, mut at) = ([0_u32; 2], 0, 0);
+    for byte in release.bytes() {
+        match byte {
+            b'0'..=b'9' => {
+                parts[at] = parts[at].saturating_mul(10).saturating_add((byte - b'0').into());
+                digits += 1;
+            }
+            b'.' if at == 0 && digits > 0 => (at, digits) = (1, 0),
+            _ => break,
+        }
+    }
+    at == 1 && digits > 0 && parts >= wanted
+}
+
+/// Refuses what the driver has no queue pairs for.
+pub(super) fn plan_qp(op: &'static str, shape: &QpShape<'_>) -> Result<QpPlan> {
+    if shape.type_ == qp_type::RC {
+        Ok(QpPlan::new(shape.has_receives()))
+    } else {
+        Err(Error::refused(op, Errno::EOPNOTSUPP, TYPES))
+    }
+}

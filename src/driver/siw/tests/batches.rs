@@ -1,0 +1,126 @@
+//! Batches, of which the first request gets its flag last.
+
+use uverbs_abi::siw::WQE_SIGNALLED;
+
+use super::queues::REMOTE;
+use super::*;
+
+fn flags(bench: &Bench) -> [bool; ENTRIES as usize] {
+    std::array::from_fn(|number| bench.slot(number as u32).flags & WQE_VALID != 0)
+}
+
+#[test]
+fn the_kernel_comes_to_no_request_of_a_batch_before_it_is_published() {
+    let mut bench = Bench::new();
+    // The kernel stands at the second slot.
+    bench.send(0).unwrap();
+    bench.take_send().unwrap();
+    for wr_id in 1..4 {
+        bench.put(wr_id, SendFlags::SIGNALED, Opcode::Send, &[PIECE]).unwrap();
+        assert_eq!(bench.take_send(), None, "{wr_id}");
+    }
+    assert_eq!(flags(&bench), [false, false, true, true]);
+    assert_eq!(bench.sends.publish(), Published::Shown);
+    for wr_id in 1..4 {
+        assert_eq!(bench.take_send().map(|slot| slot.id), Some(wr_id));
+    }
+    assert_eq!(bench.take_send(), None);
+}
+
+#[test]
+fn of_a_batch_that_is_forgotten_no_slot_keeps_its_flag() {
+    let mut bench = Bench::new();
+    bench.send(0).unwrap();
+    for wr_id in 1..4 {
+        bench.put(wr_id, SendFlags::SIGNALED, Opcode::Send, &[PIECE]).unwrap();
+    }
+    assert_eq!(bench.put(4, SendFlags::SIGNALED, Opcode::Send, &[PIECE]), Err(Refused::Full));
+    bench.sends.rewind();
+    assert_eq!(flags(&bench), [true, false, false, false]);
+    assert_eq!(bench.send(5), Ok(Published::Told));
+    assert_eq!([0, 1, 2].map(|_| bench.take_send().map(|slot| slot.id)), [Some(0), Some(5), None]);
+    // Of receives too.
+    for wr_id in 0..3 {
+        bench.receives.writing::<false>().put(wr_id, [PIECE].iter()).unwrap();
+        assert_eq!(bench.take_receive(), None);
+    }
+    bench.receives.rewind();
+    assert!(bench.receives.is_idle());
+    bench.receive(7, &[PIECE]).unwrap();
+    assert_eq!([0, 1].map(|_| bench.take_receive().map(|slot| slot.id)), [Some(7), None]);
+}
+
+#[test]
+fn several_receives_are_shown_at_once_or_one_by_one() {
+    let mut bench = Bench::new();
+    for round in 0..9_u64 {
+        for wr_id in 0..3 {
+            bench.receives.writing::<false>().put(round * 10 + wr_id, [PIECE].iter()).unwrap();
+        }
+        assert_eq!(bench.take_receive(), None);
+        bench.receives.publish();
+        for wr_id in 0..3 {
+            assert_eq!(bench.take_receive().map(|slot| slot.id), Some(round * 10 + wr_id));
+        }
+        let mut writing = bench.receives.writing::<true>();
+        for wr_id in 4..8 {
+            writing.put(round * 10 + wr_id, [PIECE; 2].iter()).unwrap();
+        }
+        assert_eq!(writing.put(9, [PIECE].iter()), Err(Refused::Full));
+        drop(writing);
+        for wr_id in 4..8 {
+            let slot = bench.take_receive().unwrap();
+            assert_eq!((slot.id, slot.num_sge, slot.sge[1].laddr), (round * 10 + wr_id, 2, PIECE.addr));
+        }
+    }
+    bench.receives.enter(qp_state::ERR);
+    assert_eq!(bench.receives.writing::<false>().put(1, [PIECE].iter()), Err(Refused::NotReady));
+}
+
+#[test]
+fn a_later_request_of_a_batch_is_told_in_parts_too() {
+    let mut bench = Bench::new();
+    bench.put(1, SendFlags::SIGNALED, Opcode::Send, &[PIECE]).unwrap();
+    bench.sends.writing().begin(2, SendFlags::empty(), &Opcode::Read(REMOTE)).unwrap();
+    let data = Data::<_, NoBytes>::Pieces([PIECE].into_iter());
+    bench.sends.writing().set_data(SendFlags::SIGNALED, None, &data).unwrap();
+    bench.sends.publish();
+    assert_eq!(bench.take_send().map(|slot| slot.id), Some(1));
+    let slot = bench.take_send().unwrap();
+    assert_eq!((slot.id, slot.flags, slot.num_sge), (2, WQE_VALID | WQE_SIGNALLED, 1));
+    assert_eq!((slot.rkey, slot.sge[0].lkey), (REMOTE.rkey, PIECE.lkey));
+}
+
+/// What was not shown is not late.
+#[test]
+fn what_was_not_published_is_not_taken_out_as_late() {
+    let mut bench = Bench::new();
+    bench.send(1).unwrap();
+    for wr_id in 2..5 {
+        bench.put(wr_id, SendFlags::SIGNALED, Opcode::Send, &[PIECE]).unwrap();
+    }
+    bench.sends.enter(qp_state::ERR);
+    let mut late = Vec::new();
+    bench.sends.take_late(|Late { wr_id, .. }| late.push(wr_id));
+    assert_eq!((late, bench.sends.is_idle()), (vec![1], true));
+}
+
+#[cfg(feature = "raw")]
+#[test]
+fn completions_that_have_failed_are_for_the_long_way() {
+    let mut bench = Bench::new();
+    let mut places = [Extended::default(); 4];
+    assert_eq!(bench.queue.take_plain(&mut places, || panic!("there is none")), Some(0));
+    for (id, status) in [(1, 0), (2, 0), (3, 4), (4, 0)] {
+        assert!(bench.complete(entry(id, OP_SEND, status)));
+    }
+    assert_eq!(bench.queue.take_plain(&mut places[..0], || true), Some(0));
+    assert_eq!(bench.queue.take_plain(&mut places, || false), None, "it may not");
+    assert_eq!(bench.queue.take_plain(&mut places, || true), Some(2));
+    assert_eq!(places.map(|place| place.wc.wr_id), [1, 2, 0, 0]);
+    assert_eq!((bench.queue.take_plain(&mut places, || true), bench.queue.is_empty()), (None, false));
+    let wcs = bench.poll();
+    assert_eq!([wcs[0].wr_id, wcs[1].wr_id], [3, 4]);
+    assert_eq!([wcs[0].status, wcs[1].status], [wc_status::WR_FLUSH_ERR, wc_status::SUCCESS]);
+    assert_eq!(bench.queue.take_plain(&mut places, || true), Some(0));
+}

@@ -1,0 +1,49 @@
+//! The ways to a queue whose slots have a flag each.
+
+use super::batch::{Batch, Counting, FillSends};
+use super::{Halfway, SEND, SendQueue, Unseen};
+use crate::driver::queues::Published;
+
+impl SendQueue {
+    /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose
+    /// slots have no flags, where counters are bound, and in a child of `fork`: there is [`SendQueue::post_flagged_at_length`].
+    ///
+    /// # Errors
+    /// As [`SendQueue::try_publish`].
+    #[inline(always)]
+    pub fn post_flagged<F: FillSends>(&mut self, how: F) -> Option<Result<(), Unseen>> {
+        if self.bound.is_some() { None } else { self.fill_flagged::<false, F>(how) }
+    }
+
+    /// The same, also where counters are bound.
+    ///
+    /// # Errors
+    /// As [`SendQueue::try_publish`].
+    #[cfg(feature = "raw")]
+    #[cold]
+    #[inline(never)]
+    pub fn post_flagged_at_length<F: FillSends>(&mut self, how: F) -> Option<Result<(), Unseen>> {
+        self.fill_flagged::<true, F>(how)
+    }
+
+    #[inline(always)]
+    fn fill_flagged<const COUNTS: bool, F: FillSends>(&mut self, how: F) -> Option<Result<(), Unseen>> {
+        let here = self.origin.ask()?;
+        self.sends.flagged_alone()?;
+        // What is put is forgotten if this returns before its end.
+        let halfway = Halfway(self);
+        let Self { sends, pieces, inline, begun, bound, .. } = &mut *halfway.0;
+        let lower = sends.flagged_alone()?.writing();
+        let counting = bound.as_mut().filter(|_| COUNTS).map(|bound| Counting { begun, bound });
+        how.fill(&mut Batch { lower, pieces: *pieces, inline: *inline, counting }).ok()?;
+        if COUNTS {
+            halfway.0.show_counters();
+        }
+        let published = halfway.0.sends.flagged_alone()?.publish();
+        std::mem::forget(halfway);
+        Some(match published {
+            Published::Nothing | Published::Told => Ok(()),
+            Published::Shown => self.context.ring(SEND, &mut self.doorbell, here),
+        })
+    }
+}

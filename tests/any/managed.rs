@@ -1,0 +1,443 @@
+//! Reliable connections as every device has them, whoever connects: sends, writes, reads, shared receives, events and counters. Of what only
+//! some devices have, such as immediate data, are the tests in `connected.rs`.
+
+use std::time::Duration;
+
+use crate::common::*;
+use uverbs::{
+    Completion, CompletionCounter, Counted, ErrorKind, EventKind, Operation, QpState, Rc, ReceiveRequest,
+    Remote, SendRequest, Status, Subject, WaitObject,
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Two sides, and what keeps them connected.
+struct Pair {
+    one: Side<Rc>,
+    two: Side<Rc>,
+    manager: Option<Manager>,
+}
+
+fn pair(target: &Target) -> Pair {
+    let context = target.open();
+    let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| {
+        pd.rc(cq).send_depth(16).receive_depth(16).inline(64).create().unwrap()
+    };
+    let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+    let manager = join(&context, &mut one.qp, &mut two.qp);
+    Pair { one, two, manager }
+}
+
+/// Whether others than this crate connect the device's queue pairs.
+fn is_managed(target: &Target) -> bool {
+    target.device.driver() == "siw"
+}
+
+/// The next completions, as number and status.
+fn ends(side: &mut Side<Rc>, count: usize) -> Vec<(u64, Status)> {
+    (0..count).map(|_| side.completion()).map(|end| (end.wr_id, end.status)).collect()
+}
+
+#[test]
+fn messages_arrive_in_their_order_with_their_numbers() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        for round in 0..20_u64 {
+            for i in 0..4 {
+                two.receive(10 * round + i, 100 * i as usize..100 * (i as usize + 1));
+            }
+            let texts = [&b"one"[..], b"", b"message four", b"x"];
+            for (i, text) in texts.iter().enumerate() {
+                one.memory.write(1000 + 100 * i, text).unwrap();
+                one.send(round + i as u64, Operation::Send, 1000 + 100 * i..1000 + 100 * i + text.len());
+            }
+            assert_eq!(ends(&mut one, 4), [0, 1, 2, 3].map(|i| (round + i, Status::Success)));
+            for (i, text) in texts.iter().enumerate() {
+                let got = two.completion();
+                assert_eq!(
+                    (got.wr_id, got.status, got.len as usize),
+                    (10 * round + i as u64, Status::Success, text.len())
+                );
+                assert!(got.is_receive() && got.qp_num == two.qp.number());
+                let mut found = vec![0; text.len()];
+                two.memory.read(100 * i, &mut found).unwrap();
+                assert_eq!(found, *text);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_of_several_pieces_fills_several_pieces() {
+    on_every_joining_device(|target| {
+        let context = target.open();
+        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| {
+            pd.rc(cq).segments(3).create().unwrap()
+        };
+        let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+        let _manager = join(&context, &mut one.qp, &mut two.qp);
+        let room = [0..2, 10..15, 20..100].map(|range| two.memory.segment(range).unwrap());
+        two.qp.post_receive(&[ReceiveRequest::new(5, &room)]).unwrap();
+        one.memory.write(0, b"several pieces").unwrap();
+        let pieces = [0..3, 3..8, 8..14].map(|range| one.memory.segment(range).unwrap());
+        one.qp.post_send(&[SendRequest::new(6, Operation::Send, &pieces).signaled()]).unwrap();
+        assert_eq!(ends(&mut one, 1), [(6, Status::Success)]);
+        assert_eq!(two.completion().len, 14);
+        assert_eq!(
+            (&two.bytes::<2>(0), &two.bytes::<5>(10), &two.bytes::<7>(20)),
+            (b"se", b"veral", b" pieces")
+        );
+        let many = vec![one.memory.segment(0..1).unwrap(); 4];
+        let refused = one.qp.post_send(&[SendRequest::new(1, Operation::Send, &many)]);
+        refuses(refused, ErrorKind::InvalidInput, EINVAL, "segments");
+    });
+}
+
+#[test]
+fn inline_bytes_of_each_length_arrive() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        for len in 0..=64 {
+            let bytes: Vec<u8> = (0..len).map(|i| i as u8 + len as u8).collect();
+            two.receive(1, 0..64);
+            let request = SendRequest::inline(len as u64, Operation::Send, &bytes).signaled();
+            one.qp.post_send(&[request]).unwrap();
+            assert_eq!((one.completion().wr_id, two.completion().len as usize), (len as u64, len));
+            assert_eq!(two.bytes::<64>(0)[..len], bytes);
+            let to = two.remote(1000);
+            one.qp.post_send(&[SendRequest::inline(7, Operation::Write(to), &bytes).signaled()]).unwrap();
+            assert_eq!(one.completion().status, Status::Success);
+            // When it was read, it was written.
+            one.send(8, Operation::Read(to), 0..len);
+            assert_eq!(ends(&mut one, 1), [(8, Status::Success)]);
+            assert_eq!(one.bytes::<64>(0)[..len], bytes);
+        }
+        let request = SendRequest::inline(1, Operation::Send, &[0; 65]);
+        refuses(one.qp.post_send(&[request]), ErrorKind::InvalidInput, EINVAL, "inline bytes");
+    });
+}
+
+#[test]
+fn remote_memory_is_written_and_read_back() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, two, manager: _manager } = pair(target);
+        let long: Vec<u8> = (0..30_000).map(|i| (i % 251) as u8).collect();
+        one.memory.write(0, &long).unwrap();
+        for round in 0..20 {
+            one.send(1, Operation::Write(two.remote(1000 + round)), 0..long.len());
+            one.send(2, Operation::Read(two.remote(1001 + round)), 40_000..60_000);
+            // A read may be overtaken, but not by what it waits for.
+            let mut both = ends(&mut one, 2);
+            both.sort_unstable_by_key(|end| end.0);
+            assert_eq!(both, [(1, Status::Success), (2, Status::Success)]);
+            let mut back = vec![0; 20_000];
+            one.memory.read(40_000, &mut back).unwrap();
+            assert!(back == long[1..20_001], "what was read is what was written");
+        }
+    });
+}
+
+/// More than there are slots in the queue, with one completion for many.
+#[test]
+fn unsignaled_requests_give_their_slots_back() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        for round in 0..200_u64 {
+            let segments = [one.memory.segment(0..8).unwrap()];
+            one.memory.write(0, &round.to_ne_bytes()).unwrap();
+            let write = |wr_id| SendRequest::new(wr_id, Operation::Write(two.remote(64)), &segments);
+            one.qp.post_send(&[write(1), write(2), write(round).signaled()]).unwrap();
+            assert_eq!(ends(&mut one, 1), [(round, Status::Success)]);
+            two.receive(round, 0..8);
+            one.send(9, Operation::Send, 0..8);
+            assert_eq!(ends(&mut one, 1), [(9, Status::Success)]);
+            assert_eq!(two.completion().wr_id, round);
+            assert_eq!(two.bytes::<8>(0), round.to_ne_bytes());
+            // Behind a send everything before it is there.
+            assert_eq!(two.bytes::<8>(64), round.to_ne_bytes());
+        }
+        assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
+    });
+}
+
+#[test]
+fn a_full_queue_is_refused_and_all_that_was_posted_arrives() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        let memories = [&one.memory, &two.memory].map(Clone::clone);
+        let [segments, room] = memories.each_ref().map(|memory| [memory.segment(0..8).unwrap()]);
+        let request = |wr_id| SendRequest::new(wr_id, Operation::Send, &segments).signaled();
+        let requests: Vec<_> = (0..1000).map(request).collect();
+        refuses(one.qp.post_send(&requests), ErrorKind::Exhausted, ENOMEM, "nothing was posted");
+        let receives: Vec<_> = (0..1000).map(|i| ReceiveRequest::new(i, &room)).collect();
+        refuses(two.qp.post_receive(&receives), ErrorKind::Exhausted, ENOMEM, "nothing was posted");
+        for round in 0..50 {
+            two.qp.post_receive(&receives[..16]).unwrap();
+            one.qp.post_send(&requests[..16]).unwrap();
+            let all: Vec<_> = (0..16).map(|i| (i, Status::Success)).collect();
+            assert_eq!((ends(&mut one, 16), ends(&mut two, 16)), (all.clone(), all), "{round}");
+        }
+    });
+}
+
+#[test]
+fn what_is_not_allowed_there_fails_and_the_rest_is_flushed() {
+    on_every_joining_device(|target| {
+        for is_read in [false, true] {
+            let Pair { mut one, two, manager } = pair(target);
+            let wrong = Remote { rkey: two.memory.rkey() ^ 0xff00, ..two.remote(0) };
+            let operation = if is_read { Operation::Read(wrong) } else { Operation::Write(wrong) };
+            one.send(1, operation, 0..8);
+            let first = one.completion();
+            // Without acknowledgements a write is over when it is on its way (`siw_qp_sq_process`, siw_qp_tx.c).
+            let is_unknown = is_managed(target) && !is_read;
+            assert!(is_unknown || first.status != Status::Success, "{first:?}");
+            if let Some(manager) = &manager {
+                manager.expect(DISCONNECTED);
+            }
+            (3..5).for_each(|wr_id| drop(post(&mut one, wr_id)));
+            one.qp.to_error().unwrap();
+            let mut ended = Vec::new();
+            one.qp.drain(&mut [&mut one.cq], LONG, |end| ended.push((end.wr_id, end.status))).unwrap();
+            assert!(ended.iter().all(|end| end.1 == Status::Flushed), "{ended:?}");
+            one.memory.destroy().map_err(|(_, error)| error).expect("no request has the memory any more");
+        }
+    });
+}
+
+/// Posts a send; whether it was taken.
+fn post(side: &mut Side<Rc>, wr_id: u64) -> uverbs::Result<()> {
+    let segments = [side.memory.segment(0..8).unwrap()];
+    side.qp.post_send(&[SendRequest::new(wr_id, Operation::Send, &segments).signaled()])
+}
+
+#[test]
+fn a_queue_pair_that_is_not_connected_sends_nothing_and_says_so() {
+    on_every_joining_device(|target| {
+        let context = target.open();
+        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
+        let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+        for _ in 0..100 {
+            let error = post(&mut one, 1).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            let names_manager = error.hint().is_some_and(|hint| hint.contains("connection manager"));
+            assert_eq!(names_manager, is_managed(target), "{error}");
+        }
+        if is_managed(target) {
+            let error = one.qp.modify(&uverbs::Attributes::to(QpState::ReadyToSend)).unwrap_err();
+            assert!(error.hint().is_some_and(|hint| hint.contains("connection manager")), "{error}");
+        }
+        let _manager = join(&context, &mut one.qp, &mut two.qp);
+        two.receive(2, 0..8);
+        post(&mut one, 3).unwrap();
+        assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(3, Status::Success)], 2));
+        assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0, "nothing of before was sent");
+    });
+}
+
+#[test]
+fn draining_ends_receives_and_sends() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, two: _two, manager: _manager } = pair(target);
+        (0..16).for_each(|wr_id| one.receive(wr_id, 0..8));
+        let mut ended = Vec::new();
+        one.qp.drain(&mut [&mut one.cq], LONG, |end| ended.push((end.wr_id, end.status))).unwrap();
+        assert_eq!(ended, (0..16).map(|wr_id| (wr_id, Status::Flushed)).collect::<Vec<_>>());
+        assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
+        one.qp.drain(&mut [&mut one.cq], LONG, |end| panic!("drained twice: {end:?}")).unwrap();
+        one.memory.destroy().map_err(|(_, error)| error).expect("no request has the memory any more");
+    });
+}
+
+/// The other side ends it, and this one goes on posting.
+#[test]
+fn what_is_posted_after_the_connection_is_gone_ends_with_a_drain() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager } = pair(target);
+        (0..4).for_each(|wr_id| one.receive(wr_id, 0..8));
+        two.qp.to_error().unwrap();
+        if let Some(manager) = &manager {
+            manager.expect(DISCONNECTED);
+            manager.expect(DISCONNECTED);
+        }
+        one.receive(4, 0..8);
+        let posted = post(&mut one, 10).is_ok();
+        let mut ended = Vec::new();
+        one.qp.drain(&mut [&mut one.cq], LONG, |end| ended.push((end.wr_id, end.status))).unwrap();
+        ended.sort_unstable_by_key(|end| end.0);
+        let receives = (0..5).map(|wr_id| (wr_id, Status::Flushed));
+        assert_eq!(
+            ended.iter().filter(|end| end.0 < 10).copied().collect::<Vec<_>>(),
+            receives.collect::<Vec<_>>()
+        );
+        assert_eq!(ended.len(), 5 + usize::from(posted), "{ended:?}");
+    });
+}
+
+#[test]
+fn completions_are_announced_when_it_was_asked_for() {
+    on_every_joining_device(|target| {
+        let context = target.open();
+        let channel = context.create_comp_channel().unwrap();
+        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
+        let mut one = Side::new(&context, make);
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.cq(8).channel(&channel).cookie(77).create().unwrap();
+        let (qp, memory) = (make(&pd, &cq), pd.register(1 << 12, ALL).unwrap());
+        let mut two = Side { qp, cq, memory, pd };
+        let _manager = join(&context, &mut one.qp, &mut two.qp);
+        for round in 0..20 {
+            two.receive(round, 0..8);
+            two.cq.notify(false).unwrap();
+            post(&mut one, round).unwrap();
+            assert!(channel.wait(Some(LONG)).unwrap());
+            assert_eq!(channel.next_event().unwrap(), Some(77));
+            assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(round, Status::Success)], round));
+            // It was one event, and nobody asked for another.
+            two.receive(round, 0..8);
+            post(&mut one, round).unwrap();
+            assert_eq!((ends(&mut one, 1).len(), two.completion().wr_id), (1, round));
+            assert_eq!(channel.next_event().unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn queue_pairs_take_from_a_shared_queue_which_tells_that_it_runs_dry() {
+    on_every_joining_device(|target| {
+        const COOKIE: u64 = 0x5151;
+        let context = target.open();
+        let pd = context.alloc_pd().unwrap();
+        let mut srq = pd.srq(8).limit(3).cookie(COOKIE).create().unwrap();
+        assert!(srq.capacity() >= 8 && srq.segments() == 1);
+        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
+        let mut senders = [(); 2].map(|()| Side::new(&context, make));
+        let memory = pd.register(1 << 12, ALL).unwrap();
+        let mut receivers = [(); 2].map(|()| {
+            let cq = context.create_cq(16).unwrap();
+            let qp = pd.rc(&cq).srq(&srq).create().unwrap();
+            Side { qp, cq, memory: memory.clone(), pd: pd.clone() }
+        });
+        let managers: Vec<_> = (senders.iter_mut().zip(&mut receivers))
+            .map(|(one, two)| join(&context, &mut one.qp, &mut two.qp))
+            .collect();
+        let room = |wr_id: u64| [memory.segment(100 * wr_id as usize..100 * wr_id as usize + 100).unwrap()];
+        (0..6).for_each(|wr_id| srq.post_receive(&[ReceiveRequest::new(wr_id, &room(wr_id))]).unwrap());
+        for round in 0..6_u64 {
+            let at = round as usize % 2;
+            let (one, two) = (&mut senders[at], &mut receivers[at]);
+            one.memory.write(0, &(round * 1000).to_ne_bytes()).unwrap();
+            post(one, round).unwrap();
+            assert_eq!((ends(one, 1), two.completion().wr_id), (vec![(round, Status::Success)], round));
+            assert_eq!(two.bytes::<8>(100 * round as usize), (round * 1000).to_ne_bytes());
+        }
+        let event = event_about(&context, Subject::SharedReceiveQueue(COOKIE));
+        assert_eq!(event, EventKind::SrqLimitReached);
+        srq.arm(2).unwrap();
+        assert_eq!(srq.query().unwrap().srq_limit, 2);
+        let not_here = receivers[0].qp.post_receive(&[ReceiveRequest::new(1, &[])]);
+        refuses(not_here, ErrorKind::InvalidInput, EINVAL, "shared receive queue");
+        let (srq, error) = srq.destroy().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        drop((receivers, managers));
+        srq.destroy().map_err(|(_, error)| error).unwrap();
+    });
+}
+
+#[test]
+fn counters_count_what_completes() {
+    on_every_joining_device(|target| {
+        let context = target.open();
+        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
+        let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+        let [sent, written, received] = [(); 3].map(|()| CompletionCounter::new(WaitObject::None).unwrap());
+        one.qp.bind_counter(&sent, Counted::SEND).unwrap();
+        one.qp.bind_counter(&written, Counted::WRITE | Counted::READ).unwrap();
+        two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
+        let manager = join(&context, &mut one.qp, &mut two.qp);
+        for round in 1..=10 {
+            two.receive(round, 0..8);
+            post(&mut one, round).unwrap();
+            one.send(1, Operation::Write(two.remote(0)), 0..8);
+            one.send(2, Operation::Read(two.remote(0)), 0..8);
+            assert!(ends(&mut one, 3).iter().all(|end| end.1 == Status::Success));
+            assert_eq!(two.completion().wr_id, round);
+            assert_eq!([sent.read(), written.read(), received.read()], [round, 2 * round, round]);
+        }
+        if is_managed(target) {
+            // Without a completion it would never be counted.
+            let segments = [one.memory.segment(0..8).unwrap()];
+            let quiet = SendRequest::new(3, Operation::Send, &segments);
+            refuses(one.qp.post_send(&[quiet]), ErrorKind::InvalidInput, EINVAL, "signaled");
+        }
+        // What is flushed has failed.
+        two.receive(20, 0..8);
+        two.qp.drain(&mut [&mut two.cq], LONG, |_| ()).unwrap();
+        assert_eq!((received.read(), received.read_err()), (10, 1));
+        drop(manager);
+    });
+}
+
+#[test]
+fn queue_pairs_are_asked_for_what_they_hold() {
+    on_every_joining_device(|target| {
+        let Pair { one, two: _two, manager: _manager } = pair(target);
+        let answer = one.qp.query(uverbs::abi::types::QpAttrMask::CAP).unwrap();
+        assert!(answer.max_send_wr >= 16 && answer.max_recv_wr >= 16 && answer.max_inline_data >= 64);
+        match one.qp.state() {
+            Ok(state) => assert_eq!(state, QpState::ReadyToSend),
+            Err(error) => {
+                assert!(is_managed(target) && error.kind() == ErrorKind::Unsupported, "{error}");
+                assert!(error.hint().is_some_and(|hint| hint.contains("6.8")), "{error}");
+            }
+        }
+    });
+}
+
+/// Requests that some devices have not: nothing is posted, and the connection goes on.
+#[test]
+fn what_the_device_lacks_is_refused_and_the_connection_goes_on() {
+    on_every_joining_device(|target| {
+        if !is_managed(target) {
+            return;
+        }
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        let segments = [one.memory.segment(0..8).unwrap()];
+        let to = two.remote(0);
+        for operation in [
+            Operation::SendImmediate(1),
+            Operation::WriteImmediate(to, 2),
+            Operation::FetchAdd { remote: to, add: 1 },
+            Operation::CompareSwap { remote: to, compare: 1, swap: 2 },
+        ] {
+            let request = SendRequest::new(1, operation, &segments).signaled();
+            refuses(one.qp.post_send(&[request]), ErrorKind::Unsupported, EOPNOTSUPP, "nothing was posted");
+        }
+        // The kernel would leave these where they are, and everything behind them.
+        let inline =
+            SendRequest::inline(1, Operation::SendInvalidate(two.memory.rkey()), b"bytes").signaled();
+        refuses(one.qp.post_send(&[inline]), ErrorKind::Unsupported, EOPNOTSUPP, "nothing was posted");
+        let fenced = SendRequest::new(1, Operation::Read(to), &segments).signaled().fenced();
+        refuses(one.qp.post_send(&[fenced]), ErrorKind::Unsupported, EOPNOTSUPP, "nothing was posted");
+        two.receive(5, 0..8);
+        post(&mut one, 6).unwrap();
+        assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(6, Status::Success)], 5));
+        // A send that invalidates does so.
+        let other = two.pd.register(64, ALL).unwrap();
+        let key = Remote { address: other.address(), rkey: other.rkey() };
+        one.send(7, Operation::Write(key), 0..8);
+        two.receive(8, 0..8);
+        one.send(9, Operation::SendInvalidate(other.rkey()), 0..8);
+        assert_eq!(ends(&mut one, 2), [7, 9].map(|wr_id| (wr_id, Status::Success)));
+        assert_eq!(two.completion().wr_id, 8);
+        one.send(10, Operation::Read(key), 0..8);
+        assert_ne!(one.completion().status, Status::Success, "the key is gone");
+        for refused in
+            [two.pd.ud(&two.cq).create().map(drop), two.pd.uc(&two.cq).create().map(drop), two.cq.resize(64)]
+        {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.hint().is_some_and(|hint| hint.contains("siw")), "{error}");
+        }
+    });
+}

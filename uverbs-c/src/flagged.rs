@@ -1,0 +1,229 @@
+//! The shortest ways to queues whose slots have a flag each. Contexts of devices that have such queues have these functions; each goes on
+//! with the one of all queues where its own way ends.
+
+use std::ffi::c_int;
+
+use uverbs::Remote;
+use uverbs::abi::siw::MAX_INLINE;
+use uverbs::abi::types::{SendFlags, wr_opcode};
+use uverbs::abi::write::Wc;
+use uverbs::raw::{
+    Batch, Data, FillReceives, FillSends, Lower, LowerReceive, Opcode, ReceiveBatch, ReceiveQueue, Sge,
+};
+
+use crate::abi::{RecvWr, SendWr};
+use crate::answer::{Answer, Code, EINVAL};
+use crate::boundary::{Places, Pointer};
+use crate::cq::{self, Cq};
+use crate::post::{self, ReceiveList, Sending, halves, unseen};
+use crate::qp::Qp;
+use crate::request::Bytes;
+use crate::srq::{self, Srq};
+
+pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let Some(cq) = cq else { return -1 };
+    let wanted = usize::try_from(count).unwrap_or(0);
+    match cq.queue.try_with(|queue| queue.short_poll_flagged(places.get(wanted))) {
+        Some(taken) => taken as c_int,
+        None => cq::poll_cq(Some(cq), count, places),
+    }
+}
+
+type NoPieces = std::iter::Empty<Sge>;
+type NoBytes = std::iter::Empty<&'static [u8]>;
+
+/// The operation of a request; none of one that such a queue has not.
+#[inline(always)]
+fn operation(wr: &SendWr) -> Option<Opcode<'_>> {
+    let remote = Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
+    Some(match wr.opcode {
+        wr_opcode::SEND => Opcode::Send,
+        wr_opcode::RDMA_WRITE => Opcode::Write(remote),
+        wr_opcode::RDMA_READ => Opcode::Read(remote),
+        wr_opcode::SEND_WITH_INV => Opcode::SendInvalidate(wr.imm_data),
+        _ => return None,
+    })
+}
+
+/// A list of sends, writes and reads of one piece each, which is in memory or inline.
+struct Plain<'a>(&'a Qp, Pointer);
+
+impl Plain<'_> {
+    #[inline(always)]
+    fn put<L: Lower>(qp: &Qp, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer {
+        let piece = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1).ok_or(EINVAL)?;
+        let flags = qp.flags(wr.send_flags);
+        if !flags.contains(SendFlags::INLINE) {
+            let data = Data::<_, NoBytes>::Pieces(std::slice::from_ref(piece).iter());
+            return Ok(batch.put(wr.wr_id, flags, opcode, None, &data)?);
+        }
+        let bytes = Pointer::from_word(piece.addr).some_items(piece.length as usize).ok_or(EINVAL)?;
+        let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
+        Ok(batch.put(wr.wr_id, flags, opcode, None, &data)?)
+    }
+}
+
+impl FillSends for Plain<'_> {
+    type Error = Code;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        let Self(qp, mut at) = self;
+        while let Some(wr) = at.get::<SendWr>() {
+            Self::put(qp, batch, wr, &operation(wr).ok_or(EINVAL)?)?;
+            at = wr.next;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that stand where pieces say, one behind the other.
+#[inline(never)]
+fn gather<'a>(pieces: &[Sge], room: &'a mut [u8]) -> Answer<&'a [u8]> {
+    let mut len = 0;
+    for part in Bytes::new(pieces)? {
+        room.get_mut(len..).and_then(|rest| rest.get_mut(..part.len())).ok_or(EINVAL)?.copy_from_slice(part);
+        len += part.len();
+    }
+    Ok(&room[..len])
+}
+
+/// A list of any: how far it is posted, and why no further.
+struct Any<'a> {
+    qp: &'a Qp,
+    at: &'a mut Pointer,
+    answer: &'a mut Answer,
+}
+
+impl FillSends for Any<'_> {
+    type Error = Code;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        let put = |batch: &mut Batch<'_, L>, wr: &SendWr| {
+            let pieces = post::pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+            let (opcode, flags) = (operation(wr).ok_or(EINVAL)?, self.qp.flags(wr.send_flags));
+            let mut room = [0; MAX_INLINE];
+            let data = if flags.contains(SendFlags::INLINE) {
+                Data::Inline(std::iter::once(gather(pieces, &mut room)?))
+            } else {
+                Data::Pieces(pieces.iter())
+            };
+            Ok(batch.put(wr.wr_id, flags, &opcode, None, &data)?)
+        };
+        while let Some(wr) = self.at.get::<SendWr>() {
+            *self.answer = put(batch, wr);
+            if self.answer.is_err() {
+                break;
+            }
+            *self.at = wr.next;
+        }
+        // What was put before that is posted.
+        Ok(())
+    }
+}
+
+pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    let posted = qp.sends.try_with(|sending: &mut Sending| {
+        let queue = sending.queue.get_mut().ok()?;
+        let posted = queue.post_flagged(Plain(qp, list))?;
+        Some(posted.map_err(|why| unseen(queue, why)))
+    });
+    match posted {
+        Some(posted) => answered(posted, list, bad),
+        None => post_send_at_length(qp, list, bad),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn post_send_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let (mut at, mut answer) = (list, Ok(()));
+    let posted = qp.sends.try_with(|sending: &mut Sending| {
+        let queue = sending.queue.get_mut().ok()?;
+        let posted = queue.post_flagged_at_length(Any { qp, at: &mut at, answer: &mut answer })?;
+        Some(posted.map_err(|why| unseen(queue, why)))
+    });
+    match posted {
+        Some(Ok(())) => answered(answer, at, bad),
+        // Nobody has seen any of it.
+        Some(unseen) => answered(unseen, list, bad),
+        // Nothing can be posted: in a child of `fork`.
+        None => post::post_send(Some(qp), list, bad),
+    }
+}
+
+/// What is said of a list that was posted up to here.
+#[inline(always)]
+fn answered(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    match answer {
+        Ok(()) => 0,
+        Err(code) => {
+            if let Some(bad) = bad {
+                *bad = at;
+            }
+            code.get()
+        }
+    }
+}
+
+/// A list of receives of one piece each.
+struct Receives(Pointer);
+
+impl FillReceives for Receives {
+    /// The first that is not posted: it has another number of pieces, or there is no room.
+    type Answer = Pointer;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
+        let mut at = self.0;
+        while let Some(wr) = at.get::<RecvWr>() {
+            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { break };
+            if batch.put(wr.wr_id, std::slice::from_ref(piece).iter()).is_err() {
+                break;
+            }
+            at = wr.next;
+        }
+        at
+    }
+
+    /// Those before it are posted.
+    #[inline(always)]
+    fn is_kept(_: &Pointer) -> bool {
+        true
+    }
+}
+
+/// Posts a list as far as it can, and gives the first that is not posted.
+#[inline(always)]
+fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
+    queue.post_flagged(Receives(list))
+}
+
+pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    match qp.receives.try_with(|queue| post(queue.as_mut()?, list)) {
+        Some(at) if at.is_null() => 0,
+        at => post_recv_at_length(qp, at.unwrap_or(list), bad),
+    }
+}
+
+/// Receives of any number of pieces, or why they cannot be posted. They are taken whatever the state of the queue pair: others than this
+/// library bring it to one.
+#[cold]
+#[inline(never)]
+fn post_recv_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    match qp.receives.try_with(|queue| queue.as_mut()?.post_flagged_at_length(ReceiveList(list))) {
+        Some((answer, at)) => answered(answer, at, bad),
+        None => post::post_recv(Some(qp), list, bad),
+    }
+}
+
+pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(srq) = srq else { return EINVAL.get() };
+    match srq.queue.try_with(|queue| post(queue.get_mut().ok()?.queue_mut(), list)) {
+        Some(at) if at.is_null() => 0,
+        at => srq::post_srq_recv(Some(srq), at.unwrap_or(list), bad),
+    }
+}
