@@ -95,7 +95,7 @@ pub use self::counters::{
     Tick,
 };
 pub use self::device::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
-pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
+pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in, resources, statistics};
 pub use self::driver::completion::{Completion, Status};
 pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,
