@@ -158,21 +158,21 @@ impl Kernel {
 }
 
 /// A sysfs tree of our own, removed at the end.
-struct Tree(PathBuf);
+pub(super) struct Tree(pub(super) PathBuf);
 
 impl Tree {
     fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("uverbs-device-{name}-{}", std::process::id())))
     }
 
-    fn file(&self, path: &str, text: &str) {
+    pub(super) fn file(&self, path: &str, text: &str) {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().expect("a directory")).expect("it is ours");
         fs::write(path, text).expect("it is ours");
     }
 
     /// What Linux 6.1 shows for an rxe device.
-    fn rxe(name: &str) -> Self {
+    pub(super) fn rxe(name: &str) -> Self {
         let tree = Self::new(name);
         tree.file("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n");
         tree.file("class/infiniband_verbs/uverbs7/abi_version", "2\n");

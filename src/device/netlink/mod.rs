@@ -2,6 +2,8 @@
 
 mod discovery;
 mod exchange;
+#[cfg(all(test, not(miri)))]
+pub(super) mod testing;
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,7 +17,7 @@ use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(super) use self::discovery::devices;
-pub(super) use self::exchange::{Ask, Exchange, Line};
+pub(super) use self::exchange::{Ask, Exchange};
 use crate::kernel::error::{Error, Result};
 
 /// Room for one datagram of answers: the kernel fills a page at most, or 8 KiB where pages are larger, or what was last asked
@@ -106,14 +108,14 @@ impl<'a> Iterator for Attributes<'a> {
 }
 
 /// One attribute as it is sent.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(in crate::device) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put(&mut bytes, kind, value);
     bytes
 }
 
 /// Appends one attribute.
-fn put(request: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(in crate::device) fn put(request: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let header = NlAttr { nla_len: (size_of::<NlAttr>() + value.len()) as u16, nla_type: kind };
     request.extend_from_slice(header.as_bytes());
     request.extend_from_slice(value);
@@ -132,4 +134,3 @@ pub(in crate::device) fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
-

@@ -38,7 +38,8 @@ const SUMMARY: &str = "resources.summary";
 const LIST: &str = "resources.list";
 
 #[cfg(feature = "soft")]
-const SOFT: &str = "a soft device lists no objects; it counts them in the summary, and in SoftDevice::resources";
+const SOFT: &str =
+    "a soft device lists no objects; it counts them in the summary, and in SoftDevice::resources";
 
 /// How many objects of a kind there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,10 @@ pub struct Resources(From);
 /// Who is asked.
 #[derive(Debug)]
 enum From {
-    Kernel { exchange: Exchange, index: u32 },
+    Kernel {
+        exchange: Exchange,
+        index: u32,
+    },
     #[cfg(feature = "soft")]
     Soft(SoftDevice),
 }

@@ -107,7 +107,7 @@ pub struct ConnectionIdRow {
     pub qp_type: Option<u8>,
     /// Its port space: 0x106 TCP, 0x111 UDP, 0x13f InfiniBand, 2 IPoIB (`enum rdma_ucm_port_space`).
     pub port_space: u32,
-    /// Its state, as the kernel numbers them (`enum rdma_cm_state`, rdma/rdma_cm.h): 7 is connected, 10 listening.
+    /// Its state, as the kernel numbers them (`enum rdma_cm_state`, core/cma_priv.h): 5 is connected, 8 listening.
     pub state: u8,
     /// Its own address, if it is one of IP.
     pub local: Option<SocketAddr>,

@@ -36,7 +36,9 @@ impl Folder {
         let mut names = Vec::new();
         for entry in entries {
             let name = entry.map_err(|error| io_error(op, &error))?.file_name();
-            if name.as_bytes() != SETTING && let Ok(name) = CString::new(name.as_bytes()) {
+            if name.as_bytes() != SETTING
+                && let Ok(name) = CString::new(name.as_bytes())
+            {
                 names.push(name);
             }
         }
@@ -85,7 +87,17 @@ mod tests {
     fn numbers_are_decimal_and_whole() {
         assert_eq!(number(b"0\n"), Some(0));
         assert_eq!(number(b"18446744073709551615\n"), Some(u64::MAX));
-        for text in [&b""[..], b"\n", b"N/A (no PMA)\n", b"-1\n", b"+1\n", b"0x1\n", b"1 2\n", b"18446744073709551616\n", b"\xff"] {
+        for text in [
+            &b""[..],
+            b"\n",
+            b"N/A (no PMA)\n",
+            b"-1\n",
+            b"+1\n",
+            b"0x1\n",
+            b"1 2\n",
+            b"18446744073709551616\n",
+            b"\xff",
+        ] {
             assert_eq!(number(text), None, "{text:?}");
         }
     }

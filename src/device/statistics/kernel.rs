@@ -59,8 +59,7 @@ impl Kernel {
         with_device: bool,
     ) -> Result<Self> {
         let (root, driver) = (device.sysfs.clone(), device.driver_kind());
-        let mut this =
-            Self { driver, netlink, root, ports: Vec::new(), device: None, refused: Vec::new() };
+        let mut this = Self { driver, netlink, root, ports: Vec::new(), device: None, refused: Vec::new() };
         for number in ports {
             let counters = this.folder(Some(*number), Source::Port);
             let has_extended = counters.as_ref().is_some_and(|folder| folder.has(EXTENDED));
@@ -185,11 +184,16 @@ impl Kernel {
     }
 }
 
-const NO_WAY: &str =
-    "counters are read by RDMA netlink or from sysfs, and here neither shows the device: a container may hide both";
+const NO_WAY: &str = "counters are read by RDMA netlink or from sysfs, and here neither shows the device: a container may hide both";
 
 /// The optional counters of a port, as far as the kernel tells.
-fn optional_of(exchange: &mut Exchange, index: u32, port: u32, op: &'static str, mut mark: impl FnMut(&[u8])) {
+fn optional_of(
+    exchange: &mut Exchange,
+    index: u32,
+    port: u32,
+    op: &'static str,
+    mut mark: impl FnMut(&[u8]),
+) {
     // Without an answer none is marked: kernels before 5.16 have no such request, and no optional counters.
     let _: Result<()> = exchange.one(op, op::STAT_GET_STATUS, &of_port(index, port), |message| {
         answer::optional(message, |name, _, _| mark(name));
@@ -207,7 +211,9 @@ fn files(
     missing: &mut Vec<Missing>,
 ) {
     folder.read(READ, |name, value| match value {
-        Ok(raw) => table.put((port, source), name, raw, |name| Meaning::of(source, name, is_extended, driver)),
+        Ok(raw) => {
+            table.put((port, source), name, raw, |name| Meaning::of(source, name, is_extended, driver))
+        }
         Err(error) => {
             let name = Some(String::from_utf8_lossy(name).into_owned());
             missing.push(Missing { port, source, name, error });

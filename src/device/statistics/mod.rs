@@ -70,7 +70,7 @@ pub struct Statistics {
     from: From,
     table: Table,
     missing: Vec<Missing>,
-    /// When it is read the next time.
+    /// When it was to be read the last time.
     #[cfg(feature = "tokio")]
     due: Option<Instant>,
 }
@@ -78,7 +78,7 @@ pub struct Statistics {
 /// Who is asked.
 #[derive(Debug)]
 enum From {
-    Kernel(Kernel),
+    Kernel(Box<Kernel>),
     #[cfg(feature = "soft")]
     Soft(SoftDevice),
 }
@@ -124,7 +124,7 @@ impl Device {
 impl Statistics {
     fn open(device: &Device, ports: &[u32], with_device: bool) -> Result<Self> {
         let from = match &device.node {
-            Node::File(_) => From::Kernel(Kernel::open(device, ports, with_device)?),
+            Node::File(_) => From::Kernel(Box::new(Kernel::open(device, ports, with_device)?)),
             #[cfg(feature = "soft")]
             Node::Soft(soft) => From::Soft(soft.clone()),
         };
@@ -179,14 +179,19 @@ impl Statistics {
         &self.missing
     }
 
-    /// How long it is until the next reading is due: at once the first time, then an interval after the last was due. Readings that were missed are not
+    /// When the next reading is due: at once the first time, then an interval after the last was due. Readings that were missed are not
     /// made up for.
     #[cfg(feature = "tokio")]
-    pub(crate) fn wait(&mut self, interval: Duration) -> Duration {
+    pub(crate) fn due(&self, interval: Duration) -> Instant {
         let now = Instant::now();
-        let due = self.due.map_or(now, |due| due.checked_add(interval).unwrap_or(due).max(now));
+        self.due.map_or(now, |due| due.checked_add(interval).unwrap_or(due).max(now))
+    }
+
+    /// Reads what was due.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn read_due(&mut self, due: Instant) -> Result<&[Statistic]> {
         self.due = Some(due);
-        due - now
+        self.read()
     }
 }
 

@@ -96,7 +96,9 @@ impl From {
         match self {
             Self::Kernel(kernel) => Ok(kernel),
             #[cfg(feature = "soft")]
-            Self::Soft(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters")),
+            Self::Soft(_) => {
+                Err(Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters"))
+            }
         }
     }
 }

@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
 
+use super::NO_COUNTERS;
 use super::answer;
 use super::kernel::{of_port, with_rights};
 use super::meaning::Meaning;
 use super::statistic::{Source, Statistic};
-use super::NO_COUNTERS;
+use crate::device::Device;
 use crate::device::netlink::{Ask, Attributes, Exchange, number};
 use crate::device::resources::Owner;
-use crate::device::Device;
 use crate::driver::Driver;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
@@ -161,10 +161,8 @@ impl QueuePairCounters {
 
     fn set_rule(&mut self, by: BindBy, more: Option<Ask<'static>>) -> Result<()> {
         self.can_bind(AUTO)?;
-        let mut attributes = vec![
-            Ask::Number(attr::STAT_MODE, mode::AUTO),
-            Ask::Number(attr::STAT_AUTO_MODE_MASK, by.bits()),
-        ];
+        let mut attributes =
+            vec![Ask::Number(attr::STAT_MODE, mode::AUTO), Ask::Number(attr::STAT_AUTO_MODE_MASK, by.bits())];
         attributes.extend(more);
         let set = self.ask(AUTO, op::STAT_SET, &attributes, |_| {});
         set.map_err(|error| {
@@ -201,7 +199,9 @@ impl QueuePairCounters {
         attributes.extend(more);
         let mut id = None;
         let set = self.ask(BIND, op::STAT_SET, &attributes, |message| {
-            id = Attributes(message).find(|(kind, _)| *kind == attr::STAT_COUNTER_ID).and_then(|(_, value)| number(value));
+            id = Attributes(message)
+                .find(|(kind, _)| *kind == attr::STAT_COUNTER_ID)
+                .and_then(|(_, value)| number(value));
         });
         set.map_err(|error| {
             self.explain(error, |error| {
@@ -243,10 +243,8 @@ impl QueuePairCounters {
     pub fn list(&mut self) -> Result<Vec<QueuePairCounter>> {
         let mut found = Vec::new();
         let (port, driver) = (self.port, &self.driver);
-        let attributes = [
-            Ask::Number(attr::DEV_INDEX, self.index),
-            Ask::Number(attr::STAT_RES, attr::RES_QP.into()),
-        ];
+        let attributes =
+            [Ask::Number(attr::DEV_INDEX, self.index), Ask::Number(attr::STAT_RES, attr::RES_QP.into())];
         let listed = self.exchange.list(LIST, op::STAT_GET, &attributes, |message| {
             let tables = Attributes(message).filter(|(kind, _)| *kind == attr::STAT_COUNTER);
             for (_, table) in tables {

@@ -29,9 +29,7 @@ impl Table {
         raw: u64,
         meaning: impl FnOnce(&str) -> Meaning,
     ) {
-        let is_it = |row: &Statistic| {
-            row.port == port && row.source == source && is_name(&row.name, name)
-        };
+        let is_it = |row: &Statistic| row.port == port && row.source == source && is_name(&row.name, name);
         match self.rows.get(self.next..).unwrap_or_default().iter().position(is_it) {
             // Those before it did not come any more.
             Some(0) => {}
