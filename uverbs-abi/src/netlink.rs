@@ -152,6 +152,7 @@ pub mod attr {
             NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";
             SYS_MONITOR_MODE ("RDMA_NLDEV_SYS_ATTR_MONITOR_MODE") = 103, "Events can be subscribed, u8 (Linux 6.12).";
             STAT_OPCOUNTER_ENABLED = 104, "Optional counters are bound by the rule too, u8 (Linux 7.2).";
+            RES_SUMMARY_ENTRY_MAX = 118, "How many there may be, u64; absent where there is no bound (Linux 7.3).";
         }
     }
 }

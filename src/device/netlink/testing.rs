@@ -144,3 +144,17 @@ pub(in crate::device) const INDEX: u32 = 3;
 pub(in crate::device) fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | nl::NLA_F_NESTED, &parts.concat())
 }
+
+/// What Linux has answered: see the head of the file.
+pub(in crate::device) fn captured(kernel: &str, what: &str) -> Vec<u8> {
+    let lines = include_str!("../../../tests/golden/netlink.txt").lines().map(|line| line.split(' '));
+    let mut wanted = lines.filter_map(|mut words| {
+        let is_it = words.next() == Some(kernel) && words.next() == Some(what);
+        words.next().filter(|_| is_it)
+    });
+    let digits = wanted.next().expect("there is such an answer");
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
+
+pub(in crate::device) const KERNELS: [&str; 2] = ["6.1", "7.x"];

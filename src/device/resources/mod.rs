@@ -47,8 +47,10 @@ const SOFT: &str =
 pub struct Count {
     /// The kind as the kernel names it: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`; later kernels have more.
     pub kind: String,
-    /// How many.
+    /// How many there are.
     pub number: u64,
+    /// How many there may be; none where there is no bound, or the kernel does not tell (before Linux 7.3).
+    pub limit: Option<u64>,
 }
 
 /// The objects of a device: see [`Device::resources`].
@@ -151,7 +153,7 @@ impl Resources {
                     ("ctx", there.contexts),
                     ("srq", there.shared_receive_queues),
                 ] {
-                    counts.push(Count { kind: kind.to_owned(), number: number as u64 });
+                    counts.push(Count { kind: kind.to_owned(), number: number as u64, limit: None });
                 }
             }
         }
@@ -200,13 +202,14 @@ impl Resources {
 
 /// One kind of object out of a summary.
 fn count(entry: &[u8]) -> Option<Count> {
-    let (mut kind, mut count) = (None, None);
+    let (mut kind, mut count, mut limit) = (None, None, None);
     for (number, value) in Attributes(entry) {
         match number {
             attr::RES_SUMMARY_ENTRY_NAME => kind = Some(text(value)),
             attr::RES_SUMMARY_ENTRY_CURR => count = wide(value),
+            attr::RES_SUMMARY_ENTRY_MAX => limit = wide(value),
             _ => {}
         }
     }
-    Some(Count { kind: kind?, number: count? })
+    Some(Count { kind: kind?, number: count?, limit })
 }

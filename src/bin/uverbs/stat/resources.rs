@@ -232,8 +232,10 @@ impl Objects {
     }
 
     pub(super) fn json(&self) -> Value {
-        let counts = self.counts.iter().map(|count| (count.kind.clone(), count.number.into()));
-        let mut value = object! { "summary": Map::from_iter(counts) };
+        let counts = self.counts.iter();
+        let counts =
+            counts.map(|count| json!({ "kind": count.kind, "number": count.number, "limit": count.limit }));
+        let mut value = object! { "summary": counts.collect::<Vec<_>>() };
         value.extend(self.lists.iter().map(|list| (list.name.to_owned(), list.rows.clone().into())));
         value.into()
     }

@@ -11,7 +11,9 @@ use super::kernel::Kernel;
 use super::*;
 use crate::device::devices_in;
 use crate::device::netlink::Exchange;
-use crate::device::netlink::testing::{Answer, Asked, INDEX, answered, attribute, nested, with_device};
+use crate::device::netlink::testing::{
+    Answer, Asked, INDEX, KERNELS, answered, attribute, captured, nested, with_device,
+};
 use crate::device::tests::Tree;
 use crate::driver::Driver;
 use crate::kernel::error::ErrorKind;
@@ -253,6 +255,24 @@ fn answers_that_are_cut_anywhere_bring_no_panic() {
         let mut exchange = answered(move |_| Answer::Cut(body.clone(), len + 16));
         let error = exchange.one("test", op::STAT_GET, &[], |_| panic!("it is cut")).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Malformed), "{len}: {error}");
+    }
+}
+
+#[test]
+fn answers_are_those_of_linux() {
+    for (kernel, count) in KERNELS.into_iter().zip([15, 17]) {
+        let mut found = Vec::new();
+        answer::values(&captured(kernel, "stat"), |name, value| {
+            found.push((String::from_utf8_lossy(name).into_owned(), value));
+        });
+        assert_eq!(found.len(), count);
+        let value = |wanted: &str| found.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
+        // There and back, of two messages each way.
+        assert_eq!((value("rdma_sends"), value("rdma_recvs")), (Some(4000), Some(4000)), "{kernel}");
+        assert_eq!(value("sent_pkts"), value("rcvd_pkts"));
+        let mut optional = 0;
+        answer::optional(&captured(kernel, "status"), |_, _, _| optional += 1);
+        assert_eq!(optional, 0, "rxe has none");
     }
 }
 

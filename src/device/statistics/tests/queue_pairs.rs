@@ -7,7 +7,9 @@ use uverbs_abi::netlink::{attr, op};
 use uverbs_abi::types::{driver_id, qp_type};
 
 use super::{device, hardware, tree};
-use crate::device::netlink::testing::{Answer, Asked, INDEX, attribute, nested, put, with_device};
+use crate::device::netlink::testing::{
+    Answer, Asked, INDEX, KERNELS, attribute, captured, nested, put, with_device,
+};
 use crate::device::resources::Owner;
 use crate::device::statistics::{BindBy, CounterMode, QueuePairCounters};
 use crate::driver::Driver;
@@ -81,6 +83,15 @@ fn modes_are_told() {
         ];
         let mut counters = counters(card(), move |_| Answer::one(&body.concat()));
         assert_eq!(counters.mode().expect("a mode"), wanted);
+    }
+    for kernel in KERNELS {
+        for (what, wanted) in [
+            ("mode", CounterMode::Off),
+            ("mode-auto", CounterMode::ByRule { by: BindBy::TYPE, with_optional: false }),
+        ] {
+            let mut counters = counters(card(), move |_| Answer::one(&captured(kernel, what)));
+            assert_eq!(counters.mode().expect("a mode"), wanted, "{kernel} {what}");
+        }
     }
     let mut counters = counters(card(), |_| Answer::one(&[]));
     assert_eq!(counters.mode().unwrap_err().kind(), ErrorKind::Malformed);
