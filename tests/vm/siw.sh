@@ -7,12 +7,14 @@
 # packages: mmdebstrap
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# tests: any::without_queues
+# tests: any::without_queues any::statistics
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
+# shellcheck source=tests/vm/statistics.sh
+. "$here/statistics.sh"
 
 device=siw0
 
@@ -43,6 +45,8 @@ begin make_siw
 step devices list_siw
 describe_device
 step ping-refused ping_refused
+step stat-agrees stat_agrees
+step stat-pages stat_pages
 for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
