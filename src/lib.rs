@@ -65,6 +65,10 @@ struct FromLibibverbs;
 #[doc = include_str!("../docs/guide/from-rust-crates.md")]
 struct FromRustCrates;
 
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/statistics.md")]
+struct StatisticsPage;
+
 mod completion_counter;
 mod counters;
 mod device;

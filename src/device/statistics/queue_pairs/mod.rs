@@ -1,16 +1,18 @@
 //! Counters of queue pairs: bound by a rule, or one by one (core/counters.c).
 
+// Not under Miri: see `device::tests`.
+#[cfg(all(test, not(miri)))]
+mod tests;
+
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
 
-use super::NO_COUNTERS;
-use super::answer;
-use super::kernel::{of_port, with_rights};
-use super::meaning::Meaning;
-use super::statistic::{Source, Statistic};
 use crate::device::Device;
 use crate::device::netlink::{Ask, Attributes, Exchange, number};
 use crate::device::resources::Owner;
+use crate::device::statistics::kernel::{of_port, with_rights};
+use crate::device::statistics::meaning::Meaning;
+use crate::device::statistics::{NO_COUNTERS, Source, Statistic, answer};
 use crate::driver::Driver;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
@@ -122,7 +124,7 @@ impl Device {
 
 impl QueuePairCounters {
     #[cfg(all(test, not(miri)))]
-    pub(super) fn with(exchange: Exchange, index: u32, port: u32, driver: Driver) -> Self {
+    fn with(exchange: Exchange, index: u32, port: u32, driver: Driver) -> Self {
         Self { exchange, index, port, driver }
     }
 

@@ -18,10 +18,8 @@ use crate::device::tests::Tree;
 use crate::driver::Driver;
 use crate::kernel::error::ErrorKind;
 
-mod queue_pairs;
-
 /// What netlink tells of a port's hardware counters.
-fn hardware(counters: &[(&[u8], u64)]) -> Vec<u8> {
+pub(super) fn hardware(counters: &[(&[u8], u64)]) -> Vec<u8> {
     let entry = |(name, value): &(&[u8], u64)| {
         let name = [*name, b"\0"].concat();
         nested(
@@ -38,7 +36,7 @@ fn hardware(counters: &[(&[u8], u64)]) -> Vec<u8> {
 }
 
 /// A tree with a port's counters and the driver's.
-fn tree(name: &str) -> Tree {
+pub(super) fn tree(name: &str) -> Tree {
     let tree = Tree::rxe(name);
     for (file, value) in [
         ("ports/1/counters/port_rcv_data", "1000\n"),
@@ -54,7 +52,7 @@ fn tree(name: &str) -> Tree {
     tree
 }
 
-fn device(tree: &Tree) -> Device {
+pub(super) fn device(tree: &Tree) -> Device {
     devices_in(&tree.0).expect("a tree").named("rxe0").expect("a device").clone()
 }
 
