@@ -37,7 +37,6 @@ const OPEN: &str = "resources.open";
 const SUMMARY: &str = "resources.summary";
 const LIST: &str = "resources.list";
 
-#[cfg(feature = "soft")]
 const SOFT: &str =
     "a soft device lists no objects; it counts them in the summary, and in SoftDevice::resources";
 
@@ -66,6 +65,16 @@ enum From {
     },
     #[cfg(feature = "soft")]
     Soft(SoftDevice),
+}
+
+impl From {
+    fn as_kernel(&mut self) -> Option<(&mut Exchange, u32)> {
+        match self {
+            Self::Kernel { exchange, index } => Some((exchange, *index)),
+            #[cfg(feature = "soft")]
+            Self::Soft(_) => None,
+        }
+    }
 }
 
 impl Device {
@@ -183,11 +192,8 @@ impl Resources {
         (table, entry): (u16, u16),
         mut row: impl FnMut(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>> {
-        let (exchange, index) = match &mut self.0 {
-            From::Kernel { exchange, index } => (exchange, *index),
-            #[cfg(feature = "soft")]
-            From::Soft(_) => return Err(Error::refused(LIST, Errno::EOPNOTSUPP, SOFT)),
-        };
+        let refused = || Error::refused(LIST, Errno::EOPNOTSUPP, SOFT);
+        let (exchange, index) = self.0.as_kernel().ok_or_else(refused)?;
         let mut rows = Vec::new();
         let listed = exchange.list(LIST, command, &[Ask::Number(attr::DEV_INDEX, index)], |message| {
             for (_, entries) in Attributes(message).filter(|(kind, _)| *kind == table) {

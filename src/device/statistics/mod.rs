@@ -83,6 +83,16 @@ enum From {
     Soft(SoftDevice),
 }
 
+impl From {
+    fn as_kernel(&mut self) -> Option<&mut Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            #[cfg(feature = "soft")]
+            Self::Soft(_) => None,
+        }
+    }
+}
+
 impl Device {
     /// Makes a reader of all counters of the device: of each port those of InfiniBand's own set ([`Source::Port`]) and the driver's
     /// ([`Source::Hardware`]), then those of the device. The device is not opened, and no right is needed.
@@ -158,7 +168,7 @@ impl Statistics {
             From::Soft(soft) => soft_counters(soft, &mut self.table)?,
         }
         let is_new = self.table.end();
-        if let From::Kernel(kernel) = &mut self.from {
+        if let Some(kernel) = self.from.as_kernel() {
             if !self.missing.is_empty() && kernel.is_gone() {
                 return Err(Error::device_gone(READ));
             }

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
 
-use super::kernel::{of_port, with_rights};
+use super::kernel::{Kernel, of_port, with_rights};
 use super::{From, NO_COUNTERS, Statistics, answer};
 use crate::device::netlink::Ask;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -92,13 +92,8 @@ impl Statistics {
 
 impl From {
     /// The kernel's side, for what a soft device does not have.
-    pub(super) fn kernel(&mut self, op: &'static str) -> Result<&mut super::kernel::Kernel> {
-        match self {
-            Self::Kernel(kernel) => Ok(kernel),
-            #[cfg(feature = "soft")]
-            Self::Soft(_) => {
-                Err(Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters"))
-            }
-        }
+    fn kernel(&mut self, op: &'static str) -> Result<&mut Kernel> {
+        let refused = || Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters");
+        self.as_kernel().ok_or_else(refused)
     }
 }
