@@ -87,9 +87,13 @@ impl Exchange {
         self.exchange(op, command, nl::FLAG_DUMP, attributes, take)
     }
 
-    /// Whether there is a device with this index.
-    pub(in crate::device) fn has_device(&mut self, op: &'static str, index: u32) -> bool {
-        self.one(op, op::GET, &[Ask::Number(attr::DEV_INDEX, index)], |_| {}).is_ok()
+    /// Whether there is a device with this index (`nldev_get_doit`); none when nobody says so.
+    pub(in crate::device) fn has_device(&mut self, op: &'static str, index: u32) -> Option<bool> {
+        match self.one(op, op::GET, &[Ask::Number(attr::DEV_INDEX, index)], |_| {}) {
+            Ok(()) => Some(true),
+            Err(error) if error.errno() == Some(Errno::EINVAL as i32) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// Makes the error of a request about a port say what EINVAL means: that the device has gone, that it has no such port
@@ -105,7 +109,7 @@ impl Exchange {
         if error.errno() != Some(Errno::EINVAL as i32) {
             return otherwise(error);
         }
-        if !self.has_device(op, index) {
+        if self.has_device(op, index) == Some(false) {
             return Error::device_gone(op);
         }
         if let Some(port) = port {

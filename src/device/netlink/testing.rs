@@ -60,7 +60,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+pub(in crate::device) fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let header = NlMsgHdr {
         nlmsg_len: (size_of::<NlMsgHdr>() + body.len()) as u32,
         nlmsg_type: kind,

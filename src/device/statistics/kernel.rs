@@ -104,9 +104,11 @@ impl Kernel {
         if self.device.is_some() || self.ports.iter().any(has_any) {
             return Ok(());
         }
-        if let Some((exchange, index)) = &mut self.netlink {
+        match self.is_known(OPEN) {
             // It may be sysfs alone that is not there.
-            return if exchange.has_device(OPEN, *index) { Ok(()) } else { Err(Error::device_gone(OPEN)) };
+            Some(true) => return Ok(()),
+            Some(false) => return Err(Error::device_gone(OPEN)),
+            None => {}
         }
         let root = self.root.as_ref().map(std::fs::metadata);
         match root {
@@ -167,12 +169,16 @@ impl Kernel {
         }
     }
 
+    /// Whether netlink knows the device; none if it cannot be asked.
+    fn is_known(&mut self, op: &'static str) -> Option<bool> {
+        let (exchange, index) = self.netlink.as_mut()?;
+        exchange.has_device(op, *index)
+    }
+
     /// Whether the device is not there any more.
     pub(super) fn is_gone(&mut self) -> bool {
-        match &mut self.netlink {
-            Some((exchange, index)) => !exchange.has_device(READ, *index),
-            None => self.root.as_ref().is_none_or(|root| !root.exists()),
-        }
+        let is_there = self.is_known(READ);
+        !is_there.unwrap_or_else(|| self.root.as_ref().is_some_and(|root| root.exists()))
     }
 
     /// Netlink, for what it alone has.

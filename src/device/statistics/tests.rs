@@ -154,9 +154,11 @@ fn no_counters_no_port_and_no_device_are_told_apart() {
     // Nobody can be asked.
     let gone = device(&bare);
     drop(bare);
-    let error = reader(&gone, None).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("neither shows the device"), "{error}");
+    for netlink in [None, Some(answered(|_| Answer::Silence))] {
+        let error = reader(&gone, netlink).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("neither shows the device"), "{error}");
+    }
 }
 
 #[test]
@@ -197,6 +199,10 @@ fn what_cannot_be_read_is_missing_and_the_rest_is_there() {
     fs::write(counters.join("unicast_rcv_packets"), "N/A (no PMA)\n").expect("it is ours");
     fs::remove_file(counters.join("link_downed")).expect("it is ours");
     assert_eq!(shown(statistics.read().expect("the rest")).len(), 3);
+    // Also where netlink takes requests and answers none: nobody says that the device has gone.
+    let silent = Some(answered(|_| Answer::Silence));
+    let mut beside = reader(&device(&tree), silent).expect("a reader");
+    assert_eq!((beside.read().expect("the rest").len(), beside.missing().len()), (3, 1));
     let missing: Vec<_> =
         statistics.missing().iter().map(|missing| (missing.name.as_deref(), missing.error.kind())).collect();
     assert_eq!(
