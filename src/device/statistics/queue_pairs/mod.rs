@@ -4,6 +4,7 @@
 #[cfg(all(test, not(miri)))]
 mod tests;
 
+use bitflags::bitflags;
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
 
@@ -32,7 +33,7 @@ mod mode {
     pub(super) const MANUAL: u32 = 2;
 }
 
-bitflags::bitflags! {
+bitflags! {
     /// By what queue pairs are told apart that are bound by a rule: those that are alike have one counter.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct BindBy: u32 {
