@@ -69,6 +69,10 @@ struct FromLibibverbs;
 #[doc = include_str!("../docs/guide/from-rust-crates.md")]
 struct FromRustCrates;
 
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/statistics.md")]
+struct StatisticsPage;
+
 mod completion_counter;
 mod counters;
 mod device;
@@ -99,7 +103,7 @@ pub use self::counters::{
     Tick,
 };
 pub use self::device::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
-pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in};
+pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in, resources, statistics};
 pub use self::driver::completion::{Completion, Status};
 pub use self::flow::{
     AnyRule, CatchAll, Esp, Eth, Flow, FlowLabel, FlowRule, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls,

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::io::Interest;
@@ -12,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use self::sealed::Source;
 use crate::counters::Sampler;
 use crate::device::context::{AsyncEvent, Context};
+use crate::device::statistics::{Statistic, Statistics};
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionChannel;
 
@@ -158,6 +160,38 @@ impl Sampler {
                 tokio::time::sleep(wait).await;
             }
         }
+    }
+}
+
+impl Statistics {
+    /// Reads all counters when the next reading is due: at once the first time, then an interval after the last was due. Readings that were
+    /// missed are not made up for. The read itself blocks the runtime's thread, for some microseconds, and on hardware for some firmware
+    /// commands; nothing is lost when the future is dropped before.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut statistics = uverbs::SoftDevice::default().device().statistics()?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// runtime.block_on(async {
+    ///     for _ in 0..3 {
+    ///         let counters = statistics.read_every(Duration::from_millis(5)).await?;
+    ///         assert!(!counters.is_empty());
+    ///     }
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Statistics::read`].
+    ///
+    /// # Panics
+    /// Outside a runtime of tokio with its time driver enabled.
+    pub async fn read_every(&mut self, interval: Duration) -> Result<&[Statistic]> {
+        let due = self.due(interval);
+        tokio::time::sleep_until(due.into()).await;
+        self.read_due(due)
     }
 }
 

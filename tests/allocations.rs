@@ -103,3 +103,29 @@ fn a_read_of_a_pool_allocates_nothing() {
         assert_eq!(allocated(read), 0);
     });
 }
+
+#[test]
+fn a_read_of_a_devices_counters_allocates_nothing_after_the_first() {
+    // By netlink where there is a device, and from files.
+    let tree = std::env::temp_dir().join(format!("uverbs-allocations-{}", std::process::id()));
+    let file = |path: &str, text: &str| {
+        let path = tree.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    file("class/infiniband_verbs/uverbs0/ibdev", "some0\n");
+    file("class/infiniband_verbs/uverbs0/abi_version", "1\n");
+    file("class/infiniband/some0/ports/1/counters/port_rcv_data", "7\n");
+    file("class/infiniband/some0/ports/1/hw_counters/out_of_buffer", "8\n");
+    file("class/infiniband/some0/hw_counters/cmds_err", "9\n");
+    let some = uverbs::devices_in(&tree).unwrap().named("some0").unwrap().clone();
+    let real = std::env::var("UVERBS_TEST_DEVICE").ok();
+    let real = real.map(|name| uverbs::devices().unwrap().named(&name).unwrap().clone());
+    for device in [Some(SoftDevice::default().device()), Some(some), real].into_iter().flatten() {
+        let mut statistics = device.statistics().unwrap();
+        let count = statistics.read().unwrap().len();
+        assert_eq!(allocated(|| assert_eq!(statistics.read().unwrap().len(), count)), 0, "{device:?}");
+        assert!(count > 0 && statistics.missing().is_empty());
+    }
+    std::fs::remove_dir_all(&tree).unwrap();
+}

@@ -3,6 +3,8 @@
 pub(crate) mod context;
 mod netlink;
 pub(crate) mod object;
+pub mod resources;
+pub mod statistics;
 mod sysfs;
 // Not under Miri, which takes minutes for their trees of files: this module is safe code over the standard library.
 #[cfg(all(test, not(miri)))]
@@ -20,6 +22,8 @@ use crate::driver::ring::RingDevice;
 use crate::kernel::error::{Error, Result};
 #[cfg(feature = "soft")]
 pub(crate) use crate::soft::SoftDevice;
+
+const NO_NETLINK: &str = "this needs RDMA netlink, which is refused here, or does not know the device";
 
 /// An RDMA device: plain data, found by [`devices`] or made by a soft device.
 #[derive(Clone, Debug)]
@@ -147,6 +151,29 @@ impl Device {
             Node::File(_) => Driver::of(self.driver_id),
             #[cfg(feature = "soft")]
             Node::Soft(_) => Driver::Soft,
+        }
+    }
+
+    /// Refuses a port that the device does not have.
+    fn check_port(&self, op: &'static str, port: u32) -> Result<()> {
+        if (1..=self.ports).contains(&port) {
+            return Ok(());
+        }
+        let hint = format!("no port {port} on {}; the last one is {}", self.name, self.ports);
+        Err(Error::kernel(op, Errno::EINVAL).not_found(hint))
+    }
+
+    /// RDMA netlink, and the index of this device there; refuses a soft device.
+    #[cfg_attr(not(feature = "soft"), expect(unused_variables))]
+    fn exchange(&self, op: &'static str, soft: &'static str) -> Result<(netlink::Exchange, u32)> {
+        match (&self.node, self.index) {
+            (Node::File(_), Some(index)) => {
+                let exchange = netlink::Exchange::open(op, netlink::LONG);
+                exchange.map(|exchange| (exchange, index)).map_err(|error| error.unsupported(NO_NETLINK))
+            }
+            (Node::File(_), None) => Err(Error::refused(op, Errno::EOPNOTSUPP, NO_NETLINK)),
+            #[cfg(feature = "soft")]
+            (Node::Soft(_), _) => Err(Error::refused(op, Errno::EOPNOTSUPP, soft)),
         }
     }
 
@@ -303,7 +330,7 @@ impl IntoIterator for Devices {
 #[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<Devices> {
     let root = std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
-    found(netlink::Socket::open(), &root)
+    found(netlink::Socket::open("device.list"), &root)
 }
 
 /// The devices that netlink and the sysfs tree below `root` tell of, of which either may be missing.

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
+use uverbs_abi::netlink::{self as nl, NlMsgHdr, attr, op};
 use uverbs_abi::types::driver_id;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
+use super::netlink::testing::{attribute, message};
 use super::netlink::{Link, ROOM};
 use super::{Device, found};
 use crate::kernel::error::{Error, Result};
@@ -43,24 +44,6 @@ struct Kernel {
     /// What it was asked.
     asked: Vec<u16>,
     batches: Vec<Vec<u8>>,
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let header = NlAttr { nla_len: (size_of::<NlAttr>() + value.len()) as u16, nla_type: kind };
-    let mut bytes = [header.as_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(nl::ALIGN), 0);
-    bytes
-}
-
-fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
-    let header = NlMsgHdr {
-        nlmsg_len: (size_of::<NlMsgHdr>() + body.len()) as u32,
-        nlmsg_type: kind,
-        nlmsg_flags: 0,
-        nlmsg_seq: sequence,
-        nlmsg_pid: 0,
-    };
-    [header.as_bytes(), body].concat()
 }
 
 impl Link for Kernel {
@@ -158,21 +141,21 @@ impl Kernel {
 }
 
 /// A sysfs tree of our own, removed at the end.
-struct Tree(PathBuf);
+pub(super) struct Tree(pub(super) PathBuf);
 
 impl Tree {
     fn new(name: &str) -> Self {
         Self(std::env::temp_dir().join(format!("uverbs-device-{name}-{}", std::process::id())))
     }
 
-    fn file(&self, path: &str, text: &str) {
+    pub(super) fn file(&self, path: &str, text: &str) {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().expect("a directory")).expect("it is ours");
         fs::write(path, text).expect("it is ours");
     }
 
     /// What Linux 6.1 shows for an rxe device.
-    fn rxe(name: &str) -> Self {
+    pub(super) fn rxe(name: &str) -> Self {
         let tree = Self::new(name);
         tree.file("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n");
         tree.file("class/infiniband_verbs/uverbs7/abi_version", "2\n");

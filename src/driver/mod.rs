@@ -21,6 +21,7 @@ pub(crate) mod ring;
 pub(crate) mod rxe;
 pub(crate) mod side;
 mod siw;
+mod statistics;
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ModifyWq;

@@ -103,6 +103,12 @@ impl Error {
         Self { kind: ErrorKind::Other, ..Self::refused(op, Errno::EIO, hint) }
     }
 
+    /// `op` finds that the device is not there any more.
+    pub(crate) fn device_gone(op: &'static str) -> Self {
+        let hint = "the device has gone away, or has another name or index now: look for it again";
+        Self { kind: ErrorKind::Disassociated, ..Self::refused(op, Errno::ENODEV, hint) }
+    }
+
     /// The crate refused `op` before any command was sent, with the errno the kernel would give.
     pub(crate) fn refused(op: &'static str, errno: Errno, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::kernel(op, errno).hinted(hint)

@@ -26,8 +26,15 @@ impl State {
     /// A frame comes in, from the wire or from a queue pair of this device.
     pub(super) fn arrive(&mut self, frame: &[u8], origin: Origin) {
         let port = match origin {
-            Origin::Wire { port } | Origin::Sent { port, .. } => port,
+            Origin::Wire { port } => port,
+            Origin::Sent { port, .. } => {
+                self.frames.sent += 1;
+                self.frames.sent_bytes += frame.len() as u64;
+                port
+            }
         };
+        self.frames.received += 1;
+        self.frames.received_bytes += frame.len() as u64;
         let Self { steering, counters, receivers, .. } = self;
         steering.steer(frame, origin, |delivery| {
             if let Some(counters) = delivery.counters.and_then(|id| counters.get_mut(&id)) {

@@ -13,7 +13,8 @@
 //!   RNR retry count is 7, and fails at once with a smaller count; so does one to a queue pair that is not there,
 //!   whatever the retry count. Posting a receive tells the device, so all that follows has happened when it returns;
 //! - a flow tag is in the completion's immediate data;
-//! - no event is reported as read when its object is destroyed.
+//! - no event is reported as read when its object is destroyed;
+//! - its port counts frames and their bytes ([`Device::statistics`](crate::Device::statistics)), those that are looped back in both directions.
 
 mod addresses;
 mod attributes;
@@ -70,7 +71,7 @@ use self::connection::Connection;
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
 pub use self::resources::Resources;
-use self::state::State;
+use self::state::{Frames, State};
 pub use self::traffic::{Traffic, TrafficError, Vary};
 use crate::driver::ring::RingDevice;
 use crate::kernel::error::Result;
@@ -202,6 +203,12 @@ impl SoftDevice {
         if let Some(mut state) = self.hardware.lock() {
             state.unplug();
         }
+    }
+
+    /// The frames that went through its port; none when it has vanished.
+    pub(crate) fn frames(&self, op: &'static str) -> Result<Option<Frames>> {
+        self.hardware.process.check(op)?;
+        Ok(self.hardware.lock().filter(|state| !state.gone).map(|state| state.frames))
     }
 
     /// To be told of receives of this queue pair, or of a shared queue.

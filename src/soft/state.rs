@@ -37,6 +37,15 @@ pub(super) struct File {
     pub(super) only_memory: Option<Vec<Mapping>>,
 }
 
+/// Frames, and their bytes, that went through the port: those that come back from it count as received, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frames {
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received: u64,
+    pub(crate) received_bytes: u64,
+}
+
 /// A protection domain.
 #[derive(Debug)]
 pub(super) struct Pd {
@@ -69,6 +78,7 @@ pub(super) struct State {
     pub(super) steering: steering::Table,
     /// Queue pairs that are given a frame, and its tag for each; empty between frames.
     pub(super) receivers: Vec<(u32, Option<u32>)>,
+    pub(super) frames: Frames,
     pub(super) rules: Rules,
     /// Queue pairs whose oldest request waits for the receiver.
     pub(super) waiting: BTreeSet<u32>,
@@ -104,6 +114,7 @@ impl State {
             completion_counters: BTreeMap::new(),
             steering: steering::Table::new(rules),
             receivers: Vec::new(),
+            frames: Frames::default(),
             rules,
             bound: 0,
             clock: 0,

@@ -36,6 +36,7 @@ mod rules;
 mod sampler;
 mod shared_receives;
 mod snapshots;
+mod statistics;
 mod sweep;
 mod threads;
 mod too_large;

@@ -5,3 +5,4 @@ mod counts;
 mod ends;
 mod ping;
 mod program;
+mod stat;

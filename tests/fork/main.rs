@@ -15,6 +15,7 @@ mod locks;
 mod objects;
 #[cfg(feature = "raw")]
 mod polls;
+mod statistics;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -41,6 +42,7 @@ const TESTS: &[(&str, fn())] = &[
     ("what_was_only_asked_is_the_first_users", inherited::first_user),
     ("a_domain_in_two_processes_is_destroyed_by_its_owner", inherited::domain),
     ("a_grandchild_has_what_is_its_own", inherited::grandchild),
+    ("a_childs_readings_of_a_device_do_not_meet_its_parents", statistics::readers),
 ];
 
 fn main() {

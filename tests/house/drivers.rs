@@ -9,7 +9,7 @@ use super::{assert_none, sources};
 const DRIVERS: &[&str] = &[
     "src/driver/",
     "src/device/mod.rs",
-    "src/device/netlink.rs",
+    "src/device/netlink/",
     "src/device/sysfs.rs",
     "src/soft/",
     "src/mlx5/",

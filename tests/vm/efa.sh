@@ -8,7 +8,7 @@
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: COUNTERS build --profile guest --example completion_counters
 # tests: any::reliable_datagrams any::device any::memory any::queues any::completion_counter any::wait_objects any::without_queues
-# tests: any::drain asynchronous fork
+# tests: any::drain any::statistics allocations asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -16,6 +16,8 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 # shellcheck source=tests/vm/efa-device.sh
 . "$here/efa-device.sh"
+# shellcheck source=tests/vm/statistics.sh
+. "$here/statistics.sh"
 
 ping() { # ping TRANSPORT [OPTION...]
     transport=$1
@@ -43,6 +45,9 @@ step ping-ud ping ud
 step ping-srd-read ping srd --op read
 ! has_writes || step ping-srd-write ping srd --op write
 step counted counted "$(uname -r)"
+step stat-agrees stat_agrees
+step stat-objects stat_objects "$UVERBS_BIN" ping --device "$device" --transport srd --timeout 60s
+step stat-pages stat_pages
 for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
 step complaints no_complaints

@@ -6,7 +6,8 @@
 # tests: any::device any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
 # tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork
 # tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages
-# tests: card::rss card::offloads any::failures any::lives any::xrc any::xrc_commands cycles faults
+# tests: card::rss card::offloads any::failures any::lives any::xrc any::xrc_commands any::statistics allocations
+# tests: cycles faults
 # On debug kernels of 6.1 this one ends with a report, and with it what looks at locks.
 # tests: any::memory
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -17,6 +18,8 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/faults.sh
 . "$here/faults.sh"
+# shellcheck source=tests/vm/statistics.sh
+. "$here/statistics.sh"
 
 device_node() {
     verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
@@ -90,7 +93,8 @@ works() { # works DEVICE DRIVER COMMAND...: with COMMAND in front the device is 
     of=$1 driver=$2
     shift 2
     "$@" "$UVERBS_BIN" devices | tee "$OUT/$name.devices" && grep -qw "$of" "$OUT/$name.devices" &&
-        "$@" "$UVERBS_BIN" info "$of" >"$OUT/$name.info" && grep -w "driver:.*$driver" "$OUT/$name.info" || return
+        "$@" "$UVERBS_BIN" info "$of" >"$OUT/$name.info" && grep -w "driver:.*$driver" "$OUT/$name.info" &&
+        "$@" "$UVERBS_BIN" stat --all "$of" | tee "$OUT/$name.stat" || return
     if [ "$driver" = rxe ]; then
         "$@" "$UVERBS_BIN" ping --device "$of" --loopback --iters 10
     fi
@@ -114,6 +118,42 @@ without_netlink() {
     grep "^$device  *unknown " "$OUT/$name.devices"
 }
 
+# Rates while there is traffic: each reading has one, and packets were sent in the meantime.
+stat_watch() {
+    "$UVERBS_BIN" ping --device "$device" --loopback --iters 1000000 --timeout 60s >"$OUT/$name.ping" 2>&1 &
+    traffic=$!
+    status=0
+    "$UVERBS_BIN" stat "$device/1" --watch 500ms --count 5 --json >"$OUT/$name.json" || status=$?
+    "$UVERBS_BIN" stat "$device/1" --watch 500ms --count 2 || status=$?
+    kill -INT "$traffic"
+    wait "$traffic"
+    test "$status" -eq 0 && test "$(wc -l <"$OUT/$name.json")" -eq 5 && "$PYTHON" -c 'import json, sys
+for number, line in enumerate(sys.stdin):
+    rows = {row["name"]: row for row in json.loads(line)["devices"][0]["counters"] if row["source"] == "hw_counters"}
+    sent = rows["sent_pkts"]
+    assert (sent["per_second"] is None) == (number == 0) and sent["unit"] == "packets", sent
+    print(sent["value"], sent["per_second"])
+assert sent["per_second"] > 0, sent' <"$OUT/$name.json"
+}
+
+# A device that is deleted while it is watched has gone, and that is said.
+stat_vanishes() {
+    ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
+    "$UVERBS_BIN" stat rxe1 --watch 100ms >"$OUT/$name.pages" 2>"$OUT/$name.said" &
+    watch=$!
+    until_true 10 grep -q '^rxe1 (rxe)' "$OUT/$name.pages" && rdma link delete rxe1 && ip link delete dummy1
+    status=$?
+    code=0
+    wait "$watch" || code=$?
+    cat "$OUT/$name.said"
+    test "$status" -eq 0 && test "$code" -eq 1 && grep -q '^uverbs: rxe1: statistics.read: device gone (ENODEV)' "$OUT/$name.said"
+}
+
+# What rxe does not do is said, though the kernel would say yes.
+stat_unbound() {
+    "$UVERBS_BIN" stat --qp "$device" && grep -q 'port 1, queue pairs: not counted one by one' "$OUT/$name.out"
+}
+
 begin make_device
 
 # On 7.x nothing has loaded ib_uverbs yet: asking for the device over netlink does. So this comes first, and only then
@@ -129,6 +169,12 @@ done
 step ping-loopback ping_loopback
 step ping-refused ping_refused
 step ping-interrupted ping_interrupted
+step stat-agrees stat_agrees
+step stat-objects stat_objects ibv_srq_pingpong -d "$device" -g 1 -q 5
+step stat-pages stat_pages
+step stat-watch stat_watch
+step stat-unbound stat_unbound
+step stat-vanishes stat_vanishes
 step without-sysfs without_sysfs
 step without-netlink without_netlink
 step kill-rc-client kill_in_traffic rc client

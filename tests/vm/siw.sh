@@ -7,7 +7,7 @@
 # packages: mmdebstrap
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# tests: any::managed any::without_queues any::device any::memory any::wait_objects any::completion_counter asynchronous fork
+# tests: any::managed any::without_queues any::device any::memory any::wait_objects any::completion_counter any::statistics asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -15,6 +15,8 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 # shellcheck source=tests/vm/siw-device.sh
 . "$here/siw-device.sh"
+# shellcheck source=tests/vm/statistics.sh
+. "$here/statistics.sh"
 
 list_siw() {
     "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
@@ -32,6 +34,8 @@ begin make_siw
 step devices list_siw
 describe_device
 step ping-refused ping_refused
+step stat-agrees stat_agrees
+step stat-pages stat_pages
 for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean

@@ -1,4 +1,4 @@
-//! RDMA netlink: how devices and their character devices are found.
+//! RDMA netlink: how devices and their character devices are found, their counters read, and their objects listed.
 
 numbers! {
     i32 "" {
@@ -49,6 +49,9 @@ pub mod op {
             STAT_SET = 16, "Binds statistic counters.";
             STAT_GET = 17, "Reads statistic counters.";
             STAT_DEL = 18, "Unbinds statistic counters.";
+            RES_CTX_GET = 22, "Reads contexts.";
+            RES_SRQ_GET = 23, "Reads shared receive queues.";
+            STAT_GET_STATUS = 24, "Reads which statistic counters there are, and which are on.";
         }
     }
 }
@@ -72,8 +75,46 @@ pub mod attr {
             PORT_STATE = 12, "State of the port, u8.";
             PORT_PHYS_STATE = 13, "Physical state of the port, u8.";
             DEV_NODE_TYPE = 14, "Kind of device, u8, see [`crate::types::node_type`].";
+            RES_SUMMARY = 15, "Numbers of objects: a table of [`RES_SUMMARY_ENTRY`].";
+            RES_SUMMARY_ENTRY = 16, "One kind of object: [`RES_SUMMARY_ENTRY_NAME`] and [`RES_SUMMARY_ENTRY_CURR`].";
+            RES_SUMMARY_ENTRY_NAME = 17, "Name of a kind of object, string.";
+            RES_SUMMARY_ENTRY_CURR = 18, "How many there are, u64.";
+            RES_QP = 19, "Queue pairs: a table of [`RES_QP_ENTRY`]. Its number stands for them in [`STAT_RES`].";
+            RES_QP_ENTRY = 20, "One queue pair, or a row of them.";
+            RES_LQPN = 21, "Number of the queue pair, u32.";
+            RES_RQPN = 22, "Number of the queue pair that it is connected to, u32.";
+            RES_RQ_PSN = 23, "Packet sequence number of the receive queue, u32.";
+            RES_SQ_PSN = 24, "Packet sequence number of the send queue, u32.";
+            RES_PATH_MIG_STATE = 25, "State of path migration, u8.";
+            RES_TYPE = 26, "Type of a queue pair or of a shared queue, u8.";
+            RES_STATE = 27, "State of a queue pair or of a connection, u8.";
+            RES_PID = 28, "Process that has the object, u32.";
+            RES_KERN_NAME = 29, "Part of the kernel that has the object, string.";
+            RES_CM_ID = 30, "Connection identifiers: a table of [`RES_CM_ID_ENTRY`].";
+            RES_CM_ID_ENTRY = 31, "One connection identifier.";
+            RES_PS = 32, "Port space of a connection identifier, u32.";
+            RES_SRC_ADDR = 33, "Own address, `sockaddr_storage`.";
+            RES_DST_ADDR = 34, "Address of the other side, `sockaddr_storage`.";
+            RES_CQ = 35, "Completion queues: a table of [`RES_CQ_ENTRY`].";
+            RES_CQ_ENTRY = 36, "One completion queue.";
+            RES_CQE = 37, "Entries of a completion queue, u32.";
+            RES_USECNT = 38, "Users of an object, u64.";
+            RES_POLL_CTX = 39, "How the kernel polls its own completion queue, u8.";
+            RES_MR = 40, "Memory regions: a table of [`RES_MR_ENTRY`].";
+            RES_MR_ENTRY = 41, "One memory region.";
+            RES_RKEY = 42, "Remote key, u32; for `CAP_NET_ADMIN` only.";
+            RES_LKEY = 43, "Local key, u32; for `CAP_NET_ADMIN` only.";
+            RES_MRLEN = 45, "Bytes of a memory region, u64.";
+            RES_PD = 46, "Protection domains: a table of [`RES_PD_ENTRY`].";
+            RES_PD_ENTRY = 47, "One protection domain.";
+            RES_LOCAL_DMA_LKEY = 48, "Key for all memory, u32; for `CAP_NET_ADMIN` only.";
             NDEV_INDEX = 50, "Index of the network interface, u32.";
             NDEV_NAME = 51, "Name of the network interface, string.";
+            RES_PDN = 60, "Number of the protection domain, u32.";
+            RES_CQN = 61, "Number of the completion queue, u32.";
+            RES_MRN = 62, "Number of the memory region, u32.";
+            RES_CM_IDN = 63, "Number of the connection identifier, u32.";
+            RES_CTXN = 64, "Number of the context, u32.";
             LINK_TYPE = 65, "Driver of a software device, string: rxe or siw.";
             SYS_NETNS_MODE ("RDMA_NLDEV_SYS_ATTR_NETNS_MODE") = 66,
                 "Devices are shared by network namespaces (1) or not (0), u8.";
@@ -83,14 +124,35 @@ pub mod attr {
             CHARDEV_ABI = 71, "Version that the device reports, u64.";
             CHARDEV = 72, "Device number, u64.";
             UVERBS_DRIVER_ID = 73, "Driver, u32, see [`crate::types::driver_id`]; absent for some drivers.";
+            STAT_MODE = 74, "How queue pairs are bound to counters, u32: 0 not, 1 by a rule, 2 one by one.";
+            STAT_RES = 75, "Which objects are meant, u32: [`RES_QP`] or [`RES_MR`].";
+            STAT_AUTO_MODE_MASK = 76, "By what queue pairs are told apart, u32: 1 type, 2 process.";
+            STAT_COUNTER = 77, "Counters that are bound: a table of [`STAT_COUNTER_ENTRY`].";
+            STAT_COUNTER_ENTRY = 78, "One of them.";
+            STAT_COUNTER_ID = 79, "Its number, u32.";
+            STAT_HWCOUNTERS = 80, "Statistic counters: a table of [`STAT_HWCOUNTER_ENTRY`].";
+            STAT_HWCOUNTER_ENTRY = 81, "One of them.";
+            STAT_HWCOUNTER_ENTRY_NAME = 82, "Its name, string.";
+            STAT_HWCOUNTER_ENTRY_VALUE = 83, "Its value, u64.";
             DEV_DIM = 84, "Adaptive moderation is on, u8.";
+            RES_CTX = 86, "Contexts: a table of [`RES_CTX_ENTRY`].";
+            RES_CTX_ENTRY = 87, "One context.";
+            RES_SRQ = 88, "Shared receive queues: a table of [`RES_SRQ_ENTRY`].";
+            RES_SRQ_ENTRY = 89, "One shared receive queue.";
+            RES_SRQN = 90, "Number of the shared receive queue, u32.";
+            MIN_RANGE = 91, "First number of a row, u32.";
+            MAX_RANGE = 92, "Last number of a row, u32.";
             SYS_COPY_ON_FORK ("RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK") = 93, "Registered memory is copied on fork, u8.";
+            STAT_HWCOUNTER_INDEX = 94, "Place of a statistic counter in the driver's table, u32.";
+            STAT_HWCOUNTER_DYNAMIC = 95, "An optional statistic counter is on, u8; absent of those that always are.";
             SYS_PRIVILEGED_QKEY_MODE ("RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE") = 96,
                 "Anyone may use privileged queue keys, u8.";
             DEV_TYPE = 99, "Kind of sub-device, u8 (Linux 6.12).";
             PARENT_NAME = 100, "Parent of a sub-device, string (Linux 6.12).";
             NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";
             SYS_MONITOR_MODE ("RDMA_NLDEV_SYS_ATTR_MONITOR_MODE") = 103, "Events can be subscribed, u8 (Linux 6.12).";
+            STAT_OPCOUNTER_ENABLED = 104, "Optional counters are bound by the rule too, u8 (Linux 7.2).";
+            RES_SUMMARY_ENTRY_MAX = 118, "How many there may be, u64; absent where there is no bound (Linux 7.3).";
         }
     }
 }

@@ -5,6 +5,7 @@ use uverbs::{Device, SoftDevice};
 
 use crate::Outcome;
 use crate::output::Output;
+use crate::table::{Cell, Colours, Table};
 
 /// Options of `uverbs devices`.
 #[derive(Debug, clap::Args)]
@@ -87,15 +88,10 @@ impl Row {
 
 /// Columns as wide as what is in them.
 fn table(rows: &[Row]) -> String {
-    let head = ["NAME", "DRIVER", "NODE", "PORTS", "NODE GUID", "FIRMWARE", "NET DEVICES"].map(str::to_owned);
-    let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut table =
+        Table::with_head(&["NAME", "DRIVER", "NODE", "PORTS", "NODE GUID", "FIRMWARE", "NET DEVICES"]);
+    rows.iter().for_each(|row| table.push(row.cells().map(Cell::from).into()));
     let mut text = String::new();
-    for line in &lines {
-        let padded: Vec<_> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(padded.join("  ").trim_end());
-        text.push('\n');
-    }
+    table.write(&mut text, "", Colours::new());
     text
 }

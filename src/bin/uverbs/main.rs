@@ -1,5 +1,5 @@
-//! The program `uverbs`: lists RDMA devices, describes one, watches packets being counted, sends messages to
-//! and fro, and measures.
+//! The program `uverbs`: lists RDMA devices, describes one, tells what they have counted, watches packets being counted, sends
+//! messages to and fro, and measures.
 //!
 //! `docs/guide/cli.md` is its manual.
 #![forbid(unsafe_code)]
@@ -7,23 +7,26 @@
 mod bench;
 mod devices;
 mod failure;
+mod generate;
 mod info;
 mod job;
 mod output;
 mod ping;
 mod samples;
+mod stat;
 mod stop;
+mod table;
 mod target;
 mod units;
 mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// RDMA devices from user space: list, describe, count packets, ping, measure.
+/// RDMA devices from user space: list, describe, tell counters, count packets, ping, measure.
 #[derive(Debug, Parser)]
 #[command(name = "uverbs", version, after_help = failure::EXIT_CODES)]
 struct Cli {
@@ -42,12 +45,19 @@ enum Command {
     Info(info::Args),
     /// Count the packets that a rule takes, and print the values every interval.
     Watch(watch::Args),
+    /// Tell what the devices of this machine have counted, and what is alive on them, as `perfquery`, `rdma
+    /// statistic` and `rdma resource` do.
+    Stat(stat::Args),
     /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and its like do and with them as the
     /// other side, and tell how long they take.
     Ping(ping::Args),
     /// Measure.
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Print completions of this command line for a shell.
+    Completions(generate::Completions),
+    /// Print the manual page of this program, or write those of all subcommands.
+    Man(generate::Man),
 }
 
 fn main() -> ExitCode {
@@ -59,8 +69,11 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Info(args) => info::run(args, cli.trace),
         Command::Watch(args) => watch::run(args, cli.trace),
+        Command::Stat(args) => stat::run(args, cli.trace),
         Command::Ping(args) => ping::run(args, cli.trace),
         Command::Bench(command) => bench::run(command, cli.trace),
+        Command::Completions(args) => args.run(Cli::command()),
+        Command::Man(args) => args.run(Cli::command()),
     };
     failure::ended(result)
 }

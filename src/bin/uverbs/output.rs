@@ -48,6 +48,16 @@ impl Output {
         if std::mem::take(&mut self.open) { self.line("") } else { Ok(()) }
     }
 
+    /// Writes a page; on a terminal the next one takes its place, and elsewhere there is an empty line between them.
+    pub(crate) fn page(&mut self, text: impl fmt::Display, again: bool) -> Outcome {
+        match (again, self.terminal) {
+            (false, _) => self.text(text),
+            (true, false) => self.text(format_args!("\n{text}")),
+            // The cursor goes to the first place, and all behind it is erased (ECMA-48, CUP and ED).
+            (true, true) => self.text(format_args!("\x1b[H\x1b[J{text}")),
+        }
+    }
+
     /// Writes one JSON document.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Outcome {
         let text = serde_json::to_string(value).map_err(|error| Failure::Other(error.to_string()))?;

@@ -1,34 +1,24 @@
 //! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not tell of a
 //! device is looked for in sysfs.
 
-use std::io::IoSliceMut;
-use std::os::fd::AsRawFd;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, MultiHeaders, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmmsg, sendto,
-    socket,
-};
-use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr, attr, op};
+use uverbs_abi::netlink::{self as nl, NlMsgHdr, attr, op};
 use uverbs_abi::types::driver_id;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Device, Interface, Node, sysfs};
+use super::{Attributes, Link, Messages, ROOM, acknowledged, attribute, number, text, wide};
+use crate::device::{Device, Interface, Node, sysfs};
 use crate::kernel::error::{Error, Result};
 
 const OP: &str = "device.list";
-
-/// Room for one datagram of answers: the kernel fills a page at most, or 8 KiB where pages are larger, or what was last asked
-/// for if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
-pub(super) const ROOM: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 8192 };
 
 /// Datagrams that are taken at once: as many as the first answers are for a machine with one device.
 const DATAGRAMS: usize = 4;
 
 /// Every device that has a uverbs node.
-pub(super) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
+pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
     let mut link = Conversation::new(link);
     // The kernel is asked of the first device at once with the list: most machines have one, with one port.
     let (list, first) = link.begin()?;
@@ -151,45 +141,6 @@ fn interface(message: &[u8]) -> Option<Interface> {
     Some(Interface { port: port?, name: name? })
 }
 
-/// What answers requests: the kernel, or a test in its place.
-pub(super) trait Link {
-    /// Sends one datagram, of one or more requests.
-    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
-
-    /// Takes datagrams of answers, as many as there are and have room, and says how long each is, which may be more than there
-    /// was room for.
-    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno>;
-}
-
-/// A socket of the RDMA family.
-pub(super) struct Socket(OwnedFd);
-
-impl Socket {
-    pub(super) fn open() -> Result<Self> {
-        let fd =
-            socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
-        fd.map(Self).map_err(error)
-    }
-}
-
-impl Link for Socket {
-    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
-        let kernel = NetlinkAddr::new(0, 0);
-        sendto(self.0.as_raw_fd(), datagram, &kernel, MsgFlags::empty()).map(drop)
-    }
-
-    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
-        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), and goes on with a list
-        // while that is taken (netlink_recvmsg). So nothing has to be waited for, and a sandbox that takes a request and never
-        // answers keeps nobody waiting.
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-        let mut headers = MultiHeaders::<()>::preallocate(rooms.len(), None);
-        let mut slices: Vec<_> = rooms.iter_mut().map(|room| [IoSliceMut::new(room)]).collect();
-        let taken = recvmmsg(self.0.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
-        Ok(taken.map(|datagram| datagram.bytes).collect())
-    }
-}
-
 /// A request: its number, flags and attributes.
 type Request<'a> = (u16, u16, &'a [u8]);
 
@@ -276,7 +227,7 @@ impl<L: Link> Conversation<L> {
                     let Some(done @ None) = done.get_mut(place) else { continue };
                     match header.nlmsg_type {
                         nl::MSG_DONE => *done = Some(Ok(())),
-                        nl::MSG_ERROR => *done = Some(acknowledged(body)),
+                        nl::MSG_ERROR => *done = Some(acknowledged(OP, body)),
                         nl::MSG_NOOP => {}
                         _ => {
                             take(place, body);
@@ -308,67 +259,6 @@ fn chardev_of(index: u32) -> Vec<u8> {
 
 fn error(errno: Errno) -> Error {
     Error::kernel(OP, errno)
-}
-
-/// The body of an error message: a negative errno, or zero for an acknowledgement.
-fn acknowledged(body: &[u8]) -> Result<()> {
-    match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
-        Some(0) => Ok(()),
-        Some(code) => Err(error(Errno::from_raw(code.saturating_neg()))),
-        None => Err(Error::malformed(OP, "an error message cut short")),
-    }
-}
-
-/// The messages of a batch: header and body. What is cut short is left over.
-struct Messages<'a>(&'a [u8]);
-
-impl<'a> Iterator for Messages<'a> {
-    type Item = (NlMsgHdr, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (header, _) = NlMsgHdr::read_from_prefix(self.0).ok()?;
-        let len = usize::try_from(header.nlmsg_len).ok()?;
-        let body = self.0.get(size_of::<NlMsgHdr>()..len)?;
-        self.0 = self.0.get(len.next_multiple_of(nl::ALIGN)..).unwrap_or_default();
-        Some((header, body))
-    }
-}
-
-/// The attributes of a message: number and value.
-struct Attributes<'a>(&'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (header, _) = NlAttr::read_from_prefix(self.0).ok()?;
-        let len = usize::from(header.nla_len);
-        let value = self.0.get(size_of::<NlAttr>()..len)?;
-        self.0 = self.0.get(len.next_multiple_of(nl::ALIGN)..).unwrap_or_default();
-        Some((header.nla_type & nl::NLA_TYPE_MASK, value))
-    }
-}
-
-/// One attribute as it is sent.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let header = NlAttr { nla_len: (size_of::<NlAttr>() + value.len()) as u16, nla_type: kind };
-    let mut bytes = header.as_bytes().to_vec();
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(nl::ALIGN), 0);
-    bytes
-}
-
-fn number(value: &[u8]) -> Option<u32> {
-    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-}
-
-fn wide(value: &[u8]) -> Option<u64> {
-    value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
-}
-
-fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! RDMA netlink: requests about devices and their answers, as bytes.
+
+mod discovery;
+mod exchange;
+#[cfg(all(test, not(miri)))]
+pub(super) mod testing;
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, MultiHeaders, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmmsg, sendto,
+    socket,
+};
+use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr};
+use zerocopy::{FromBytes, IntoBytes};
+
+pub(super) use self::discovery::devices;
+pub(super) use self::exchange::{Ask, Exchange};
+use crate::kernel::error::{Error, Result};
+
+/// Room for one datagram of answers: the kernel fills a page at most, or 8 KiB where pages are larger, or what was last asked
+/// for if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
+pub(in crate::device) const ROOM: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 8192 };
+
+/// Room for one datagram of a long list: the kernel fills as much as was last asked for, and no more than this (netlink_recvmsg, Linux
+/// 6.1). What has not room in a page, such as a counter with a thousand queue pairs, comes only so.
+pub(in crate::device) const LONG: usize = 32 << 10;
+
+/// What answers requests: the kernel, or a test in its place.
+pub(in crate::device) trait Link {
+    /// Sends one datagram, of one or more requests.
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
+
+    /// Takes datagrams of answers, as many as there are and have room, and says how long each is, which may be more than there
+    /// was room for.
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno>;
+}
+
+/// A socket of the RDMA family.
+#[derive(Debug)]
+pub(in crate::device) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(in crate::device) fn open(op: &'static str) -> Result<Self> {
+        let fd =
+            socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRDMA);
+        fd.map(Self).map_err(|errno| Error::kernel(op, errno))
+    }
+}
+
+impl Link for Socket {
+    fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
+        let kernel = NetlinkAddr::new(0, 0);
+        sendto(self.0.as_raw_fd(), datagram, &kernel, MsgFlags::empty()).map(drop)
+    }
+
+    fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
+        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), and goes on with a list
+        // while that is taken (netlink_recvmsg). So nothing has to be waited for, and a sandbox that takes a request and never
+        // answers keeps nobody waiting.
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        let mut headers = MultiHeaders::<()>::preallocate(rooms.len(), None);
+        let mut slices: Vec<_> = rooms.iter_mut().map(|room| [IoSliceMut::new(room)]).collect();
+        let taken = recvmmsg(self.0.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
+        Ok(taken.map(|datagram| datagram.bytes).collect())
+    }
+}
+
+/// The body of an error message: a negative errno, or zero for an acknowledgement.
+fn acknowledged(op: &'static str, body: &[u8]) -> Result<()> {
+    match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
+        Some(0) => Ok(()),
+        Some(code) => Err(Error::kernel(op, Errno::from_raw(code.saturating_neg()))),
+        None => Err(Error::malformed(op, "an error message cut short")),
+    }
+}
+
+/// The messages of a batch: header and body. What is cut short is left over.
+struct Messages<'a>(&'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (NlMsgHdr, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (header, _) = NlMsgHdr::read_from_prefix(self.0).ok()?;
+        let len = usize::try_from(header.nlmsg_len).ok()?;
+        let body = self.0.get(size_of::<NlMsgHdr>()..len)?;
+        self.0 = self.0.get(len.next_multiple_of(nl::ALIGN)..).unwrap_or_default();
+        Some((header, body))
+    }
+}
+
+/// The attributes of a message: number and value.
+pub(in crate::device) struct Attributes<'a>(pub(in crate::device) &'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (header, _) = NlAttr::read_from_prefix(self.0).ok()?;
+        let len = usize::from(header.nla_len);
+        let value = self.0.get(size_of::<NlAttr>()..len)?;
+        self.0 = self.0.get(len.next_multiple_of(nl::ALIGN)..).unwrap_or_default();
+        Some((header.nla_type & nl::NLA_TYPE_MASK, value))
+    }
+}
+
+/// One attribute as it is sent.
+pub(in crate::device) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put(&mut bytes, kind, value);
+    bytes
+}
+
+/// Appends one attribute.
+pub(in crate::device) fn put(request: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let header = NlAttr { nla_len: (size_of::<NlAttr>() + value.len()) as u16, nla_type: kind };
+    request.extend_from_slice(header.as_bytes());
+    request.extend_from_slice(value);
+    request.resize(request.len().next_multiple_of(nl::ALIGN), 0);
+}
+
+pub(in crate::device) fn number(value: &[u8]) -> Option<u32> {
+    value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+pub(in crate::device) fn wide(value: &[u8]) -> Option<u64> {
+    value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+}
+
+pub(in crate::device) fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}

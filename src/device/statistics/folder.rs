@@ -1,0 +1,104 @@
+//! A folder of sysfs with one counter in each file.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use super::meaning::place;
+use crate::kernel::error::{Error, Result};
+
+/// A setting that stands among the counters: for how long a value that was read is kept, in milliseconds.
+const SETTING: &[u8] = b"lifespan";
+
+/// A folder of counters. Its files are found by the folder's descriptor: so they are those of this device, also when it gets another name,
+/// and not those of another device that gets this one's.
+#[derive(Debug)]
+pub(super) struct Folder {
+    directory: File,
+    names: Vec<CString>,
+}
+
+impl Folder {
+    /// The folder at `path`; none where there is none, or nothing in it.
+    pub(super) fn open(op: &'static str, path: &Path) -> Result<Option<Self>> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            // The driver has no such counters, or sysfs is not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(op, &error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|error| io_error(op, &error))?.file_name();
+            if name.as_bytes() != SETTING
+                && let Ok(name) = CString::new(name.as_bytes())
+            {
+                names.push(name);
+            }
+        }
+        names.sort_by_cached_key(|name| (place(&name.to_string_lossy()), name.clone()));
+        let directory = File::open(path).map_err(|error| io_error(op, &error))?;
+        Ok((!names.is_empty()).then_some(Self { directory, names }))
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known.as_bytes() == name.as_bytes())
+    }
+
+    /// Reads each file, and hands name and value to `take`.
+    pub(super) fn read(&self, op: &'static str, mut take: impl FnMut(&[u8], Result<u64>)) {
+        for name in &self.names {
+            take(name.as_bytes(), self.value(op, name));
+        }
+    }
+
+    fn value(&self, op: &'static str, name: &CStr) -> Result<u64> {
+        let file = openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let mut file = File::from(file.map_err(|errno| Error::kernel(op, errno))?);
+        // A number of 64 bits has 20 digits, and a newline.
+        let mut text = [0; 32];
+        let len = file.read(&mut text).map_err(|error| io_error(op, &error))?;
+        number(&text[..len]).ok_or_else(|| Error::malformed(op, "the kernel's file holds no number"))
+    }
+}
+
+/// A decimal number and a newline. Older kernels have words in its place: `N/A (no PMA)`.
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = text.trim_ascii_end();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}
+
+pub(super) fn io_error(op: &'static str, error: &io::Error) -> Error {
+    Error::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_and_whole() {
+        assert_eq!(number(b"0\n"), Some(0));
+        assert_eq!(number(b"18446744073709551615\n"), Some(u64::MAX));
+        for text in [
+            &b""[..],
+            b"\n",
+            b"N/A (no PMA)\n",
+            b"-1\n",
+            b"+1\n",
+            b"0x1\n",
+            b"1 2\n",
+            b"18446744073709551616\n",
+            b"\xff",
+        ] {
+            assert_eq!(number(text), None, "{text:?}");
+        }
+    }
+}

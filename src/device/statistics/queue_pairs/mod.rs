@@ -1,0 +1,343 @@
+//! Counters of queue pairs: bound by a rule, or one by one (core/counters.c).
+
+// Not under Miri: see `device::tests`.
+#[cfg(all(test, not(miri)))]
+mod tests;
+
+use bitflags::bitflags;
+use nix::errno::Errno;
+use uverbs_abi::netlink::{attr, op};
+
+use crate::device::Device;
+use crate::device::netlink::{Ask, Attributes, Exchange, number};
+use crate::device::resources::Owner;
+use crate::device::statistics::kernel::{of_port, with_rights};
+use crate::device::statistics::meaning::Meaning;
+use crate::device::statistics::{NO_COUNTERS, Source, Statistic, answer};
+use crate::driver::Driver;
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+const OPEN: &str = "queue_pair_counters.open";
+const MODE: &str = "queue_pair_counters.mode";
+const AUTO: &str = "queue_pair_counters.bind_by";
+const BIND: &str = "queue_pair_counters.bind";
+const UNBIND: &str = "queue_pair_counters.unbind";
+const LIST: &str = "queue_pair_counters.list";
+
+const NOT_PER_QP: &str = "the driver does not count per queue pair; of those this crate knows only mlx5 does";
+
+/// `enum rdma_nl_counter_mode` (rdma_netlink.h).
+mod mode {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const AUTO: u32 = 1;
+    pub(super) const MANUAL: u32 = 2;
+}
+
+bitflags! {
+    /// By what queue pairs are told apart that are bound by a rule: those that are alike have one counter.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct BindBy: u32 {
+        /// Their type: RC, UD and so on.
+        const TYPE = 1;
+        /// The process that has them.
+        const PROCESS = 2;
+    }
+}
+
+/// How the queue pairs of a port are bound to counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CounterMode {
+    /// None is.
+    Off,
+    /// Each is bound when it is connected (goes from INIT to RTR).
+    ByRule {
+        /// What makes them alike.
+        by: BindBy,
+        /// Whether the driver's optional counters are counted per queue pair too (Linux 7.2).
+        with_optional: bool,
+    },
+    /// Some are, one by one.
+    OneByOne,
+    /// As a later kernel says it.
+    Other(u32),
+}
+
+/// A counter that queue pairs are bound to, and its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuePairCounter {
+    /// Its number on the device.
+    pub id: u32,
+    /// The port, from 1.
+    pub port: u32,
+    /// How queue pairs come to it.
+    pub mode: CounterMode,
+    /// The type of its queue pairs, one of [`uverbs_abi::types::qp_type`]; none if it is not bound by type.
+    pub qp_type: Option<u8>,
+    /// The process whose queue pairs it counts; none if it is not bound by process.
+    pub owner: Option<Owner>,
+    /// Numbers of the queue pairs that are bound to it now.
+    pub queue_pairs: Vec<u32>,
+    /// The values: the driver's hardware counters, as they are of a port.
+    pub counters: Vec<Statistic>,
+}
+
+/// Counters of the queue pairs of one port. What a queue pair has counted is the port's when it is unbound or destroyed: the port's values
+/// never fall.
+///
+/// ```no_run
+/// # fn main() -> uverbs::Result<()> {
+/// use uverbs::statistics::BindBy;
+///
+/// let mut counters = uverbs::devices()?.named("mlx5_0")?.queue_pair_counters(1)?;
+/// counters.bind_by(BindBy::PROCESS)?; // queue pairs that are connected from now on
+/// for counter in counters.list()? {
+///     println!("{:?}: {:?}", counter.owner, counter.queue_pairs);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct QueuePairCounters {
+    exchange: Exchange,
+    index: u32,
+    port: u32,
+    driver: Driver,
+}
+
+impl Device {
+    /// The counters of the queue pairs of a port, from 1. The device is not opened. Listing needs no rights, binding needs `CAP_NET_ADMIN` in the first
+    /// user namespace.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without such a port, [`ErrorKind::Unsupported`] without RDMA netlink and on a soft device.
+    ///
+    /// # Kernel
+    /// core/counters.c, Linux 5.3.
+    #[doc(alias = "rdma_statistic_qp")]
+    pub fn queue_pair_counters(&self, port: u32) -> Result<QueuePairCounters> {
+        self.check_port(OPEN, port)?;
+        let (exchange, index) = self.exchange(OPEN, "a soft device does not count per queue pair")?;
+        Ok(QueuePairCounters { exchange, index, port, driver: self.driver_kind() })
+    }
+}
+
+impl QueuePairCounters {
+    #[cfg(all(test, not(miri)))]
+    fn with(exchange: Exchange, index: u32, port: u32, driver: Driver) -> Self {
+        Self { exchange, index, port, driver }
+    }
+
+    /// How queue pairs are bound now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disassociated`] when the device has gone.
+    pub fn mode(&mut self) -> Result<CounterMode> {
+        let mut mode = None;
+        // Which mode is asked for says nothing: it only has to be there (`stat_get_doit_qp`).
+        let asked = self.ask(MODE, op::STAT_GET, &[Ask::Number(attr::STAT_MODE, mode::MANUAL)], |message| {
+            mode = mode_of(Attributes(message));
+        });
+        asked.map_err(|error| self.explain(error, |error| error))?;
+        mode.ok_or_else(|| Error::malformed(MODE, "an answer without the mode"))
+    }
+
+    /// Binds each queue pair that is connected from now on to a counter which it shares with those like it; with no
+    /// bits, none any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] of a driver that is known not to count per queue pair: there the kernel would say yes and do
+    /// nothing. [`ErrorKind::Busy`] while queue pairs are bound otherwise: unbind or destroy them first. [`ErrorKind::PermissionDenied`] without
+    /// `CAP_NET_ADMIN` in the first user namespace.
+    pub fn bind_by(&mut self, by: BindBy) -> Result<()> {
+        self.set_rule(by, None)
+    }
+
+    /// The same as [`bind_by`](Self::bind_by), and the driver's optional counters that are on are counted per queue pair too.
+    ///
+    /// # Errors
+    /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels before 7.2, which do not know it.
+    pub fn bind_by_with_optional(&mut self, by: BindBy) -> Result<()> {
+        self.set_rule(by, Some(Ask::Byte(attr::STAT_OPCOUNTER_ENABLED, 1)))
+    }
+
+    fn set_rule(&mut self, by: BindBy, more: Option<Ask<'static>>) -> Result<()> {
+        self.can_bind(AUTO)?;
+        let mut attributes =
+            vec![Ask::Number(attr::STAT_MODE, mode::AUTO), Ask::Number(attr::STAT_AUTO_MODE_MASK, by.bits())];
+        attributes.extend(more);
+        let set = self.ask(AUTO, op::STAT_SET, &attributes, |_| {});
+        set.map_err(|error| {
+            self.explain(error, |error| {
+                error.hinted_if(
+                    ErrorKind::Busy,
+                    "queue pairs are bound by another rule or one by one: unbind or destroy them first",
+                )
+            })
+        })
+    }
+
+    /// Binds one queue pair of this port to a counter of its own, and gives that counter's number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without such a queue pair. [`ErrorKind::InvalidInput`] when it is bound already, or belongs to another port, or
+    /// while queue pairs are bound by a rule. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as of [`bind_by`](Self::bind_by).
+    pub fn bind(&mut self, queue_pair: u32) -> Result<u32> {
+        self.set_one(queue_pair, None)
+    }
+
+    /// Binds one queue pair to a counter that others are bound to already.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Self::bind); `NotFound` without such a counter, too.
+    pub fn bind_to(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
+        self.set_one(queue_pair, Some(Ask::Number(attr::STAT_COUNTER_ID, counter))).map(drop)
+    }
+
+    fn set_one(&mut self, queue_pair: u32, more: Option<Ask<'static>>) -> Result<u32> {
+        self.can_bind(BIND)?;
+        let mut attributes =
+            vec![Ask::Number(attr::STAT_MODE, mode::MANUAL), Ask::Number(attr::RES_LQPN, queue_pair)];
+        attributes.extend(more);
+        let mut id = None;
+        let set = self.ask(BIND, op::STAT_SET, &attributes, |message| {
+            id = Attributes(message)
+                .find(|(kind, _)| *kind == attr::STAT_COUNTER_ID)
+                .and_then(|(_, value)| number(value));
+        });
+        set.map_err(|error| {
+            self.explain(error, |error| {
+                error
+                    .hinted_if(ErrorKind::NotFound, "there is no such queue pair, or no such counter, on the device")
+                    .hinted_if(ErrorKind::Exhausted, "the driver does not count per queue pair, or has no counter left")
+                    .hinted_if(
+                        ErrorKind::InvalidInput,
+                        "the queue pair is bound already, or belongs to another port, or queue pairs are bound by a rule",
+                    )
+            })
+        })?;
+        id.ok_or_else(|| Error::malformed(BIND, "an answer without the counter's number"))
+    }
+
+    /// Unbinds a queue pair from its counter. What was counted is the port's from now on; a counter without queue pairs is destroyed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without such a queue pair; [`ErrorKind::InvalidInput`] when it is not bound to this counter, or by a rule.
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the first user namespace.
+    pub fn unbind(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
+        let attributes =
+            [Ask::Number(attr::STAT_COUNTER_ID, counter), Ask::Number(attr::RES_LQPN, queue_pair)];
+        let deleted = self.ask(UNBIND, op::STAT_DEL, &attributes, |_| {});
+        deleted.map_err(|error| {
+            self.explain(error, |error| {
+                error.hinted_if(ErrorKind::NotFound, "there is no such queue pair on the device").hinted_if(
+                    ErrorKind::InvalidInput,
+                    "the queue pair is not bound to this counter, or it is bound by a rule",
+                )
+            })
+        })
+    }
+
+    /// All counters of this port that queue pairs are bound to. No rights are needed, and those of all users are told.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disassociated`] when the device has gone.
+    pub fn list(&mut self) -> Result<Vec<QueuePairCounter>> {
+        let mut found = Vec::new();
+        let (port, driver) = (self.port, &self.driver);
+        let attributes =
+            [Ask::Number(attr::DEV_INDEX, self.index), Ask::Number(attr::STAT_RES, attr::RES_QP.into())];
+        let listed = self.exchange.list(LIST, op::STAT_GET, &attributes, |message| {
+            let tables = Attributes(message).filter(|(kind, _)| *kind == attr::STAT_COUNTER);
+            for (_, table) in tables {
+                let entries = Attributes(table).filter(|(kind, _)| *kind == attr::STAT_COUNTER_ENTRY);
+                found.extend(entries.filter_map(|(_, entry)| counter(entry, driver)));
+            }
+        });
+        listed.map_err(|error| self.explain(error, |error| error))?;
+        found.retain(|counter| counter.port == port);
+        Ok(found)
+    }
+
+    fn can_bind(&self, op: &'static str) -> Result<()> {
+        if self.driver.binds_queue_pairs() == Some(false) {
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, NOT_PER_QP));
+        }
+        Ok(())
+    }
+
+    /// Asks for something of this port's queue pairs.
+    fn ask(
+        &mut self,
+        op: &'static str,
+        command: u16,
+        more: &[Ask<'_>],
+        take: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut attributes = of_port(self.index, self.port).to_vec();
+        attributes.push(Ask::Number(attr::STAT_RES, attr::RES_QP.into()));
+        attributes.extend_from_slice(more);
+        self.exchange.one(op, command, &attributes, take)
+    }
+
+    fn explain(&mut self, error: Error, otherwise: impl FnOnce(Error) -> Error) -> Error {
+        self.exchange.explain(error, self.index, Some(self.port), |error| {
+            with_rights(otherwise(error)).hinted_if(ErrorKind::Unsupported, NO_COUNTERS)
+        })
+    }
+}
+
+/// The mode out of an answer about a port, or of a counter.
+fn mode_of(attributes: Attributes<'_>) -> Option<CounterMode> {
+    let (mut mode, mut by, mut with_optional) = (None, BindBy::empty(), false);
+    for (kind, value) in attributes {
+        match kind {
+            attr::STAT_MODE => mode = number(value),
+            attr::STAT_AUTO_MODE_MASK => by = BindBy::from_bits_retain(number(value).unwrap_or(0)),
+            attr::STAT_OPCOUNTER_ENABLED => with_optional = value.first() == Some(&1),
+            // What a counter has in common says by what it was made.
+            attr::RES_TYPE => by |= BindBy::TYPE,
+            attr::RES_PID | attr::RES_KERN_NAME => by |= BindBy::PROCESS,
+            _ => {}
+        }
+    }
+    Some(match mode? {
+        mode::NONE => CounterMode::Off,
+        mode::AUTO => CounterMode::ByRule { by, with_optional },
+        mode::MANUAL => CounterMode::OneByOne,
+        other => CounterMode::Other(other),
+    })
+}
+
+/// One counter out of a list (`fill_res_counter_entry`, core/nldev.c); none without its number.
+fn counter(entry: &[u8], driver: &Driver) -> Option<QueuePairCounter> {
+    let (mut id, mut port, mut qp_type) = (None, None, None);
+    let (mut queue_pairs, mut counters) = (Vec::new(), Vec::new());
+    for (kind, value) in Attributes(entry) {
+        match kind {
+            attr::STAT_COUNTER_ID => id = number(value),
+            attr::PORT_INDEX => port = number(value),
+            attr::RES_TYPE => qp_type = value.first().copied(),
+            attr::RES_QP => {
+                let entries = Attributes(value).filter(|(kind, _)| *kind == attr::RES_QP_ENTRY);
+                for (_, entry) in entries {
+                    let numbers = Attributes(entry).filter(|(kind, _)| *kind == attr::RES_LQPN);
+                    queue_pairs.extend(numbers.filter_map(|(_, value)| number(value)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let port = port?;
+    answer::values(entry, |name, raw| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let meaning = Meaning::of(Source::Hardware, &name, false, driver);
+        let source = Source::Hardware;
+        counters.push(Statistic { port: Some(port), source, name, raw, optional: false, meaning });
+    });
+    let owner = Owner::of(Attributes(entry));
+    let owner = (owner != Owner::Unknown).then_some(owner);
+    let mode = mode_of(Attributes(entry)).unwrap_or(CounterMode::Off);
+    Some(QueuePairCounter { id: id?, port, mode, qp_type, owner, queue_pairs, counters })
+}

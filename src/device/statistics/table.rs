@@ -1,0 +1,114 @@
+//! The rows of a reader, whose memory is used again at each reading.
+
+use super::meaning::Meaning;
+use super::statistic::{Source, Statistic};
+
+/// Rows in the order in which they come. As long as the same ones come, nothing is allocated.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Statistic>,
+    /// Where the next one belongs.
+    next: usize,
+    /// A row was not there before.
+    has_grown: bool,
+}
+
+/// Whose a row is: port, and source.
+pub(super) type Place = (Option<u32>, Source);
+
+impl Table {
+    pub(super) fn begin(&mut self) {
+        (self.next, self.has_grown) = (0, false);
+    }
+
+    /// A value has come.
+    pub(super) fn put(
+        &mut self,
+        (port, source): Place,
+        name: &[u8],
+        raw: u64,
+        meaning: impl FnOnce(&str) -> Meaning,
+    ) {
+        let is_it = |row: &Statistic| row.port == port && row.source == source && is_name(&row.name, name);
+        match self.rows.get(self.next..).unwrap_or_default().iter().position(is_it) {
+            // Those before it did not come any more.
+            Some(0) => {}
+            Some(gone) => drop(self.rows.drain(self.next..self.next + gone)),
+            None => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                let meaning = meaning(&name);
+                self.rows.insert(self.next, Statistic { port, source, name, raw, optional: false, meaning });
+                self.has_grown = true;
+            }
+        }
+        if let Some(row) = self.rows.get_mut(self.next) {
+            row.raw = raw;
+        }
+        self.next += 1;
+    }
+
+    /// Nothing comes any more. Whether a row is new.
+    pub(super) fn end(&mut self) -> bool {
+        self.rows.truncate(self.next);
+        self.has_grown
+    }
+
+    pub(super) fn rows(&self) -> &[Statistic] {
+        &self.rows
+    }
+
+    pub(super) fn rows_mut(&mut self) -> &mut [Statistic] {
+        &mut self.rows
+    }
+}
+
+/// Whether a row has this name. One that is no UTF-8 has a replacement in each place that is none.
+fn is_name(row: &str, name: &[u8]) -> bool {
+    row.as_bytes() == name || (str::from_utf8(name).is_err() && String::from_utf8_lossy(name) == row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Driver;
+
+    fn filled(table: &mut Table, names: &[&[u8]], value: u64) -> bool {
+        table.begin();
+        for name in names {
+            table.put((Some(1), Source::Hardware), name, value, |name| {
+                Meaning::of(Source::Hardware, name, false, &Driver::Other)
+            });
+        }
+        table.end()
+    }
+
+    fn shown(table: &Table) -> Vec<(&str, u64)> {
+        table.rows().iter().map(|row| (row.name(), row.raw())).collect()
+    }
+
+    #[test]
+    fn rows_stay_come_and_go() {
+        let mut table = Table::default();
+        assert!(filled(&mut table, &[b"a", b"b", b"c"], 1));
+        assert!(!filled(&mut table, &[b"a", b"b", b"c"], 2));
+        assert_eq!(shown(&table), [("a", 2), ("b", 2), ("c", 2)]);
+        assert!(!filled(&mut table, &[b"a", b"c"], 3));
+        assert_eq!(shown(&table), [("a", 3), ("c", 3)]);
+        assert!(filled(&mut table, &[b"z", b"a", b"c", b"d"], 4));
+        assert_eq!(shown(&table), [("z", 4), ("a", 4), ("c", 4), ("d", 4)]);
+        filled(&mut table, &[], 5);
+        assert_eq!(shown(&table), []);
+    }
+
+    #[test]
+    fn strange_names_are_rows_like_others() {
+        let mut table = Table::default();
+        let names = [&b"\xff\xfe"[..], b"", b"a \"b\"\n", "zähler".as_bytes(), b"a", b"a"];
+        filled(&mut table, &names, 1);
+        assert!(!filled(&mut table, &names, 2), "they are known again");
+        assert_eq!(
+            shown(&table),
+            [("\u{fffd}\u{fffd}", 2), ("", 2), ("a \"b\"\n", 2), ("zähler", 2), ("a", 2), ("a", 2)]
+        );
+    }
+}
