@@ -44,7 +44,7 @@ impl Completions {
                 ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
             }
             Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Efa(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
+            Self::Efa(queue) => queue.poll(places, may_take),
         }
     }
 
@@ -100,22 +100,26 @@ impl Completions {
         }
     }
 
+    /// As [`Completions::poll`], of requests that complete in any order; none if there are some that may not be taken, and elsewhere.
+    #[inline(always)]
+    pub(crate) fn short_poll_numbered<T: Place>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Efa(queue) => queue.short_poll(places, may_take),
+            Self::Rings(_) | Self::Mlx5(_) => None,
+        }
+    }
+
     /// Gives back the slots of all that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mlx5(queue) => queue.release(),
-            Self::Rings(_) | Self::Efa(_) => self.release_apart(),
-        }
-    }
-
-    #[cfg(feature = "raw")]
-    #[inline(never)]
-    fn release_apart(&mut self) {
-        match self {
-            Self::Efa(queue) => queue.release(),
-            Self::Rings(_) | Self::Mlx5(_) => {}
+            Self::Rings(_) | Self::Efa(_) => {}
         }
     }
 
@@ -145,6 +149,11 @@ pub trait Lower {
 
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
+
+    /// Where slots are used in another order, the one that was filled last; it is asked for there, and not what is filled next.
+    fn last_slot(&self) -> u32 {
+        0
+    }
 
     /// Where slots are used in another order, those that were filled since the last were published.
     fn filled(&self) -> &[u16] {
@@ -298,6 +307,18 @@ impl Sends {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
             Self::Efa(sends) => Some(what.with(&mut **sends)),
+        }
+    }
+
+    /// The same of one whole request, which is posted whatever comes behind it.
+    #[inline(always)]
+    pub(crate) fn one_apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            Self::Efa(sends) => Some(match sends.straight() {
+                Some(straight) => what.with(straight),
+                None => what.with(&mut **sends),
+            }),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
-use crate::qp_ex::way::{Addressed, Frames, Messages, Numbered, Slots, Way};
+use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 use crate::request::{Bytes, Request};
 
@@ -71,10 +71,10 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 /// A list of requests.
-struct List<'a> {
-    qp: &'a Qp,
+pub(crate) struct List<'a> {
+    pub(crate) qp: &'a Qp,
     /// The request that is looked at.
-    at: &'a mut Pointer,
+    pub(crate) at: &'a mut Pointer,
 }
 
 impl List<'_> {
@@ -99,7 +99,7 @@ impl List<'_> {
 
     /// The same of its datagrams.
     #[inline(always)]
-    fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let immediate = match wr.opcode {
                 wr_opcode::SEND => None,
@@ -245,7 +245,8 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
         (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
         (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
         (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
-        (SendLayout::Numbered, _) => post_datagrams::<Numbered>,
+        // The context has a function of its own for these, which comes here with what else there is.
+        (SendLayout::Numbered, _) => post_any,
     }
 }
 
@@ -362,11 +363,11 @@ fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
 }
 
 /// A list of receives.
-struct ReceiveList(Pointer);
+pub(crate) struct ReceiveList(Pointer);
 
 impl ReceiveList {
     #[inline(always)]
-    fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
+    pub(crate) fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         Ok(batch.put(wr.wr_id, pieces.iter())?)
     }

@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
 use uverbs::raw::{
-    Batch, Data, FillSends, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
+    Batch, Data, FillSends, Here, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
 };
 
 pub(crate) use self::begun::{Begun, too_many};
@@ -162,20 +162,22 @@ extern "C" fn wr_start(qp: &Qp) {
 
 /// Shows the device all operations, or none if one of them was bad.
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let complete = |sending: &mut Sending, here| {
-        if sending.begun.stage > Stage::Written && !finish(qp, sending) {
-            return give_up(sending);
-        }
-        let Sending { queue, begun, .. } = sending;
-        begun.stage = Stage::Nothing;
-        // A queue pair on a table has no queue.
-        let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
-        match queue.publish_here(here) {
-            Ok(()) => 0,
-            Err(why) => unseen(queue, why).get(),
-        }
-    };
-    qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
+    qp.sends.end(|sending, here| complete(qp, sending, here)).unwrap_or_else(|| nothing_held(qp))
+}
+
+#[inline(always)]
+fn complete(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
+    if sending.begun.stage > Stage::Written && !finish(qp, sending) {
+        return give_up(sending);
+    }
+    let Sending { queue, begun, .. } = sending;
+    begun.stage = Stage::Nothing;
+    // A queue pair on a table has no queue.
+    let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
+    match queue.publish_here(here) {
+        Ok(()) => 0,
+        Err(why) => unseen(queue, why).get(),
+    }
 }
 
 #[cold]

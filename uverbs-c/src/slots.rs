@@ -6,7 +6,9 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
+use crate::{
+    abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, numbered, pd, post, qp, query, srq, wq, xrcd,
+};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -73,6 +75,20 @@ pub(crate) fn front() -> [Function; FRONT] {
     front[360 / size_of::<Function>()] =
         std::ptr::without_provenance(FRONT * size_of::<Function>() + size_of::<abi::Context>());
     front
+}
+
+/// Where those of the data path stand in the table below.
+const POLL_CQ: usize = 88 / size_of::<Function>();
+const POST_SEND: usize = 200 / size_of::<Function>();
+const POST_RECV: usize = 208 / size_of::<Function>();
+
+/// The same with the shortest ways to queues of datagrams that complete in any order.
+pub(crate) fn numbered_operations() -> ContextOps {
+    let mut table = operations();
+    table[POLL_CQ] = numbered::poll_cq as Function;
+    table[POST_SEND] = numbered::post_send as Function;
+    table[POST_RECV] = numbered::post_recv as Function;
+    table
 }
 
 /// The functions of `ibv_context_ops`. Those of today's header are called without a look. The others are called as the exported

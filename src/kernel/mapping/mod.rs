@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 
+pub(crate) use self::register::before_doorbell;
 pub(crate) use self::value::Value;
 
 /// The size of a page, to which shared blocks are aligned.

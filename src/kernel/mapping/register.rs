@@ -1,4 +1,4 @@
-//! Doorbells: registers of a device, of eight or of four bytes.
+//! Doorbells: registers of a device, of eight bytes.
 //!
 //! # Safety
 //! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
@@ -40,16 +40,6 @@ impl Mapping {
         // Such a page may be write-combining: it leaves the processor now, and before the next one.
         fence(Ordering::SeqCst);
     }
-
-    /// The same of a register of four bytes, which the device reads as a little-endian number. What was written to write-combining
-    /// memory before leaves the processor first. Nothing happens outside, or at an address that is no multiple of four.
-    #[inline]
-    pub(crate) fn ring_word(&self, offset: usize, value: u32) {
-        before_doorbell();
-        self.store(offset, value.to_le(), Ordering::Relaxed);
-        // It is not held back until the next one either.
-        fence(Ordering::SeqCst);
-    }
 }
 
 /// Keeps a doorbell behind all that was written to memory before it, as the device sees the two.
@@ -58,7 +48,7 @@ impl Mapping {
 /// (`mfence`, or a locked instruction). Other processors have instructions of their own for a device
 /// (`udma_to_device_barrier`, rdma-core's util/udma_barrier.h).
 #[inline]
-fn before_doorbell() {
+pub(crate) fn before_doorbell() {
     fence(Ordering::SeqCst);
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: a barrier (second invariant).
@@ -94,19 +84,6 @@ mod tests {
         assert!(page.read(0x18, &mut last));
         assert!([one, two].contains(&last[8..16].try_into().unwrap()));
         assert_eq!((&last[..8], &last[16..]), (&[0; 8][..], &[0; 8][..]));
-    }
-
-    #[test]
-    fn a_doorbell_of_four_bytes_is_little_endian_and_inside() {
-        let page = Mapping::block(4096).unwrap();
-        page.ring_word(4092, 0x0102_0304);
-        for offset in [4093, 4096, 2, usize::MAX] {
-            page.ring_word(offset, u32::MAX);
-        }
-        let mut all = [1; 4096];
-        assert!(page.read(0, &mut all));
-        assert_eq!(all[4092..], [4, 3, 2, 1]);
-        assert!(all[..4092].iter().all(|byte| *byte == 0));
     }
 
     #[test]

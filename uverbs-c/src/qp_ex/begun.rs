@@ -25,6 +25,8 @@ pub(super) enum Stage {
     /// There is none.
     #[default]
     Nothing,
+    /// It is in its slot, whose parts are written by the shortest way: see [`super::parts`].
+    Short,
     /// It is in its slot, and has all its parts.
     Written,
     // Those below have something to be done before the next operation.
@@ -196,7 +198,7 @@ pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
 #[inline(never)]
 pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
     let answer = match sending.begun.stage {
-        Stage::Nothing | Stage::Written | Stage::LargeWritten => Ok(()),
+        Stage::Nothing | Stage::Short | Stage::Written | Stage::LargeWritten => Ok(()),
         Stage::Failed => return false,
         Stage::Send | Stage::Write | Stage::Read | Stage::Other | Stage::Addressed => {
             set(qp, sending, Given::Nothing)
@@ -299,7 +301,7 @@ fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
             (Some(operation), queue.wants_head(), Stage::Written)
         }
         Stage::Datagram => (Some(operation), false, Stage::Unaddressed),
-        Stage::Written => (None, queue.wants_head(), Stage::Written),
+        Stage::Short | Stage::Written => (None, queue.wants_head(), begun.stage),
         Stage::Unaddressed => (None, false, Stage::Unaddressed),
         Stage::Large | Stage::LargeWritten => {
             check_large(qp, queue, begun.large, is_inline, data.len())?;

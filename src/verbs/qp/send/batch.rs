@@ -74,6 +74,18 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.next_slot()
     }
 
+    /// The slot of the next request, or of the last one if that is told by the queue: see [`Lower::last_slot`].
+    #[inline(always)]
+    pub(crate) fn slot_before(&self) -> u32 {
+        if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
+    }
+
+    /// The slot of the last request, of which this was said before it.
+    #[inline(always)]
+    pub(crate) fn slot_behind(&self, before: u32) -> u32 {
+        if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
+    }
+
     /// Where slots are used in no order, those that were filled since the last were published.
     pub(crate) fn filled(&self) -> &[u16] {
         self.lower.filled()
