@@ -20,13 +20,13 @@ use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, 
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::doorbell::Doorbell;
-use super::entry::{ENTRY, Entry, Told, whose};
+use super::entry::{ENTRY, Entry, First, Told};
 use super::track::Track;
 use crate::driver::Kernel;
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::completion::{Extended, Place};
-use crate::driver::ring::units::{SmallUnits, Units};
+use crate::driver::ring::units::{Item, SmallUnits, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::process::Origin;
@@ -228,12 +228,7 @@ pub(crate) struct Completions {
     next: usize,
     /// How many entries were taken of which the device was not told.
     behind: u32,
-    /// A copy of the queue pairs that complete here.
-    known: Vec<Known>,
-    changes: u32,
-    /// Where the queue pair was whose completion was taken last.
-    last: usize,
-    shared: Arc<CompletionSide>,
+    poller: Poller,
 }
 
 /// One ring.
@@ -245,14 +240,13 @@ struct Ring {
 }
 
 impl Ring {
-    /// The next entry, if the device has written it.
+    /// The next entry and its first word, if the device has written it.
     #[inline(always)]
-    fn filled(&self, entries: u32) -> Option<Entry> {
+    fn filled(&self, entries: u32) -> Option<(First, Item<'_, Entry>)> {
         let (units, at) = (self.units.reading(), self.position as usize);
-        // The word with the phase.
-        let [.., flags] = units.load(at.wrapping_mul(ENTRY / 4)).to_ne_bytes();
+        let first = First(units.load(at.wrapping_mul(ENTRY / 4)));
         let ours = u8::from(self.position & entries == 0) * CDESC_PHASE;
-        (flags & CDESC_PHASE == ours).then(|| units.get::<Entry>(at).read())
+        (first.flags() & CDESC_PHASE == ours).then(|| (first, units.get(at)))
     }
 }
 
@@ -295,15 +289,12 @@ impl Completions {
             entries,
             next: 0,
             behind: 0,
-            known: Vec::new(),
-            changes: 0,
-            last: 0,
-            shared: Arc::new(shared),
+            poller: Poller { known: Vec::new(), changes: 0, last: 0, shared: Arc::new(shared) },
         }))
     }
 
     pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
-        &self.shared
+        &self.poller.shared
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -349,39 +340,27 @@ impl Completions {
 
     /// Takes the next completion, with what the device wrote; `may_take` is asked before. Of one that is nobody's nothing is said.
     #[inline(always)]
-    fn take(&mut self, may_take: impl Fn() -> bool, put: impl FnOnce(&Told)) -> Look {
-        loop {
-            let mut entry = Entry::default();
-            let look = self.next(&may_take, &mut entry);
-            if look != Look::Taken {
-                return look;
-            }
-            self.behind += 1;
-            if let Some(known) = self.find(&entry)
-                && let Some(told) = Told::new(&entry, &known.track)
-            {
-                put(&told);
-                return Look::Taken;
-            }
-        }
-    }
-
-    /// The next entry, of the first ring that has one, which goes on behind it.
-    #[inline(always)]
-    fn next(&mut self, may_take: impl Fn() -> bool, entry: &mut Entry) -> Look {
-        let Self { rings, next, entries, .. } = self;
+    fn take(&mut self, may_take: impl Fn() -> bool, mut put: impl FnMut(&Told)) -> Look {
         // Rings are looked at in turn, each once.
-        let mut left = rings.len();
+        let mut left = self.rings.len();
         loop {
+            let Self { rings, entries, next, behind, poller, .. } = self;
             let count = rings.len();
             let Some(ring) = rings.get_mut(*next) else { return Look::Nothing };
-            if let Some(words) = ring.filled(*entries) {
+            if let Some((first, entry)) = ring.filled(*entries) {
                 if !may_take() {
                     return Look::Refused;
                 }
+                *behind += 1;
+                let is_taken = poller
+                    .find(first.flags(), entry.field::<4, u16>())
+                    .is_some_and(|known| Told::hand(first, entry, &known.track, &mut put));
+                // Not before: until then the entry is in the ring.
                 ring.position = ring.position.wrapping_add(1);
-                *entry = words;
-                return Look::Taken;
+                if is_taken {
+                    return Look::Taken;
+                }
+                continue;
             }
             *next = if *next + 1 < count { *next + 1 } else { 0 };
             left -= 1;
@@ -422,38 +401,9 @@ impl Completions {
             address: self.memory.address(),
             entry_size: ENTRY as u32,
             entries: self.entries,
-            doorbell: self.shared.doorbell.as_ref().map_or(0, Doorbell::address),
+            doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
             most_at_once: 0,
         }
-    }
-
-    /// The queue pair of the entry, if it is still there and completes here what the entry is of.
-    #[inline(always)]
-    fn find(&mut self, entry: &Entry) -> Option<&Known> {
-        // Each is behind all that was changed before its request was posted.
-        let changes = self.shared.changes.load(Ordering::Acquire);
-        if changes != self.changes {
-            self.learn(changes);
-        }
-        let (queue, number) = whose(entry);
-        if self.known.get(self.last).is_none_or(|known| known.number != number) {
-            self.last = self.search(number)?;
-        }
-        let known = self.known.get(self.last)?;
-        (known.here & queue != 0).then_some(known)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn search(&self, number: u16) -> Option<usize> {
-        self.known.binary_search_by_key(&number, Known::number).ok()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn learn(&mut self, changes: u32) {
-        self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changes = changes;
     }
 
     /// The same where no poll took anything of it.
@@ -471,7 +421,7 @@ impl Completions {
             return;
         }
         self.next = self.behind();
-        let shared = &*self.shared;
+        let shared = &*self.poller.shared;
         let taken = shared.taken.load(RELAXED).wrapping_add(self.behind);
         shared.taken.store(taken, RELAXED);
         self.behind = 0;
@@ -481,6 +431,48 @@ impl Completions {
             shared.events.fetch_add(1, RELAXED);
         }
         shared.ring(0);
+    }
+}
+
+/// The queue pairs that complete in a queue, as who polls it knows them.
+#[derive(Debug)]
+struct Poller {
+    /// A copy of what `shared` has.
+    known: Vec<Known>,
+    changes: u32,
+    /// Where the queue pair was whose completion was taken last.
+    last: usize,
+    shared: Arc<CompletionSide>,
+}
+
+impl Poller {
+    /// The queue pair of the entry, if it is still there and completes here what the entry is of.
+    #[inline(always)]
+    fn find(&mut self, flags: u8, number: u16) -> Option<&Known> {
+        // Each is behind all that was changed before its request was posted.
+        let changes = self.shared.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.learn(changes);
+        }
+        let number = u16::from_le(number);
+        if self.known.get(self.last).is_none_or(|known| known.number != number) {
+            self.last = self.search(number)?;
+        }
+        let known = self.known.get(self.last)?;
+        (known.here & flags != 0).then_some(known)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&self, number: u16) -> Option<usize> {
+        self.known.binary_search_by_key(&number, Known::number).ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, changes: u32) {
+        self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changes = changes;
     }
 }
 

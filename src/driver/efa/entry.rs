@@ -18,6 +18,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
 use super::track::{Done, Track};
+use crate::driver::ring::units::Item;
 
 /// An entry: the words of an [`RxCdescEx`]. The device has shorter ones too, which do not tell the length of long writes.
 pub(super) type Entry = [u64; 4];
@@ -25,11 +26,31 @@ pub(super) type Entry = [u64; 4];
 /// Bytes of it.
 pub(super) const ENTRY: usize = size_of::<RxCdescEx>();
 
-/// Of which queue it is: a part of what [`CDESC_Q_TYPE`] is; and the number of the queue pair.
-#[inline(always)]
-pub(super) fn whose([first, ..]: &Entry) -> (u8, u16) {
-    let first = u64::from_le(*first);
-    ((first >> 24) as u8 & CDESC_Q_TYPE, (first >> 32) as u16)
+/// The first word of an entry, by which it is known whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First(pub(super) u32);
+
+impl First {
+    #[inline(always)]
+    fn byte(self, at: usize) -> u8 {
+        self.0.to_ne_bytes()[at]
+    }
+
+    /// The number of the request.
+    #[inline(always)]
+    fn number(self) -> u16 {
+        u32::from_le(self.0) as u16
+    }
+
+    #[inline(always)]
+    fn status(self) -> u32 {
+        if self.byte(2) == COMP_STATUS_OK { wc_status::SUCCESS } else { status(self.byte(2)) }
+    }
+
+    #[inline(always)]
+    pub(super) fn flags(self) -> u8 {
+        self.byte(3)
+    }
 }
 
 /// Bit of [`Wc::wc_flags`] that is the crate's own: no receive was taken, and there is no request.
@@ -43,36 +64,50 @@ pub struct Told {
     /// One of [`wc_status`].
     status: u32,
     qp_num: u32,
-    /// Of a send: its opcode and its bytes. Of anything else the opcode is that of a receive.
+    /// Of a send: its opcode and its bytes.
     opcode: u32,
     bytes: u32,
+    is_send: bool,
 }
 
 impl Told {
-    /// What an entry says of this queue pair, whose request is done then; none if there is no such request.
+    /// Hands over what an entry says of this queue pair, whose request is done then; false if there is no such request.
+    // Of a send and of something that came in each by itself: what is put together from both is in memory first. And the entry is read behind
+    // all else, for the same reason.
     #[inline(always)]
-    pub(super) fn new(entry: &Entry, track: &Track) -> Option<Self> {
-        let [number, code, flags] = [0, 16, 24].map(|bit| u64::from_le(entry[0]) >> bit);
-        let (number, code, flags) = (number as u16, code as u8, flags as u8);
-        let Done { wr_id, opcode, bytes } = if (flags & CDESC_Q_TYPE) >> 1 == SEND_QUEUE {
-            track.sends.complete(number)?
-        } else if flags & CDESC_UNSOLICITED != 0 {
-            Done { wr_id: 0, opcode: wc_opcode::RECV, bytes: 0 }
-        } else {
-            track.receives.complete(number)?
+    pub(super) fn hand(
+        first: First,
+        entry: Item<'_, Entry>,
+        track: &Track,
+        mut put: impl FnMut(&Self),
+    ) -> bool {
+        let is_send = (first.flags() & CDESC_Q_TYPE) >> 1 == SEND_QUEUE;
+        let told = |Done { wr_id, opcode, bytes }| Self {
+            entry: entry.read(),
+            wr_id,
+            status: first.status(),
+            qp_num: track.number,
+            opcode,
+            bytes,
+            is_send,
         };
-        let status = if code == COMP_STATUS_OK { wc_status::SUCCESS } else { status(code) };
-        Some(Self { entry: *entry, wr_id, status, qp_num: track.number, opcode, bytes })
+        if is_send {
+            let Some(done) = track.sends.complete(first.number()) else { return false };
+            put(&told(done));
+        } else {
+            let mut done = Done { wr_id: 0, opcode: 0, bytes: 0 };
+            if first.flags() & CDESC_UNSOLICITED == 0 {
+                let Some(Done { wr_id, .. }) = track.receives.complete(first.number()) else { return false };
+                done.wr_id = wr_id;
+            }
+            put(&told(done));
+        }
+        true
     }
 
     #[inline(always)]
     fn entry(&self) -> RxCdescEx {
         zerocopy::transmute!(self.entry)
-    }
-
-    #[inline(always)]
-    fn is_send(&self) -> bool {
-        self.opcode & wc_opcode::RECV == 0
     }
 
     #[inline(always)]
@@ -82,7 +117,7 @@ impl Told {
 
     #[inline(always)]
     fn has_immediate(&self) -> bool {
-        !self.is_send() && self.entry().base.common.flags & CDESC_HAS_IMM != 0
+        !self.is_send && self.entry().base.common.flags & CDESC_HAS_IMM != 0
     }
 }
 
@@ -109,14 +144,20 @@ impl Told {
     /// What was completed: one of [`wc_opcode`].
     #[inline(always)]
     pub fn opcode(&self) -> u32 {
-        self.opcode | u32::from(!self.is_send() && self.is_write())
+        if self.is_send {
+            self.opcode
+        } else if self.is_write() {
+            wc_opcode::RECV_RDMA_WITH_IMM
+        } else {
+            wc_opcode::RECV
+        }
     }
 
     /// Bytes received, or sent.
     #[inline(always)]
     pub fn byte_len(&self) -> u32 {
         let low = u32::from(self.entry().base.length.get());
-        if self.is_send() {
+        if self.is_send {
             self.bytes
         } else if self.is_write() {
             low | u32::from(u16::from_le_bytes([self.entry().src_addr[0], self.entry().src_addr[1]])) << 16
@@ -140,13 +181,13 @@ impl Told {
     /// The sender's queue pair.
     #[inline(always)]
     pub fn source_qp(&self) -> u32 {
-        if self.is_send() { 0 } else { self.entry().base.src_qp_num.get().into() }
+        if self.is_send { 0 } else { self.entry().base.src_qp_num.get().into() }
     }
 
     /// The address handle of the sender.
     #[inline(always)]
     pub fn source(&self) -> u16 {
-        if self.is_send() { 0 } else { self.entry().base.ah.get() }
+        if self.is_send { 0 } else { self.entry().base.ah.get() }
     }
 
     /// The sender's GID, of a message from somebody of whom there is no address handle, if the queue was made so.
@@ -158,7 +199,7 @@ impl Told {
     /// Bits of [`WcFlags`], and [`UNSOLICITED`].
     #[inline(always)]
     pub fn flags(&self) -> u32 {
-        let is_unsolicited = !self.is_send() && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
+        let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
         let immediate = if self.has_immediate() { WcFlags::WITH_IMM.bits() } else { 0 };
         immediate | if is_unsolicited { UNSOLICITED } else { 0 }
     }
@@ -175,7 +216,7 @@ impl Told {
             byte_len: self.byte_len(),
             ..Wc::default()
         };
-        if self.is_send() {
+        if self.is_send {
             return said;
         }
         let (src_qp, slid, wc_flags) = (self.source_qp(), self.source(), self.flags());

@@ -183,7 +183,7 @@ impl<const MOST: usize> Writing<'_, MOST> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a, T> {
     at: NonNull<T>,
-    of: PhantomData<&'a Units>,
+    of: PhantomData<&'a [T]>,
 }
 
 impl<T: FromBytes> Item<'_, T> {
