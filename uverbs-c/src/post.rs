@@ -189,7 +189,8 @@ impl<'a> Request<'a> {
 }
 
 /// What datagrams carry of an address handle.
-pub(crate) fn address(ah: Option<&Ah>) -> Answer<uverbs::raw::Address> {
+#[inline(always)]
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<&uverbs::raw::Address> {
     Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 
