@@ -32,8 +32,9 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 }
 
 /// An operation begins.
+// With an operation of a type of its own, so that there is a function for each.
 #[inline(always)]
-fn begin(qp: &Qp, opcode: Opcode<'_>) {
+fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     let is_begun = qp.sends.held(|sending, here| {
         let Sending { queue, begun, .. } = sending;
         let Ok(queue) = queue.get_mut() else { return false };
@@ -43,21 +44,27 @@ fn begin(qp: &Qp, opcode: Opcode<'_>) {
         }
         let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
         let is_begun =
-            queue.parts().is_some_and(|mut batch| batch.begin(qp.c.wr_id.get(), flags, &opcode).is_ok());
+            queue.parts().is_some_and(|mut batch| batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok());
         if is_begun {
             begun.stage = Stage::Short;
         }
         is_begun
     });
     if is_begun != Some(true) {
-        begin_at_length(qp, opcode);
+        begin_at_length(qp, opcode());
     }
+}
+
+/// One for those with immediate data.
+#[inline(never)]
+fn begin_with_immediate(qp: &Qp, opcode: Opcode<'static>) {
+    begin(qp, || opcode);
 }
 
 /// The same whatever is before it; or why it does not.
 #[cold]
 #[inline(never)]
-fn begin_at_length(qp: &Qp, opcode: Opcode<'_>) {
+fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {
     qp.sends.held(|sending, _| {
         if sending.begun.stage > Stage::Written && !finish(qp, sending) {
             return;
@@ -139,21 +146,21 @@ pub(crate) fn write(qp: &Qp, part: impl FnOnce(&mut SendQueue) -> Answer) {
 }
 
 extern "C" fn send(qp: &Qp) {
-    begin(qp, Opcode::Send);
+    begin(qp, || Opcode::Send);
 }
 
 extern "C" fn send_imm(qp: &Qp, immediate: u32) {
-    begin(qp, Opcode::SendImmediate(immediate));
+    begin_with_immediate(qp, Opcode::SendImmediate(immediate));
 }
 
 extern "C" fn rdma_read(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, Opcode::Read(Remote { address, rkey }));
+    begin(qp, || Opcode::Read(Remote { address, rkey }));
 }
 
 extern "C" fn rdma_write(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, Opcode::Write(Remote { address, rkey }));
+    begin(qp, || Opcode::Write(Remote { address, rkey }));
 }
 
 extern "C" fn rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
-    begin(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
+    begin_with_immediate(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
 }
