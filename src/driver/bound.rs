@@ -3,18 +3,11 @@
 use uverbs_abi::write::Wc;
 
 use super::completion::Place;
-use super::queues::{Completions, Receives, Sends, Unread};
+pub use super::efa::Told;
+use super::queues::{Completions, Receives, Sends, Unread, WithReceives};
 use super::request::Refused;
 use super::ring::Opening;
-
-/// A completion as a device wrote it whose entries tell the sender of a message.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
-    /// What all completions tell.
-    pub wc: Wc,
-    /// The sender's GID, of a message from somebody of whom there is no address handle, if the queue was made so.
-    pub sender: [u8; 16],
-}
+use super::siw;
 
 /// A ring in memory that the kernel gave, by addresses in the process: a program may use it in place of the queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +24,19 @@ pub struct OwnRing {
     pub most_at_once: u32,
 }
 
+/// The same of siw, whose completions tell nothing of a sender.
+#[cold]
+#[inline(never)]
+fn next_plain(
+    queue: &mut siw::Completions,
+    may_take: impl Fn() -> bool,
+    place: &mut Told,
+) -> std::result::Result<(), bool> {
+    let Some(said) = queue.next(&may_take) else { return Err(may_take()) };
+    *place = Told::plain(&said.wc);
+    Ok(())
+}
+
 impl Completions {
     /// Whether they are taken by [`Completions::next_told`].
     pub(crate) fn is_told(&self) -> bool {
@@ -40,15 +46,28 @@ impl Completions {
         }
     }
 
-    /// The next completion, where entries tell who has sent; its slot is given back by [`Completions::release`]. False if there is none.
-    pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> bool {
+    /// The next completion, where entries tell who has sent; its slot is given back by [`Completions::release_told`]. Without one, whether
+    /// there is none that may be taken.
+    #[inline(always)]
+    pub(crate) fn next_told(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        place: &mut Told,
+    ) -> std::result::Result<(), bool> {
         match self {
-            Self::Rings(_) | Self::Mlx5(_) => false,
+            Self::Rings(_) | Self::Mlx5(_) => Err(true),
             Self::Efa(queue) => queue.next_told(may_take, place),
-            Self::Siw(queue) => {
-                let next = queue.next(&may_take);
-                next.map(|said| *place = Told { wc: said.wc, ..Told::default() }).is_some()
-            }
+            Self::Siw(queue) => next_plain(queue, may_take, place),
+        }
+    }
+
+    /// Gives back the slots of all that [`Completions::next_told`] took.
+    #[inline(always)]
+    pub(crate) fn release_told(&mut self) {
+        match self {
+            // What was taken from siw was given back at once.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
+            Self::Efa(queue) => queue.release(),
         }
     }
 
@@ -151,6 +170,21 @@ impl Sends {
 }
 
 impl Receives {
+    /// Posts requests that complete in any order: those before the first that cannot be posted are, whatever
+    /// [`WithReceives::is_kept`] says. None, and nothing is done, in another queue.
+    #[inline(always)]
+    pub(crate) fn post_numbered<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
+        match self {
+            Self::Efa(receives) => {
+                let answer = what.with(receives.keeping());
+                receives.publish();
+                Some(answer)
+            }
+            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => None,
+            Self::Siw(_) | Self::Lost(_) => None,
+        }
+    }
+
     /// Where the ring lies, if a program may use it.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {

@@ -195,6 +195,15 @@ impl Driver {
         }
     }
 
+    /// Whether its requests complete in any order, by numbers.
+    #[cfg(feature = "raw")]
+    pub(crate) fn has_numbered_queues(&self) -> bool {
+        match self {
+            Self::Efa(_) => true,
+            Self::Rxe | Self::Soft | Self::Mlx5(_) | Self::Siw(_) | Self::Other => false,
+        }
+    }
+
     /// Whether the device writes the data of a message in order, in aligned pieces of 128 bytes.
     #[cfg(feature = "raw")]
     pub(crate) fn orders_data(&self, kernel: &dyn Kernel) -> Result<bool> {

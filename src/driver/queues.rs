@@ -103,24 +103,26 @@ impl Completions {
         }
     }
 
+    /// As [`Completions::poll`], of requests that complete in any order; none if there are some that may not be taken, and elsewhere.
+    #[inline(always)]
+    pub(crate) fn short_poll_numbered<T: Place>(
+        &mut self,
+        places: &mut [T],
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Efa(queue) => queue.short_poll(places, may_take),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
+        }
+    }
+
     /// Gives back the slots of all that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mlx5(queue) => queue.release(),
-            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => self.release_apart(),
-        }
-    }
-
-    #[cfg(feature = "raw")]
-    #[cold]
-    #[inline(never)]
-    fn release_apart(&mut self) {
-        match self {
-            Self::Efa(queue) => queue.release(),
-            // What was taken from siw was given back at once.
-            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
+            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => {}
         }
     }
 
@@ -152,6 +154,11 @@ pub trait Lower {
 
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
+
+    /// Where slots are used in another order, the one that was filled last; it is asked for there, and not what is filled next.
+    fn last_slot(&self) -> u32 {
+        0
+    }
 
     /// Where slots are used in another order, those that were filled since the last were published.
     fn filled(&self) -> &[u16] {
@@ -198,7 +205,7 @@ pub trait Lower {
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
 
     /// Gives that request over an extended connection the number of the shared receive queue there.
     ///
@@ -323,6 +330,20 @@ impl Sends {
             Self::Efa(sends) => Some(what.with(&mut **sends)),
             Self::Siw(sends) if W::KNOWS_FLAGS => Some(what.with(siw::Apart(sends.writing()))),
             Self::Siw(_) => None,
+        }
+    }
+
+    /// The same of one whole request, which is posted whatever comes behind it.
+    #[inline(always)]
+    pub(crate) fn one_apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
+        match self {
+            Self::Rings(_) | Self::Mlx5(_) => None,
+            // siw's own way for one is another function.
+            Self::Siw(_) => self.apart(what),
+            Self::Efa(sends) => Some(match sends.straight() {
+                Some(straight) => what.with(straight),
+                None => what.with(&mut **sends),
+            }),
         }
     }
 

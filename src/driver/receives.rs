@@ -12,8 +12,16 @@ use super::{efa, mlx5, rxe, siw};
 
 /// A driver's receive queue while a batch of requests is written into it.
 pub trait LowerReceive {
+    /// Whether slots are used one behind the other, or by links.
+    const IS_IN_ORDER: bool = true;
+
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
+
+    /// Where slots are used in another order, the one that was filled last.
+    fn last_slot(&self) -> u32 {
+        0
+    }
 
     /// What gives the slot that is filled behind another, if that is not the next of a ring.
     fn links(&self) -> impl Fn(u32) -> Option<u32> {
@@ -87,7 +95,7 @@ fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
 /// The same of efa.
 #[inline(never)]
 fn numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
-    let answer = what.with(&mut *receives);
+    let answer = what.with(receives.staging());
     if W::is_kept(&answer) {
         receives.publish();
     } else {
@@ -117,6 +125,14 @@ fn one_by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Ans
         return what.with(showing);
     }
     by_slot(receives, what)
+}
+
+/// The same of one request: what is refused was not filled.
+#[inline(never)]
+fn one_numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
+    let answer = what.with(receives.keeping());
+    receives.publish();
+    answer
 }
 
 /// Posts to a list of entries.
@@ -261,7 +277,7 @@ impl Receives {
             Self::Announced(receives, device) => announced(receives, &**device, what),
             Self::Mlx5(receives) => told(receives, what),
             Self::Mlx5Shared(receives) => listed(receives, what),
-            Self::Efa(receives) => numbered(receives, what),
+            Self::Efa(receives) => one_numbered(receives, what),
             Self::Siw(receives) => one_by_slot(receives, what),
             Self::Lost(lost) => nowhere(lost, what),
         }

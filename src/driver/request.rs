@@ -40,6 +40,11 @@ pub struct Address {
     pub(crate) vector: [u32; 9],
 }
 
+impl Address {
+    /// That of nobody.
+    pub const NOWHERE: Self = Self { number: 0, vector: [0; 9] };
+}
+
 /// Where a reliable datagram goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
@@ -93,7 +98,8 @@ pub enum Opcode<'a> {
     /// Sends a datagram.
     Datagram {
         /// The address handle.
-        ah: Address,
+        // Not its 40 bytes, which would be kept in memory on their way.
+        ah: &'a Address,
         /// The queue pair there.
         qp_num: u32,
         /// The queue key that it expects.

@@ -31,6 +31,7 @@ mod flagged;
 mod flow;
 mod mr;
 mod mw;
+mod numbered;
 mod owned;
 mod pd;
 mod post;

@@ -17,7 +17,7 @@ use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
 use crate::qp::Qp;
-use crate::qp_ex::way::{Addressed, Frames, Messages, Numbered, Slots, Way};
+use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 use crate::request::{Bytes, Request};
 
@@ -71,10 +71,10 @@ pub(crate) fn halves(word: u64) -> (u32, u32) {
 }
 
 /// A list of requests.
-struct List<'a> {
-    qp: &'a Qp,
+pub(crate) struct List<'a> {
+    pub(crate) qp: &'a Qp,
     /// The request that is looked at.
-    at: &'a mut Pointer,
+    pub(crate) at: &'a mut Pointer,
 }
 
 impl List<'_> {
@@ -99,7 +99,7 @@ impl List<'_> {
 
     /// The same of its datagrams.
     #[inline(always)]
-    fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let immediate = match wr.opcode {
                 wr_opcode::SEND => None,
@@ -189,7 +189,8 @@ impl<'a> Request<'a> {
 }
 
 /// What datagrams carry of an address handle.
-pub(crate) fn address(ah: Option<&Ah>) -> Answer<uverbs::raw::Address> {
+#[inline(always)]
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<&uverbs::raw::Address> {
     Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 
@@ -245,9 +246,8 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
         (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
         (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
         (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
-        (SendLayout::Numbered, _) => post_datagrams::<Numbered>,
-        // The context has a function of its own for these, which comes here with what else there is.
-        (SendLayout::Flagged, _) => post_any,
+        // The contexts have functions of their own for these, which come here with what else there is.
+        (SendLayout::Numbered | SendLayout::Flagged, _) => post_any,
     }
 }
 
@@ -368,7 +368,7 @@ pub(crate) struct ReceiveList(pub(crate) Pointer);
 
 impl ReceiveList {
     #[inline(always)]
-    fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
+    pub(crate) fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         Ok(batch.put(wr.wr_id, pieces.iter())?)
     }

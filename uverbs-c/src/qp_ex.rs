@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
 use uverbs::raw::{
-    Batch, Data, FillSends, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
+    Batch, Data, FillSends, Here, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
 };
 
 pub(crate) use self::begun::{Begun, too_many};
@@ -169,20 +169,22 @@ extern "C" fn wr_start(qp: &Qp) {
 
 /// Shows the device all operations, or none if one of them was bad.
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let complete = |sending: &mut Sending, here| {
-        if sending.begun.stage > Stage::Written && !finish(qp, sending) {
-            return give_up(sending);
-        }
-        let Sending { queue, begun, .. } = sending;
-        begun.stage = Stage::Nothing;
-        // A queue pair on a table has no queue.
-        let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
-        match queue.publish_here(here) {
-            Ok(()) => 0,
-            Err(why) => unseen(queue, why).get(),
-        }
-    };
-    qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
+    qp.sends.end(|sending, here| complete(qp, sending, here)).unwrap_or_else(|| nothing_held(qp))
+}
+
+#[inline(always)]
+fn complete(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
+    if sending.begun.stage > Stage::Written && !finish(qp, sending) {
+        return give_up(sending);
+    }
+    let Sending { queue, begun, .. } = sending;
+    begun.stage = Stage::Nothing;
+    // A queue pair on a table has no queue.
+    let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
+    match queue.publish_here(here) {
+        Ok(()) => 0,
+        Err(why) => unseen(queue, why).get(),
+    }
 }
 
 #[cold]
@@ -351,13 +353,13 @@ extern "C" fn wr_bind_mw(qp: &Qp, mw: Option<&Mw>, rkey: u32, info: Option<&MwBi
 }
 
 /// The address of the current datagram.
-struct Address {
-    ah: uverbs::raw::Address,
+struct Address<'a> {
+    ah: &'a uverbs::raw::Address,
     qp_num: u32,
     qkey: u32,
 }
 
-impl FillSends for Address {
+impl FillSends for Address<'_> {
     // Such a queue has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Code;
@@ -374,7 +376,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
         let Ok(ah) = address(ah) else { return false };
         let is_next = begun.stage == Stage::Datagram;
         if is_next {
-            begun.to = To { ah, qp_num, qkey };
+            begun.to = To { ah: *ah, qp_num, qkey };
             begun.stage = Stage::Addressed;
         }
         is_next
@@ -399,7 +401,7 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
             }
             let ah = address(ah)?;
             if begun.stage == Stage::Addressed {
-                begun.to = To { ah, qp_num, qkey };
+                begun.to = To { ah: *ah, qp_num, qkey };
                 return Ok(());
             }
             queue.get_mut()?.step(Address { ah, qp_num, qkey })?;

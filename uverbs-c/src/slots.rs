@@ -7,7 +7,8 @@
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::{
-    abi, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd,
+    abi, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, numbered, pd, post, qp, query, srq, wq,
+    xrcd,
 };
 
 /// Words of `verbs_context` before its `context`.
@@ -82,6 +83,15 @@ const POLL_CQ: usize = 88 / size_of::<Function>();
 const POST_SRQ_RECV: usize = 160 / size_of::<Function>();
 const POST_SEND: usize = 200 / size_of::<Function>();
 const POST_RECV: usize = 208 / size_of::<Function>();
+
+/// The same with the shortest ways to queues of datagrams that complete in any order.
+pub(crate) fn numbered_operations() -> ContextOps {
+    let mut table = operations();
+    table[POLL_CQ] = numbered::poll_cq as Function;
+    table[POST_SEND] = numbered::post_send as Function;
+    table[POST_RECV] = numbered::post_recv as Function;
+    table
+}
 
 /// The same with the shortest ways to queues whose slots have a flag each.
 pub(crate) fn flagged_operations() -> ContextOps {

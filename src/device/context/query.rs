@@ -256,6 +256,11 @@ impl Context {
         self.driver().has_parent_domains()
     }
 
+    /// Whether its queues are of datagrams that complete in any order, to which lists of requests have a shorter way.
+    pub fn has_numbered_queues(&self) -> bool {
+        self.driver().has_numbered_queues()
+    }
+
     /// Whether the data of a message is written in order, in aligned pieces of 128 bytes.
     ///
     /// # Errors

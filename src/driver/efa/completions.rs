@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RxCdescEx};
+use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RECV_QUEUE, SEND_QUEUE};
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
-use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::doorbell::Doorbell;
-use super::entry::{ENTRY, is_send, raise};
+use super::entry::{ENTRY, Entry, First, Told};
 use super::track::Track;
 use crate::driver::Kernel;
 #[cfg(feature = "raw")]
-use crate::driver::bound::{OwnRing, Told};
-use crate::driver::completion::Extended;
+use crate::driver::bound::OwnRing;
+use crate::driver::completion::{Extended, Place};
+use crate::driver::ring::units::{Item, SmallUnits, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
-use crate::kernel::mapping::barrier::after_owner;
+
 use crate::kernel::process::Origin;
 
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -127,14 +127,19 @@ impl CqPlan {
 #[derive(Clone, Debug)]
 struct Known {
     track: Arc<Track>,
-    sends: bool,
-    receives: bool,
+    /// By this number completions name it.
+    number: u16,
+    /// Which of [`SENDS`] and [`RECEIVES`] complete here.
+    here: u8,
 }
 
+/// Bits of [`CDESC_Q_TYPE`], of which an entry has one.
+const SENDS: u8 = SEND_QUEUE << 1;
+const RECEIVES: u8 = RECV_QUEUE << 1;
+
 impl Known {
-    /// By this number completions name it.
     fn number(&self) -> u16 {
-        self.track.number as u16
+        self.number
     }
 }
 
@@ -167,7 +172,8 @@ impl CompletionSide {
 
     /// Adds a queue pair, in the place of one of this number that is gone.
     pub(super) fn add(&self, track: &Arc<Track>, sends: bool, receives: bool) {
-        let new = Known { track: track.clone(), sends, receives };
+        let here = if sends { SENDS } else { 0 } | if receives { RECEIVES } else { 0 };
+        let new = Known { track: track.clone(), number: track.number as u16, here };
         self.change(|known| match known.binary_search_by_key(&new.number(), Known::number) {
             Ok(at) => known[at] = new,
             Err(at) => known.insert(at, new),
@@ -191,6 +197,7 @@ impl CompletionSide {
         true
     }
 
+    #[inline(always)]
     fn ring(&self, arm: u32) {
         if let Some(doorbell) = &self.doorbell {
             let events = self.events.load(Ordering::Relaxed) & 3;
@@ -220,36 +227,27 @@ pub(crate) struct Completions {
     entries: u32,
     /// The ring that is looked at next.
     next: usize,
-    /// Whether entries were taken of which the device was not told.
-    is_behind: bool,
-    /// A copy of the queue pairs that complete here.
-    known: Vec<Known>,
-    changes: u32,
-    /// Where the queue pair was whose completion was taken last.
-    last: usize,
-    shared: Arc<CompletionSide>,
+    /// How many entries were taken of which the device was not told.
+    behind: u32,
+    poller: Poller,
 }
 
 /// One ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Ring {
-    /// Where it begins in the memory.
-    begin: usize,
+    units: SmallUnits,
     /// Counter of the next entry.
     position: u32,
 }
 
 impl Ring {
-    /// Where the next entry is.
+    /// The next entry and its first word, if the device has written it.
     #[inline(always)]
-    fn at(self, entries: u32) -> usize {
-        self.begin + (self.position & (entries - 1)) as usize * ENTRY
-    }
-
-    /// The phase that it has when the device has written it.
-    #[inline(always)]
-    fn phase(self, entries: u32) -> u8 {
-        u8::from(self.position & entries == 0) * CDESC_PHASE
+    fn filled(&self, entries: u32) -> Option<(First, Item<'_, Entry>)> {
+        let (units, at) = (self.units.reading(), self.position as usize);
+        let first = First(units.load(at.wrapping_mul(ENTRY / 4)));
+        let ours = u8::from(self.position & entries == 0) * CDESC_PHASE;
+        (first.flags() & CDESC_PHASE == ours).then(|| (first, units.get(at)))
     }
 }
 
@@ -268,11 +266,13 @@ impl Completions {
         if !entries.is_power_of_two() || rings == 0 || all > memory.len() {
             return None;
         }
-        let mut list = match Error::room(op, rings.into()) {
+        let mut list: Vec<Ring> = match Error::room(op, rings.into()) {
             Ok(list) => list,
             Err(error) => return Some(Err(error)),
         };
-        list.extend((0..usize::from(rings)).map(|ring| Ring { begin: ring * bytes, position: 0 }));
+        for ring in 0..usize::from(rings) {
+            list.push(Ring { units: Units::small(&memory, ring * bytes, bytes)?, position: 0 });
+        }
         let shared = CompletionSide {
             origin: Origin::here(),
             doorbell,
@@ -289,79 +289,86 @@ impl Completions {
             rings: list.into_boxed_slice(),
             entries,
             next: 0,
-            is_behind: false,
-            known: Vec::new(),
-            changes: 0,
-            last: 0,
-            shared: Arc::new(shared),
+            behind: 0,
+            poller: Poller { known: Vec::new(), changes: 0, last: 0, shared: Arc::new(shared) },
         }))
     }
 
     pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
-        &self.shared
+        &self.poller.shared
     }
 
     pub(crate) fn capacity(&self) -> u32 {
         self.entries
     }
 
-    /// The next entry of a ring, if the device has written it.
-    #[inline(always)]
-    fn filled(&self, ring: Ring) -> Option<[u64; ENTRY / 8]> {
-        let words = self.memory.values::<{ ENTRY / 8 }>(ring.at(self.entries))?;
-        // What the device wrote before the phase is read after it.
-        let first = words[0].load(Ordering::Acquire);
-        after_owner();
-        let is_ours = first.to_ne_bytes()[3] & CDESC_PHASE == ring.phase(self.entries);
-        is_ours.then(|| [first, words[1].load(RELAXED), words[2].load(RELAXED), words[3].load(RELAXED)])
-    }
-
     /// Whether the device has written no completion.
     #[cfg(feature = "raw")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.rings.iter().all(|ring| self.filled(*ring).is_none())
+        self.rings.iter().all(|ring| ring.filled(self.entries).is_none())
     }
 
     /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
     /// `may_take` is asked: if not, it stays, and so do those behind it.
     // Apart, so that the ways of other drivers are no longer for it.
     #[inline(never)]
-    pub(crate) fn poll<T>(
+    pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
+        self.short_poll(places, may_take).unwrap_or(0)
+    }
+
+    /// The same; none if there are some of which none may be taken.
+    #[inline(always)]
+    pub(crate) fn short_poll<T: Place>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&mut T, &Extended),
-    ) -> usize {
+    ) -> Option<usize> {
         let mut count = 0;
-        while let Some(place) = places.get_mut(count) {
-            let Some(entry) = self.next_filled() else { break };
-            if !may_take() {
-                // What was taken before is another process's, to which the doorbell is left.
-                return count;
-            }
-            self.pass();
-            // Of one that is nobody's nothing is said.
-            if let Some(wc) = self.find(&entry) {
-                fill(place, &Extended { wc, ..Extended::default() });
-                count += 1;
+        for place in &mut *places {
+            match self.take(&may_take, |told| place.put(&Extended { wc: told.wc(), ..Extended::default() })) {
+                Look::Taken => count += 1,
+                Look::Nothing => break,
+                // What was taken by earlier calls is another process's, to which the doorbell is left.
+                Look::Refused if count == 0 => return None,
+                Look::Refused => break,
             }
         }
-        self.release();
-        count
+        if self.behind > 0 && (count > 0 || may_take()) {
+            self.release();
+        }
+        Some(count)
     }
 
-    /// The next entry, of the first ring that has one.
+    /// Takes the next completion, with what the device wrote; `may_take` is asked before. Of one that is nobody's nothing is said.
     #[inline(always)]
-    fn next_filled(&mut self) -> Option<RxCdescEx> {
+    fn take(&mut self, may_take: impl Fn() -> bool, mut put: impl FnMut(&Told)) -> Look {
         // Rings are looked at in turn, each once.
-        for _ in 0..self.rings.len() {
-            let ring = self.rings.get(self.next).copied()?;
-            if let Some(words) = self.filled(ring) {
-                return Some(zerocopy::transmute!(words));
+        let mut left = self.rings.len();
+        loop {
+            let Self { rings, entries, next, behind, poller, .. } = self;
+            let count = rings.len();
+            let Some(ring) = rings.get_mut(*next) else { return Look::Nothing };
+            if let Some((first, entry)) = ring.filled(*entries) {
+                if !may_take() {
+                    return Look::Refused;
+                }
+                *behind += 1;
+                let is_taken = poller
+                    .find(first.flags(), entry.field::<4, u16>())
+                    .is_some_and(|known| Told::hand(first, entry, &known.track, &mut put));
+                // Not before: until then the entry is in the ring.
+                ring.position = ring.position.wrapping_add(1);
+                if is_taken {
+                    return Look::Taken;
+                }
+                continue;
             }
-            self.next = self.behind();
+            *next = if *next + 1 < count { *next + 1 } else { 0 };
+            left -= 1;
+            if left == 0 {
+                return Look::Nothing;
+            }
         }
-        None
     }
 
     /// The ring behind the next.
@@ -370,38 +377,21 @@ impl Completions {
         if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 }
     }
 
-    /// Takes the next completion, with what the device wrote; `may_take` is asked before. Without one, whether there is none.
-    #[cfg(feature = "raw")]
-    fn next_entry(&mut self, may_take: impl Fn() -> bool) -> Result<(Wc, RxCdescEx), bool> {
-        while let Some(entry) = self.next_filled() {
-            if !may_take() {
-                return Err(false);
-            }
-            self.pass();
-            if let Some(wc) = self.find(&entry) {
-                return Ok((wc, entry));
-            }
-        }
-        Err(true)
-    }
-
-    /// The same, put into its place; false if there is none. What was nobody's is given back then: a poll that finds nothing has no
+    /// The same, put into its place; without one, whether there is none. What was nobody's is given back then: a poll that finds nothing has no
     /// end.
     #[cfg(feature = "raw")]
-    #[inline(never)]
-    pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> bool {
-        match self.next_entry(may_take) {
-            Ok((wc, entry)) => {
-                *place = Told { wc, sender: entry.src_addr };
-                true
-            }
-            Err(is_none) => {
-                // What may not be taken is another process's, to which the doorbell is left.
-                if is_none {
-                    self.release();
+    #[inline(always)]
+    pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
+        match self.take(&may_take, |told| *place = *told) {
+            Look::Taken => Ok(()),
+            Look::Nothing => {
+                // What was taken before may be another process's, to which the doorbell is left.
+                if self.behind > 0 && may_take() {
+                    self.release_nothing();
                 }
-                false
+                Err(true)
             }
+            Look::Refused => Err(false),
         }
     }
 
@@ -412,46 +402,71 @@ impl Completions {
             address: self.memory.address(),
             entry_size: ENTRY as u32,
             entries: self.entries,
-            doorbell: self.shared.doorbell.as_ref().map_or(0, Doorbell::address),
+            doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
             most_at_once: 0,
         }
     }
 
-    /// Goes on behind the entry that is next, in the same ring.
-    #[inline(always)]
-    fn pass(&mut self) {
-        if let Some(ring) = self.rings.get_mut(self.next) {
-            ring.position = ring.position.wrapping_add(1);
-        }
-        self.is_behind = true;
-        let shared = &*self.shared;
-        shared.taken.store(shared.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        if shared.is_armed.load(Ordering::Relaxed) {
-            // It is the one for which the queue was armed.
-            shared.is_armed.store(false, Ordering::Relaxed);
-            shared.events.fetch_add(1, Ordering::Relaxed);
-        }
+    /// The same where no poll took anything of it.
+    #[cfg(feature = "raw")]
+    #[cold]
+    #[inline(never)]
+    fn release_nothing(&mut self) {
+        self.release();
     }
 
-    /// What the entry says, if its queue pair is still there.
+    /// Tells the device of all that was taken. The next ring is another one, so that a full one holds back none.
     #[inline(always)]
-    fn find(&mut self, entry: &RxCdescEx) -> Option<Wc> {
+    pub(crate) fn release(&mut self) {
+        if self.behind == 0 {
+            return;
+        }
+        self.next = self.behind();
+        let shared = &*self.poller.shared;
+        let taken = shared.taken.load(RELAXED).wrapping_add(self.behind);
+        shared.taken.store(taken, RELAXED);
+        self.behind = 0;
+        if shared.is_armed.load(RELAXED) {
+            // The first of them is the one for which the queue was armed.
+            shared.is_armed.store(false, RELAXED);
+            shared.events.fetch_add(1, RELAXED);
+        }
+        shared.ring(0);
+    }
+}
+
+/// The queue pairs that complete in a queue, as who polls it knows them.
+#[derive(Debug)]
+struct Poller {
+    /// A copy of what `shared` has.
+    known: Vec<Known>,
+    changes: u32,
+    /// Where the queue pair was whose completion was taken last.
+    last: usize,
+    shared: Arc<CompletionSide>,
+}
+
+impl Poller {
+    /// The queue pair of the entry, if it is still there and completes here what the entry is of.
+    #[inline(always)]
+    fn find(&mut self, flags: u8, number: u16) -> Option<&Known> {
         // Each is behind all that was changed before its request was posted.
         let changes = self.shared.changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.learn(changes);
         }
-        let number = entry.base.common.qp_num.get();
-        let is_it = |known: &&Known| known.number() == number;
-        let known = match self.known.get(self.last).filter(is_it) {
-            Some(known) => known,
-            None => {
-                self.last = self.known.binary_search_by_key(&number, Known::number).ok()?;
-                self.known.get(self.last)?
-            }
-        };
-        let is_here = if is_send(entry) { known.sends } else { known.receives };
-        if is_here { raise(entry, &known.track) } else { None }
+        let number = u16::from_le(number);
+        if self.known.get(self.last).is_none_or(|known| known.number != number) {
+            self.last = self.search(number)?;
+        }
+        let known = self.known.get(self.last)?;
+        (known.here & flags != 0).then_some(known)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&self, number: u16) -> Option<usize> {
+        self.known.binary_search_by_key(&number, Known::number).ok()
     }
 
     #[cold]
@@ -460,12 +475,13 @@ impl Completions {
         self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
         self.changes = changes;
     }
+}
 
-    /// Tells the device of all that was taken. The next ring is another one, so that a full one holds back none.
-    pub(crate) fn release(&mut self) {
-        if self.is_behind {
-            (self.is_behind, self.next) = (false, self.behind());
-            self.shared.ring(0);
-        }
-    }
+/// What came of a look at what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Taken,
+    Nothing,
+    /// What there is may not be taken.
+    Refused,
 }

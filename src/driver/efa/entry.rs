@@ -17,67 +17,216 @@ use uverbs_abi::efa::io::{
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
-use super::track::{Done, Kind, Track};
+use super::track::{Done, Track};
+use crate::driver::ring::units::Item;
 
-/// Bytes of an entry. The device has shorter ones too, which do not tell the length of long writes.
+/// An entry: the words of an [`RxCdescEx`]. The device has shorter ones too, which do not tell the length of long writes.
+pub(super) type Entry = [u64; 4];
+
+/// Bytes of it.
 pub(super) const ENTRY: usize = size_of::<RxCdescEx>();
+
+/// The first word of an entry, by which it is known whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First(pub(super) u32);
+
+impl First {
+    #[inline(always)]
+    fn byte(self, at: usize) -> u8 {
+        self.0.to_ne_bytes()[at]
+    }
+
+    /// The number of the request.
+    #[inline(always)]
+    fn number(self) -> u16 {
+        u32::from_le(self.0) as u16
+    }
+
+    #[inline(always)]
+    fn status(self) -> u32 {
+        if self.byte(2) == COMP_STATUS_OK { wc_status::SUCCESS } else { status(self.byte(2)) }
+    }
+
+    #[inline(always)]
+    pub(super) fn flags(self) -> u8 {
+        self.byte(3)
+    }
+}
 
 /// Bit of [`Wc::wc_flags`] that is the crate's own: no receive was taken, and there is no request.
 pub(crate) const UNSOLICITED: u32 = 1 << 31;
 
-/// Whether it is of a send.
-#[inline(always)]
-pub(super) fn is_send(entry: &RxCdescEx) -> bool {
-    (entry.base.common.flags & CDESC_Q_TYPE) >> 1 == SEND_QUEUE
+/// A completion as a device wrote it whose entries tell the sender of a message, and what was known of the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    entry: Entry,
+    wr_id: u64,
+    /// One of [`wc_status`].
+    status: u32,
+    qp_num: u32,
+    /// Of a send: its opcode and its bytes.
+    opcode: u32,
+    bytes: u32,
+    is_send: bool,
 }
 
-/// What an entry says of this queue pair, whose request is done then; none if there is no such request.
-#[inline(always)]
-pub(super) fn raise(entry: &RxCdescEx, track: &Track) -> Option<Wc> {
-    let common = &entry.base.common;
-    let said = Wc {
-        status: if common.status == COMP_STATUS_OK { wc_status::SUCCESS } else { status(common.status) },
-        vendor_err: common.status.into(),
-        qp_num: track.number,
-        ..Wc::default()
-    };
-    if is_send(entry) {
-        let Done { wr_id, kind, bytes } = track.sends.complete(common.req_id.get())?;
-        let opcode = match kind {
-            Kind::Send => wc_opcode::SEND,
-            Kind::Read => wc_opcode::RDMA_READ,
-            Kind::Write => wc_opcode::RDMA_WRITE,
-            Kind::Receive => return None,
+impl Told {
+    /// Hands over what an entry says of this queue pair, whose request is done then; false if there is no such request.
+    // Of a send and of something that came in each by itself: what is put together from both is in memory first. And the entry is read behind
+    // all else, for the same reason.
+    #[inline(always)]
+    pub(super) fn hand(
+        first: First,
+        entry: Item<'_, Entry>,
+        track: &Track,
+        mut put: impl FnMut(&Self),
+    ) -> bool {
+        let is_send = (first.flags() & CDESC_Q_TYPE) >> 1 == SEND_QUEUE;
+        let told = |Done { wr_id, opcode, bytes }| Self {
+            entry: entry.read(),
+            wr_id,
+            status: first.status(),
+            qp_num: track.number,
+            opcode,
+            bytes,
+            is_send,
         };
-        return Some(Wc { wr_id, opcode, byte_len: bytes, ..said });
+        if is_send {
+            let Some(done) = track.sends.complete(first.number()) else { return false };
+            put(&told(done));
+        } else {
+            let mut done = Done { wr_id: 0, opcode: 0, bytes: 0 };
+            if first.flags() & CDESC_UNSOLICITED == 0 {
+                let Some(Done { wr_id, .. }) = track.receives.complete(first.number()) else { return false };
+                done.wr_id = wr_id;
+            }
+            put(&told(done));
+        }
+        true
     }
-    let is_unsolicited = common.flags & CDESC_UNSOLICITED != 0;
-    let wr_id = if is_unsolicited { 0 } else { track.receives.complete(common.req_id.get())?.wr_id };
-    Some(Wc { wr_id, ..received(entry, said, is_unsolicited) })
+
+    /// A completion of a device that tells no more of anything than efa does of a send.
+    pub(in crate::driver) fn plain(wc: &Wc) -> Self {
+        let Wc { wr_id, status, qp_num, opcode, byte_len: bytes, .. } = *wc;
+        Self { wr_id, status, qp_num, opcode, bytes, is_send: true, ..Self::default() }
+    }
+
+    #[inline(always)]
+    fn entry(&self) -> RxCdescEx {
+        zerocopy::transmute!(self.entry)
+    }
+
+    #[inline(always)]
+    fn is_write(&self) -> bool {
+        (self.entry().base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE
+    }
+
+    #[inline(always)]
+    fn has_immediate(&self) -> bool {
+        !self.is_send && self.entry().base.common.flags & CDESC_HAS_IMM != 0
+    }
 }
 
-/// What it says of something that came in.
-#[inline(always)]
-fn received(entry: &RxCdescEx, said: Wc, is_unsolicited: bool) -> Wc {
-    let base = &entry.base;
-    let is_write = (base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE;
-    let mut byte_len = u32::from(base.length.get());
-    if is_write {
-        byte_len |= u32::from(u16::from_le_bytes([entry.src_addr[0], entry.src_addr[1]])) << 16;
+// Each function is one of a binding's, which asks for what it wants to know.
+impl Told {
+    /// The number given with the request.
+    #[inline(always)]
+    pub fn wr_id(&self) -> u64 {
+        self.wr_id
     }
-    let mut flags = if is_unsolicited { UNSOLICITED } else { 0 };
-    let has_immediate = base.common.flags & CDESC_HAS_IMM != 0;
-    if has_immediate {
-        flags |= WcFlags::WITH_IMM.bits();
+
+    /// Whether it succeeded: one of [`wc_status`].
+    #[inline(always)]
+    pub fn status(&self) -> u32 {
+        self.status
     }
-    Wc {
-        opcode: if is_write { wc_opcode::RECV_RDMA_WITH_IMM } else { wc_opcode::RECV },
-        byte_len,
-        ex: if has_immediate { base.imm.get().to_be() } else { 0 },
-        src_qp: base.src_qp_num.get().into(),
-        slid: base.ah.get(),
-        wc_flags: flags,
-        ..said
+
+    /// The device's own number of an error.
+    #[inline(always)]
+    pub fn vendor_error(&self) -> u32 {
+        self.entry().base.common.status.into()
+    }
+
+    /// What was completed: one of [`wc_opcode`].
+    #[inline(always)]
+    pub fn opcode(&self) -> u32 {
+        if self.is_send {
+            self.opcode
+        } else if self.is_write() {
+            wc_opcode::RECV_RDMA_WITH_IMM
+        } else {
+            wc_opcode::RECV
+        }
+    }
+
+    /// Bytes received, or sent.
+    #[inline(always)]
+    pub fn byte_len(&self) -> u32 {
+        let low = u32::from(self.entry().base.length.get());
+        if self.is_send {
+            self.bytes
+        } else if self.is_write() {
+            low | u32::from(u16::from_le_bytes([self.entry().src_addr[0], self.entry().src_addr[1]])) << 16
+        } else {
+            low
+        }
+    }
+
+    /// Immediate data as it was on the wire.
+    #[inline(always)]
+    pub fn immediate(&self) -> u32 {
+        if self.has_immediate() { self.entry().base.imm.get().to_be() } else { 0 }
+    }
+
+    /// The own queue pair.
+    #[inline(always)]
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// The sender's queue pair.
+    #[inline(always)]
+    pub fn source_qp(&self) -> u32 {
+        if self.is_send { 0 } else { self.entry().base.src_qp_num.get().into() }
+    }
+
+    /// The address handle of the sender.
+    #[inline(always)]
+    pub fn source(&self) -> u16 {
+        if self.is_send { 0 } else { self.entry().base.ah.get() }
+    }
+
+    /// The sender's GID, of a message from somebody of whom there is no address handle, if the queue was made so.
+    #[inline(always)]
+    pub fn sender(&self) -> [u8; 16] {
+        self.entry().src_addr
+    }
+
+    /// Bits of [`WcFlags`], and [`UNSOLICITED`].
+    #[inline(always)]
+    pub fn flags(&self) -> u32 {
+        let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
+        let immediate = if self.has_immediate() { WcFlags::WITH_IMM.bits() } else { 0 };
+        immediate | if is_unsolicited { UNSOLICITED } else { 0 }
+    }
+
+    /// All of it.
+    #[inline(always)]
+    pub fn wc(&self) -> Wc {
+        let said = Wc {
+            wr_id: self.wr_id,
+            status: self.status,
+            vendor_err: self.vendor_error(),
+            qp_num: self.qp_num,
+            opcode: self.opcode(),
+            byte_len: self.byte_len(),
+            ..Wc::default()
+        };
+        if self.is_send {
+            return said;
+        }
+        let (src_qp, slid, wc_flags) = (self.source_qp(), self.source(), self.flags());
+        Wc { ex: self.immediate(), src_qp, slid, wc_flags, ..said }
     }
 }
 

@@ -35,6 +35,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 pub(crate) use self::counter::{CounterPlan, CounterValues};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::entry::Told;
 pub(crate) use self::entry::UNSOLICITED;
 pub(crate) use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;

@@ -15,9 +15,11 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::completions::CompletionSide;
 use super::doorbell::Doorbell;
 use super::receives::{PIECE, Receives};
+use super::request::UNIT;
 use super::sends::{Allowed, Device, SLOT, Sends, WIDE_SLOT};
 use super::track::{Generations, MOST, Track};
 use super::{Caps, Limits};
+use crate::driver::ring::units::Units;
 use crate::driver::{DriverQp, Kernel, QpShape};
 use crate::kernel::error::{Error, Result};
 
@@ -175,7 +177,10 @@ impl QpPlan {
                 if size < self.places as usize * PIECE {
                     return Err(Error::malformed(op, "a receive ring smaller than was asked for"));
                 }
-                Ok((kernel.map(op, response.rq_mmap_key, size)?, doorbell))
+                let memory = kernel.map(op, response.rq_mmap_key, size)?;
+                // A ring of few places is the begin of a larger one.
+                let ring = Units::new(&memory, 0, (self.places as usize * PIECE).max(UNIT));
+                Ok((ring.ok_or_else(|| Error::malformed(op, "a receive ring that is no ring"))?, doorbell))
             })
             .transpose()?;
         let track = Track::new(op, number, [depth, requests], &self.generations)?;
@@ -184,7 +189,7 @@ impl QpPlan {
             Sends::new(op, queues.clone(), device, [depth, self.most_at_once], self.slot, self.allowed)?;
         let pieces = self.cap.max_recv_sge;
         let receives = ring
-            .map(|(memory, doorbell)| Receives::new(op, queues, memory, doorbell, [self.places, pieces]))
+            .map(|(ring, doorbell)| Receives::new(op, queues, ring, doorbell, [self.places, pieces]))
             .transpose()?;
         Ok((sends, receives))
     }
@@ -199,7 +204,9 @@ impl QpPlan {
             return Err(Error::malformed(op, "a send ring that begins nowhere in its page"));
         }
         let doorbell = Doorbell::map(op, sq_db_mmap_key, sq_db_offset, kernel)?;
-        Ok(Device { memory: kernel.map(op, llq_desc_mmap_key, begin + size)?, begin, doorbell })
+        let ring = Units::new(&kernel.map(op, llq_desc_mmap_key, begin + size)?, begin, size);
+        let ring = ring.ok_or_else(|| Error::malformed(op, "a send ring that is no ring"))?;
+        Ok(Device { ring, begin, doorbell })
     }
 }
 

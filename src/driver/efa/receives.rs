@@ -4,7 +4,6 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use uverbs_abi::efa::io::{LKEY, RX_FIRST, RX_LAST, RxDesc};
 use uverbs_abi::types::qp_state;
@@ -16,8 +15,8 @@ use super::track::{Kind, Numbers};
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
+use crate::driver::ring::units::Units;
 use crate::kernel::error::Result;
-use crate::kernel::mapping::Mapping;
 
 /// Bytes of a piece in the ring.
 pub(super) const PIECE: usize = size_of::<RxDesc>();
@@ -27,7 +26,8 @@ pub(super) const PIECE: usize = size_of::<RxDesc>();
 pub(crate) struct Receives {
     queues: Arc<Queues>,
     numbers: Numbers,
-    memory: Mapping,
+    /// In pieces.
+    ring: Units,
     doorbell: Doorbell,
     /// Number of places for pieces, a power of two.
     places: u32,
@@ -47,26 +47,14 @@ impl Receives {
     pub(super) fn new(
         op: &'static str,
         queues: Arc<Queues>,
-        memory: Mapping,
+        ring: Units,
         doorbell: Doorbell,
         [places, pieces]: [u32; 2],
     ) -> Result<Self> {
         let numbers = Numbers::new(op, &queues.track().receives, queues.generation())?;
         let (head, published, told) = (0, 0, 0);
         let (is_ready, is_over) = (false, false);
-        Ok(Self {
-            queues,
-            numbers,
-            memory,
-            doorbell,
-            places,
-            pieces,
-            head,
-            published,
-            told,
-            is_ready,
-            is_over,
-        })
+        Ok(Self { queues, numbers, ring, doorbell, places, pieces, head, published, told, is_ready, is_over })
     }
 
     /// Number of places for requests.
@@ -90,7 +78,20 @@ impl Receives {
         self.numbers.rewind(&self.queues.track().receives);
     }
 
+    /// The way to requests that are posted whatever comes behind them: nothing of it may be forgotten.
+    #[inline(always)]
+    pub(crate) fn keeping(&mut self) -> Filling<'_, false> {
+        Filling(self)
+    }
+
+    /// The way to those that may be forgotten until they are published.
+    #[inline(always)]
+    pub(crate) fn staging(&mut self) -> Filling<'_, true> {
+        Filling(self)
+    }
+
     /// Tells the device of every request filled so far, as soon as it may see them.
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.published = self.head;
         self.numbers.publish();
@@ -104,7 +105,7 @@ impl Receives {
     #[cfg(feature = "raw")]
     pub(crate) fn ring(&self) -> OwnRing {
         OwnRing {
-            address: self.memory.address(),
+            address: self.ring.map().address(),
             entry_size: PIECE as u32,
             entries: self.places,
             doorbell: self.doorbell.address(),
@@ -125,19 +126,48 @@ impl Receives {
     }
 
     /// Writes a piece into the ring: the words of an [`RxDesc`].
-    #[inline]
-    fn put_piece(&self, counter: u32, piece: [u64; 2]) {
-        let at = (counter & self.places.wrapping_sub(1)) as usize * PIECE;
-        // The ring was seen to be inside when it was mapped.
-        if let Some(places) = self.memory.values::<2>(at) {
-            places.iter().zip(piece).for_each(|(place, word)| place.store(word.to_le(), Ordering::Relaxed));
+    #[inline(always)]
+    fn put_piece(&mut self, &Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) {
+        let at = self.head & self.places.wrapping_sub(1);
+        // No message is longer: the rest of the piece is not needed, nor what is behind it.
+        let length = u64::from(length.min(u16::MAX.into()));
+        let rest = u64::from(number) | length << 16 | u64::from(lkey & LKEY | marks) << 32;
+        self.ring.put(at as usize, [addr, rest].map(u64::to_le));
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// The pieces of a request of none, or of several.
+    #[inline(never)]
+    fn put_pieces(&mut self, mut pieces: impl ExactSizeIterator<Item: Borrow<Sge>>, number: u16) {
+        // Of no memory there is one piece of no bytes.
+        let (mut left, mut number) = (pieces.len().max(1), number);
+        let mut marks = RX_FIRST;
+        while left > 0 {
+            left -= 1;
+            if left == 0 {
+                marks |= RX_LAST;
+            }
+            let piece = pieces.next().map_or(Sge::default(), |piece| *piece.borrow());
+            self.put_piece(&piece, number, marks);
+            (marks, number) = (0, 0);
         }
     }
 }
 
-impl LowerReceive for &mut Receives {
+/// A receive queue while requests are written into it, which may be forgotten if it `STAGES` them.
+#[derive(Debug)]
+pub(crate) struct Filling<'a, const STAGES: bool>(&'a mut Receives);
+
+impl<const STAGES: bool> LowerReceive for Filling<'_, STAGES> {
+    const IS_IN_ORDER: bool = false;
+
     fn next_slot(&self) -> u32 {
-        Receives::next_slot(self)
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn last_slot(&self) -> u32 {
+        self.0.numbers.last()
     }
 
     fn links(&self) -> impl Fn(u32) -> Option<u32> {
@@ -145,36 +175,40 @@ impl LowerReceive for &mut Receives {
         let next = std::cell::Cell::new(0);
         move |_| {
             next.set(next.get() + 1);
-            self.numbers.staged().get(next.get()).copied().map(u32::from)
+            self.0.numbers.staged().get(next.get()).copied().map(u32::from)
         }
     }
 
-    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
+    #[inline(always)]
+    fn put<P>(&mut self, wr_id: u64, mut pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
-        if self.is_over {
+        let receives = &mut *self.0;
+        if receives.is_over {
             return Err(Refused::NotReady);
         }
-        if pieces.len() > self.pieces as usize {
+        if pieces.len() > receives.pieces as usize {
             return Err(Refused::TooLarge);
         }
-        let lane = &self.queues.track().receives;
-        let Some(number) = self.numbers.take(lane, wr_id, Kind::Receive) else { return Err(Refused::Full) };
-        // Of no memory there is one piece of no bytes.
-        let (mut left, mut pieces) = (pieces.len().max(1), pieces);
-        let (mut marks, mut number) = (RX_FIRST, u64::from(number));
-        while left > 0 {
-            left -= 1;
-            if left == 0 {
-                marks |= RX_LAST;
+        let lane = &receives.queues.track().receives;
+        let numbers = &mut receives.numbers;
+        let number = if STAGES {
+            numbers.stage(lane, wr_id, Kind::Receive, 0)
+        } else {
+            numbers.take(lane, wr_id, Kind::Receive, 0)
+        };
+        let Some(number) = number else { return Err(Refused::Full) };
+        match pieces.len() {
+            1 => {
+                let piece = pieces.next();
+                receives.put_piece(
+                    piece.as_ref().map_or(&Sge::default(), Borrow::borrow),
+                    number,
+                    RX_FIRST | RX_LAST,
+                );
             }
-            let Sge { addr, length, lkey } = pieces.next().map_or(Sge::default(), |piece| *piece.borrow());
-            // No message is longer: the rest of the piece is not needed, nor what is behind it.
-            let length = u64::from(length.min(u16::MAX.into()));
-            self.put_piece(self.head, [addr, number | length << 16 | u64::from(lkey & LKEY | marks) << 32]);
-            self.head = self.head.wrapping_add(1);
-            (marks, number) = (0, 0);
+            _ => receives.put_pieces(pieces, number),
         }
         Ok(())
     }

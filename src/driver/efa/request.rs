@@ -1,20 +1,17 @@
 //! A request as the device reads it, in words of eight bytes: what [`TxMetaDesc`](uverbs_abi::efa::io::TxMetaDesc) and what stands behind it
 //! have as fields.
 
-use std::borrow::Borrow;
+use uverbs_abi::efa::io::{LKEY, SEND, TX_INLINE_MSG, TX_OP_TYPE};
 
-use uverbs_abi::efa::io::{LKEY, TX_DESC_INLINE_MAX_SIZE_128, TX_DESC_NUM_BUFS, TX_INLINE_MSG, TX_OP_TYPE};
-use zerocopy::IntoBytes;
-
-use crate::driver::request::{Address, Data, Refused, Remote, Sge};
+use crate::driver::request::{Address, Refused, Remote, Sge};
 
 /// The words of a slot of 64 bytes; a wide one has two.
 pub(super) type Unit = [u64; 8];
 pub(super) const UNIT: usize = size_of::<Unit>();
 
-/// In which word the data begins, and that of a request which names remote memory.
-pub(super) const HEAD: usize = 4;
-pub(super) const BEHIND_REMOTE: usize = 6;
+/// Where the data begins, and that of a request which names remote memory.
+pub(super) const DATA: usize = 32;
+pub(super) const BEHIND_REMOTE: usize = 48;
 
 /// Where a request goes. The number of a queue pair has 16 bits on the wire, as that of an address handle.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,10 +26,19 @@ impl To {
     pub(super) fn new(ah: &Address, qp_num: u32, qkey: u32) -> Self {
         Self { ah: ah.number as u16, qp_num: qp_num as u16, qkey }
     }
+
+    /// Writes it into the request that begins there.
+    #[inline(always)]
+    pub(super) fn write(self, slot: &mut Unit) {
+        let bytes = unit_bytes(slot);
+        bytes[4..6].copy_from_slice(&self.qp_num.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.ah.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.qkey.to_le_bytes());
+    }
 }
 
 /// What a request begins with, but for what its data says.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) number: u16,
     pub(super) control: [u8; 2],
@@ -42,109 +48,93 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// All of a slot, as of a request without data.
-    #[inline]
-    pub(super) fn write(self, slot: &mut Unit) {
-        let Self { number, control: [one, two], immediate, to, remote } = self;
-        let (address, rkey) = remote.map_or((0, 0), |Remote { address, rkey }| (address, rkey));
-        let first = u64::from(number) | u64::from(one) << 16 | u64::from(two) << 24;
-        *slot = [first, immediate.into(), 0, 0, u64::from(rkey) << 32, address, 0, 0].map(u64::to_le);
-        Self::set_destination(slot, to);
-    }
-
-    /// Writes where it goes.
-    #[inline]
-    pub(super) fn set_destination(slot: &mut Unit, to: To) {
-        let with = |word: u64, field: u16| u64::from_le(word) & !(0xffff << 32) | u64::from(field) << 32;
-        slot[0] = with(slot[0], to.qp_num).to_le();
-        slot[1] = with(slot[1], to.ah).to_le();
-        slot[2] = u64::from(to.qkey).to_le();
-    }
-
-    /// The operation, by the first word.
-    #[inline]
-    pub(super) fn operation(first: u64) -> u8 {
-        (u64::from_le(first) >> 16) as u8 & TX_OP_TYPE
-    }
-
-    /// The first word with what it says of this data.
-    #[inline]
-    pub(super) fn with_data(first: u64, body: &Body) -> u64 {
-        let inline = u64::from(TX_INLINE_MSG) << 16;
-        let rest = u64::from_le(first) & !(0xffff << 48 | inline);
-        (rest | u64::from(body.length) << 48 | if body.is_inline { inline } else { 0 }).to_le()
-    }
-
-    /// The first word on remote memory with its length.
-    #[inline]
-    pub(super) fn with_remote_len(word: u64, len: u32) -> u64 {
-        (u64::from_le(word) >> 32 << 32 | u64::from(len)).to_le()
-    }
-
-    /// The second word with hints at what is optimized for.
-    #[cfg(feature = "raw")]
-    pub(super) fn with_hints(second: u64, hints: u8) -> u64 {
-        (u64::from_le(second) & !(0xff << 48) | u64::from(hints) << 48).to_le()
-    }
-}
-
-/// The data of a request, in a form that does not depend on where it comes from.
-#[derive(Debug)]
-pub(super) struct Body {
-    words: [u64; TX_DESC_INLINE_MAX_SIZE_128 / 8],
-    pub(super) is_inline: bool,
-    /// Bytes that stand here, or number of pieces.
-    pub(super) length: u16,
-    /// Bytes of it, wherever they are.
-    pub(super) len: u32,
-}
-
-impl Body {
+    /// The first unit of a request with this data, as it stands behind the head, and behind the remote memory if there is such.
     #[inline(always)]
-    pub(super) fn new<'b, P, B>(data: &Data<P, B>) -> Result<Self, Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let mut words = [0; TX_DESC_INLINE_MAX_SIZE_128 / 8];
-        match data {
-            Data::Pieces(pieces) => {
-                let count = pieces.len();
-                if count > TX_DESC_NUM_BUFS {
-                    return Err(Refused::TooLarge);
-                }
-                let mut len = 0;
-                for (place, piece) in words.as_chunks_mut().0.iter_mut().zip(pieces.clone()) {
-                    let Sge { addr, length, lkey } = *piece.borrow();
-                    *place = [u64::from(length) | u64::from(lkey & LKEY) << 32, addr].map(u64::to_le);
-                    len += u64::from(length);
-                }
-                let len = u32::try_from(len).map_err(|_| Refused::TooLarge)?;
-                Ok(Self { words, is_inline: false, length: count as u16, len })
+    pub(super) fn unit(self, said: Said, data: [u64; 4]) -> Unit {
+        let Self { number, control: [one, two], immediate, to, remote } = self;
+        let one = if said.is_inline { one | TX_INLINE_MSG } else { one };
+        let high = u64::from(to.qp_num) | u64::from(said.length) << 16;
+        let first = u64::from(number) | u64::from(one) << 16 | u64::from(two) << 24 | high << 32;
+        let second = u64::from(immediate) | u64::from(to.ah) << 32;
+        let [a, b, c, d] = match remote {
+            Some(Remote { address, rkey }) => {
+                [u64::from(said.bytes) | u64::from(rkey) << 32, address, data[0], data[1]]
             }
-            Data::Inline(parts) => {
-                let mut at = 0;
-                for part in parts.clone() {
-                    let place = words.as_mut_bytes().get_mut(at..at + part.len()).ok_or(Refused::TooLarge)?;
-                    place.copy_from_slice(part);
-                    at += part.len();
-                }
-                Ok(Self { words, is_inline: true, length: at as u16, len: at as u32 })
-            }
-        }
+            None => data,
+        };
+        [first, second, to.qkey.into(), 0, a, b, c, d].map(u64::to_le)
+    }
+}
+
+/// What a request says of its data.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    pub(super) is_inline: bool,
+    /// Bytes that stand here, or number of pieces: 16 bits.
+    // As wide as the other, and neither is in memory.
+    pub(super) length: u32,
+    /// Bytes of it, wherever they are.
+    pub(super) bytes: u32,
+}
+
+impl Said {
+    /// Of so many pieces.
+    #[inline(always)]
+    pub(super) fn of_pieces(count: usize, bytes: u64) -> Result<Self, Refused> {
+        let bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
+        Ok(Self { is_inline: false, length: count as u32, bytes })
     }
 
-    /// Writes it into a slot, from this word on, as far as that goes.
-    #[inline]
-    pub(super) fn write(&self, slot: &mut [u64], at: usize) {
-        let Some(room) = slot.get_mut(at..) else { return };
-        // Of lengths that are known: the rest of a slot of each kind.
-        if let Some(all) = room.first_chunk_mut() {
-            *all = self.words;
-        } else if let (Some(four), Some(words)) = (room.first_chunk_mut::<4>(), self.words.first_chunk()) {
-            *four = *words;
-        } else if let (Some(two), Some(words)) = (room.first_chunk_mut::<2>(), self.words.first_chunk()) {
-            *two = *words;
+    /// Of so many bytes in the request, which are few.
+    #[inline(always)]
+    pub(super) fn of_bytes(count: usize) -> Self {
+        Self { is_inline: true, length: count as u32, bytes: count as u32 }
+    }
+
+    /// Writes it into the request that begins there.
+    #[inline(always)]
+    pub(super) fn write(self, slot: &mut Unit) {
+        let is_remote = operation(slot) != SEND;
+        let bytes = unit_bytes(slot);
+        bytes[2] = bytes[2] & !TX_INLINE_MSG | if self.is_inline { TX_INLINE_MSG } else { 0 };
+        bytes[6..8].copy_from_slice(&(self.length as u16).to_le_bytes());
+        if is_remote {
+            bytes[DATA..DATA + 4].copy_from_slice(&self.bytes.to_le_bytes());
         }
     }
+}
+
+/// The operation of the request that begins there.
+#[inline(always)]
+pub(super) fn operation(slot: &Unit) -> u8 {
+    (u64::from_le(slot[0]) >> 16) as u8 & TX_OP_TYPE
+}
+
+/// Says of it what is optimized for.
+#[cfg(feature = "raw")]
+pub(super) fn set_hints(slot: &mut Unit, hints: u8) {
+    unit_bytes(slot)[14] = hints;
+}
+
+#[inline(always)]
+fn unit_bytes(slot: &mut Unit) -> &mut [u8; UNIT] {
+    zerocopy::transmute_mut!(slot)
+}
+
+/// A piece of memory as a request has it.
+#[inline(always)]
+pub(super) fn piece(&Sge { addr, length, lkey }: &Sge) -> [u64; 2] {
+    [u64::from(length) | u64::from(lkey & LKEY) << 32, addr]
+}
+
+/// Copies data that stands in a request to its place there; how many bytes there are.
+#[inline(always)]
+pub(super) fn copy<'b>(parts: impl Iterator<Item = &'b [u8]>, room: &mut [u8]) -> Result<usize, Refused> {
+    let mut at = 0;
+    for part in parts {
+        let end = at + part.len();
+        room.get_mut(at..end).ok_or(Refused::TooLarge)?.copy_from_slice(part);
+        at = end;
+    }
+    Ok(at)
 }

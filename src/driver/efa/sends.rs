@@ -1,32 +1,36 @@
 //! The send queue of efa.
 //!
 //! The ring is memory of the device, write-combining, that this side only writes: whole slots, in their order, and then the doorbell, with
-//! the number of all requests so far. A request is written here into a copy of the ring; the device's gets it when the batch is
-//! published. So a batch that is refused halfway is forgotten, and one that is longer than the device takes at once goes
-//! in several pieces.
+//! the number of all requests so far. A request that is written part for part, or is one of a batch that may be forgotten, stands in a copy of
+//! the ring; the device's gets it when the batch is published. So a batch that is refused halfway is forgotten, and one that is longer than
+//! the device takes at once goes in several pieces. What is posted whatever comes behind it goes straight to the device's ring ([`Straight`]).
 //!
 //! Source: `efa_post_send`, `efa_sq_initialize` and the functions of `efa_qp_fill_wr_pfns`, providers/efa/verbs.c, rdma-core 65.
 
+mod straight;
+
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use uverbs_abi::efa::io::{
     RDMA_READ, RDMA_WRITE, SEND, TX_COMP_REQ, TX_DESC_INLINE_MAX_SIZE, TX_DESC_INLINE_MAX_SIZE_128,
     TX_DESC_NUM_BUFS, TX_DESC_NUM_RDMA_BUFS, TX_FIRST, TX_HAS_IMM, TX_LAST, TX_META_DESC, TX_PHASE,
 };
 use uverbs_abi::types::{SendFlags, qp_state};
+use zerocopy::IntoBytes;
 
 use super::doorbell::Doorbell;
 use super::qp::Queues;
-use super::request::{BEHIND_REMOTE, Body, HEAD, Head, To, UNIT, Unit};
-use super::track::{Kind, Numbers};
+#[cfg(feature = "raw")]
+use super::request::set_hints;
+use super::request::{BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, operation, piece};
+use super::track::{Kind, Lane, Numbers};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms};
+use crate::driver::ring::units::Units;
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::Mapping;
 
 /// Bytes of a slot, and of one that is wide.
 pub(super) const SLOT: usize = UNIT;
@@ -47,22 +51,11 @@ pub(super) struct Allowed {
 /// The ring, in the device's memory, and the doorbell.
 #[derive(Debug)]
 pub(super) struct Device {
-    pub(super) memory: Mapping,
-    /// Where the ring begins.
+    /// In units of 64 bytes, of which each is written whole.
+    pub(super) ring: Units,
+    /// Where in the mapping the ring begins.
     pub(super) begin: usize,
     pub(super) doorbell: Doorbell,
-}
-
-impl Device {
-    /// Writes units to the ring, from the one with this index on; false if they are not inside.
-    #[inline]
-    fn write(&self, first: usize, units: &[Unit]) -> bool {
-        units.iter().zip(first..).all(|(unit, index)| {
-            let Some(places) = self.memory.values::<8>(self.begin + index * UNIT) else { return false };
-            places.iter().zip(unit).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
-            true
-        })
-    }
 }
 
 /// The send queue; see the module's page.
@@ -80,9 +73,12 @@ pub(crate) struct Sends {
     depth: u32,
     /// Most of them that are told at once.
     most_at_once: u32,
-    /// Requests that were filled, and of which the device was told.
+    /// Requests that were filled, that are in the device's ring, and of which the device was told.
     head: u32,
+    written: u32,
     published: u32,
+    /// Where in the copy the last request is.
+    last: usize,
     allowed: Allowed,
     is_ready: bool,
 }
@@ -111,7 +107,9 @@ impl Sends {
             depth,
             most_at_once: most_at_once.max(1),
             head: 0,
+            written: 0,
             published: 0,
+            last: 0,
             allowed,
             is_ready: false,
         })
@@ -137,43 +135,85 @@ impl Sends {
         self.numbers.is_idle(&self.queues.track().sends)
     }
 
-    /// The request that was filled last, if the device was not told of it.
-    #[inline]
-    fn last(&mut self) -> Option<&mut [u64]> {
-        if self.head == self.published {
-            return None;
-        }
-        place(&mut self.requests, self.head.wrapping_sub(1), self.depth, self.units)
+    /// The request that was filled last, and is in the copy alone.
+    #[inline(always)]
+    fn last(&mut self) -> Option<&mut Unit> {
+        if self.head == self.written { None } else { self.requests.get_mut(self.last) }
     }
 
-    /// Forgets what was filled since the device was told last.
+    /// The index of the unit with which the request with this counter begins.
+    #[inline(always)]
+    fn at(&self, counter: u32) -> usize {
+        ((counter & self.depth.wrapping_sub(1)) * self.units) as usize
+    }
+
+    /// Forgets what was filled since, but for what is in the device's ring: that is told with the next.
     pub(crate) fn rewind(&mut self) {
-        self.head = self.published;
+        self.head = self.written;
         self.numbers.rewind(&self.queues.track().sends);
     }
 
     /// Tells the device of every request filled so far.
+    // Apart, so that the ways of other drivers are no longer for it.
+    #[inline(never)]
     pub(crate) fn publish(&mut self) {
-        let Some(device) = &self.device else { return };
-        while self.published != self.head {
-            let first = self.published & (self.depth - 1);
+        self.publish_here();
+    }
+
+    /// The same without a call of a function.
+    #[inline(always)]
+    pub(crate) fn publish_here(&mut self) {
+        if self.written != self.head {
+            self.copy();
+        }
+        self.tell();
+    }
+
+    /// Copies to the device's ring what is not there.
+    // Once for all who do.
+    #[inline(never)]
+    fn copy(&mut self) {
+        while self.written != self.head {
+            let left = self.left();
+            let Some(device) = &mut self.device else { break };
+            let first = self.written & (self.depth - 1);
+            let at = (first * self.units) as usize;
             // As far as the ring's end.
-            let count = self.head.wrapping_sub(self.published).min(self.most_at_once).min(self.depth - first);
-            let (at, units) = ((first * self.units) as usize, (count * self.units) as usize);
-            // The ring was seen to be inside when it was mapped.
-            let is_written = self.requests.get(at..at + units).is_some_and(|units| device.write(at, units));
-            self.published = self.published.wrapping_add(count);
-            if is_written {
-                device.doorbell.ring(self.published & 0xffff);
+            let count = self.head.wrapping_sub(self.written).min(left).min(self.depth - first);
+            let units = (count * self.units) as usize;
+            let mut ring = device.ring.writing();
+            for (unit, index) in self.requests.get(at..at + units).unwrap_or_default().iter().zip(at..) {
+                ring.put(index, *unit);
+            }
+            self.written = self.written.wrapping_add(count);
+            if self.left() == 0 {
+                self.tell();
             }
         }
         self.numbers.publish();
     }
 
+    /// How many more may be in the device's ring before it is told.
+    #[inline(always)]
+    fn left(&self) -> u32 {
+        self.most_at_once.wrapping_sub(self.written.wrapping_sub(self.published))
+    }
+
+    /// Tells the device of what is in its ring.
+    #[inline(always)]
+    pub(crate) fn tell(&mut self) {
+        if self.published != self.written {
+            self.published = self.written;
+            if let Some(device) = &self.device {
+                device.doorbell.ring(self.published & 0xffff);
+            }
+        }
+    }
+
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
-            (self.head, self.published) = (0, 0);
+            (self.head, self.written, self.published) = (0, 0, 0);
             let track = self.queues.track();
             self.numbers.reset(&track.sends, track.next_generation());
         }
@@ -183,31 +223,25 @@ impl Sends {
 
     /// Writes all of a request but its data.
     #[inline(always)]
-    fn start(&mut self, wr_id: u64, flags: SendFlags, operation: Operation, to: To) -> Result<(), Refused> {
+    fn start(&mut self, wr_id: u64, flags: SendFlags, what: Operation, to: To) -> Result<(), Refused> {
         // All requests complete.
         if !self.is_ready || flags.difference(SendFlags::INLINE) != SendFlags::SIGNALED {
             return Err(self.refusal(flags));
         }
-        let Self { queues, numbers, requests, depth, units, .. } = self;
-        let (lane, head) = (&queues.track().sends, self.head);
-        let Some(slot) = place(requests, head, *depth, *units) else { return Err(Refused::Full) };
-        let Some(slot) = slot.first_chunk_mut() else { return Err(Refused::Full) };
-        let Some(number) = numbers.take(lane, wr_id, operation.kind()) else { return Err(Refused::Full) };
-        let (immediate, has_immediate) = operation.immediate();
-        // The phase turns with every round of the ring.
-        let is_odd = head & *depth != 0;
-        Head {
-            number,
-            control: [
-                TX_META_DESC | operation.number() | if has_immediate { TX_HAS_IMM } else { 0 },
-                TX_FIRST | TX_LAST | TX_COMP_REQ | if is_odd { TX_PHASE } else { 0 },
-            ],
-            immediate: u32::from_be(immediate),
-            to,
-            remote: operation.remote(),
+        let at = self.at(self.head);
+        let Self { queues, numbers, requests, head, depth, units, .. } = self;
+        let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
+        let Some(number) = numbers.stage(&queues.track().sends, wr_id, what.kind(), 0) else {
+            return Err(Refused::Full);
+        };
+        *slot = what.head(number, *head & *depth != 0, to).unit(Said::default(), [0; 4]);
+        if *units > 1
+            && let Some(second) = requests.get_mut(at + 1)
+        {
+            *second = [0; 8];
         }
-        .write(slot);
-        self.head = head.wrapping_add(1);
+        self.last = at;
+        self.head = self.head.wrapping_add(1);
         Ok(())
     }
 
@@ -224,38 +258,71 @@ impl Sends {
 
     /// Gives the last request its data.
     #[inline(always)]
-    fn set(&mut self, body: &Body) -> Result<(), Refused> {
-        let (allowed, is_wide) = (self.allowed, self.units > 1);
-        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        let Some(first) = slot.first_mut() else { return Err(Refused::NotBegun) };
-        let operation = Head::operation(*first);
-        let is_remote = operation != SEND;
-        let most = match (body.is_inline, is_wide, operation) {
-            (false, _, SEND) => TX_DESC_NUM_BUFS,
-            (false, ..) => TX_DESC_NUM_RDMA_BUFS,
-            (true, true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
-            (true, true, RDMA_WRITE) if allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
-            (true, false, SEND) => TX_DESC_INLINE_MAX_SIZE,
-            // There is no room behind the remote memory; and what is read has no place there.
-            (true, ..) => 0,
+    fn set<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let operation = match self.last() {
+            Some(slot) => operation(slot),
+            None => return Err(Refused::NotBegun),
         };
-        if usize::from(body.length) > most || is_remote && body.len > allowed.most_remote {
+        let at = self.last;
+        let behind = if operation == SEND { DATA } else { BEHIND_REMOTE };
+        let said = match data {
+            Data::Pieces(pieces) => {
+                if pieces.len() > most_pieces(operation) {
+                    return Err(Refused::TooLarge);
+                }
+                let Some(slot) = self.requests.get_mut(at) else { return Err(Refused::NotBegun) };
+                let mut bytes = 0;
+                let places = slot.get_mut(behind / 8..).unwrap_or_default().as_chunks_mut().0;
+                for (place, piece_of) in places.iter_mut().zip(pieces.clone()) {
+                    *place = piece(piece_of.borrow()).map(u64::to_le);
+                    bytes += u64::from(piece_of.borrow().length);
+                }
+                Said::of_pieces(pieces.len(), bytes)?
+            }
+            Data::Inline(parts) => {
+                let most = self.most_inline(operation);
+                let units = self.requests.get_mut(at..at + self.units as usize).unwrap_or_default();
+                let room = units.as_mut_bytes().get_mut(behind..).unwrap_or_default();
+                let room = room.get_mut(..most).unwrap_or_default();
+                Said::of_bytes(copy(parts.clone(), room)?)
+            }
+        };
+        if operation != SEND && said.bytes > self.allowed.most_remote {
             return Err(Refused::TooLarge);
         }
-        *first = Head::with_data(*first, body);
-        if is_remote && let Some(remote) = slot.get_mut(HEAD) {
-            *remote = Head::with_remote_len(*remote, body.len);
+        if let Some(slot) = self.requests.get_mut(at) {
+            said.write(slot);
         }
-        body.write(slot, if is_remote { BEHIND_REMOTE } else { HEAD });
-        self.numbers.set_bytes(&self.queues.track().sends, body.len);
+        self.numbers.set_bytes(self.lane(), said.bytes);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn lane(&self) -> &Lane {
+        &self.queues.track().sends
+    }
+
+    /// Most bytes of such a request that stand in it.
+    #[inline(always)]
+    fn most_inline(&self, operation: u8) -> usize {
+        match (self.units > 1, operation) {
+            (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
+            (true, RDMA_WRITE) if self.allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
+            (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
+            // There is no room behind the remote memory; and what is read has no place there.
+            _ => 0,
+        }
     }
 
     /// Says of the last request how the device shall go about it.
     #[cfg(feature = "raw")]
     pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        slot.get_mut(1).into_iter().for_each(|word| *word = Head::with_hints(*word, hints));
+        set_hints(slot, hints);
         Ok(())
     }
 
@@ -264,7 +331,7 @@ impl Sends {
     pub(crate) fn ring(&self) -> OwnRing {
         let Some(device) = &self.device else { return OwnRing::default() };
         OwnRing {
-            address: device.memory.address() + device.begin as u64,
+            address: device.ring.map().address() + device.begin as u64,
             entry_size: self.units * UNIT as u32,
             entries: self.depth,
             doorbell: device.doorbell.address(),
@@ -276,7 +343,16 @@ impl Sends {
     #[cold]
     fn take_back(&mut self) {
         self.head = self.head.wrapping_sub(1);
+        self.last = self.at(self.head.wrapping_sub(1));
         self.numbers.take_back(&self.queues.track().sends);
+    }
+
+    /// What a whole request is, and where it goes.
+    #[inline(always)]
+    fn whole(&self, opcode: &impl Terms) -> Result<(Operation, To), Refused> {
+        let (operation, to) = self.operation(&opcode.opcode())?;
+        let elsewhere = || opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
+        Ok((operation, to.or_else(elsewhere).ok_or(Refused::Lacks)?))
     }
 
     /// What an operation is to the device, if it has it, and where it goes, if it says so.
@@ -284,7 +360,7 @@ impl Sends {
     fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
         let Allowed { reads, writes, .. } = self.allowed;
         Ok(match *opcode {
-            Opcode::Datagram { ref ah, qp_num, qkey, immediate } => {
+            Opcode::Datagram { ah, qp_num, qkey, immediate } => {
                 (Operation::Send(immediate), Some(To::new(ah, qp_num, qkey)))
             }
             Opcode::Send => (Operation::Send(None), None),
@@ -324,29 +400,31 @@ impl Operation {
         }
     }
 
-    /// Immediate data, and whether there is some.
-    fn immediate(self) -> (u32, bool) {
-        match self {
-            Self::Send(immediate) | Self::Write(_, immediate) => {
-                (immediate.unwrap_or(0), immediate.is_some())
-            }
-            Self::Read(_) => (0, false),
-        }
-    }
-
-    fn remote(self) -> Option<Remote> {
-        match self {
-            Self::Send(_) => None,
-            Self::Read(remote) | Self::Write(remote, _) => Some(remote),
+    /// What a request of it begins with; in every second round of the ring its phase is odd.
+    #[inline(always)]
+    fn head(self, number: u16, is_odd: bool, to: To) -> Head {
+        let (remote, immediate) = match self {
+            Self::Send(immediate) => (None, immediate),
+            Self::Read(remote) => (Some(remote), None),
+            Self::Write(remote, immediate) => (Some(remote), immediate),
+        };
+        Head {
+            number,
+            control: [
+                TX_META_DESC | self.number() | if immediate.is_some() { TX_HAS_IMM } else { 0 },
+                TX_FIRST | TX_LAST | TX_COMP_REQ | if is_odd { TX_PHASE } else { 0 },
+            ],
+            immediate: immediate.map_or(0, u32::from_be),
+            to,
+            remote,
         }
     }
 }
 
-/// Where the request with this counter is in a copy of the ring.
-#[inline]
-fn place(requests: &mut [Unit], counter: u32, depth: u32, units: u32) -> Option<&mut [u64]> {
-    let at = ((counter & depth.wrapping_sub(1)) * units) as usize;
-    requests.get_mut(at..at + units as usize).map(<[Unit]>::as_flattened_mut)
+/// Most pieces of such a request.
+#[inline(always)]
+fn most_pieces(operation: u8) -> usize {
+    if operation == SEND { TX_DESC_NUM_BUFS } else { TX_DESC_NUM_RDMA_BUFS }
 }
 
 impl Lower for &mut Sends {
@@ -354,6 +432,11 @@ impl Lower for &mut Sends {
 
     fn next_slot(&self) -> u32 {
         Sends::next_slot(self)
+    }
+
+    #[inline(always)]
+    fn last_slot(&self) -> u32 {
+        self.numbers.last()
     }
 
     fn filled(&self) -> &[u16] {
@@ -373,15 +456,12 @@ impl Lower for &mut Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let (operation, to) = self.operation(&opcode.opcode())?;
-        let elsewhere = || opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
-        let Some(to) = to.or_else(elsewhere) else { return Err(Refused::Lacks) };
+        let (operation, to) = self.whole(opcode)?;
         self.start(wr_id, flags, operation, to)?;
-        let set = Body::new(data).and_then(|data| self.set(&data));
-        set.inspect_err(|_| self.take_back())
+        self.set(data).inspect_err(|_| self.take_back())
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let (operation, to) = self.operation(opcode)?;
         self.start(wr_id, flags, operation, to.unwrap_or_default())
@@ -398,14 +478,13 @@ impl Lower for &mut Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.set(&Body::new(data)?)
+        self.set(data)
     }
 
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    #[inline(always)]
+    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        if let Some(head) = slot.first_chunk_mut() {
-            Head::set_destination(head, To::new(&ah, qp_num, qkey));
-        }
+        To::new(ah, qp_num, qkey).write(slot);
         Ok(())
     }
 }

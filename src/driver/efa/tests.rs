@@ -5,6 +5,7 @@ mod bound;
 mod lies;
 mod queues;
 mod shapes;
+mod straight;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -259,7 +260,7 @@ impl Bench {
 
     pub(super) fn poll(&mut self) -> Vec<Completion> {
         let mut batch = Completion::batch::<16>();
-        let count = self.queue.poll(&mut batch, || true, |place, said| *place = said.into());
+        let count = self.queue.poll(&mut batch, || true);
         batch[..count].to_vec()
     }
 
@@ -298,7 +299,7 @@ impl Bench {
     /// Posts a receive of these pieces, and gives its number.
     pub(super) fn receive(&mut self, wr_id: u64, pieces: &[Sge]) -> std::result::Result<u16, Refused> {
         let at = self.doorbell(RQ_DOORBELL) as usize;
-        (&mut self.receives).put(wr_id, pieces.iter())?;
+        self.receives.staging().put(wr_id, pieces.iter())?;
         self.receives.publish();
         let piece = self.received(at & (self.cap.max_recv_wr as usize * 2 - 1));
         Ok(u16::from_le_bytes([piece[8], piece[9]]))

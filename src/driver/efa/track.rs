@@ -14,6 +14,8 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use uverbs_abi::types::wc_opcode;
+
 use crate::kernel::error::{Error, Result};
 
 /// What of a number says which life of which queue pair it is of: the numbers of queue pairs, in their order, and how often each began.
@@ -37,20 +39,22 @@ impl Generations {
     }
 }
 
-/// What a request is, as its completion tells it.
+/// What a request is, as its completion tells it: a [`wc_opcode`].
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Send = 1,
-    Read,
-    Write,
-    Receive,
+    Send = wc_opcode::SEND as u8,
+    Read = wc_opcode::RDMA_READ as u8,
+    Write = wc_opcode::RDMA_WRITE as u8,
+    Receive = wc_opcode::RECV as u8,
 }
 
 /// What was known of a request that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) wr_id: u64,
-    pub(super) kind: Kind,
+    /// That of its [`Kind`].
+    pub(super) opcode: u32,
     /// Bytes of its data.
     pub(super) bytes: u32,
 }
@@ -93,19 +97,21 @@ pub(super) struct Lane {
     free: Box<[AtomicU16]>,
     /// How many were put there: the poller's.
     returned: AtomicU32,
-    /// Bits of a number that are an index.
+    /// How many bits of a number are an index, and these.
     bits: u32,
+    index: u32,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     wr_id: AtomicU64,
-    /// Bytes, then eight bits of the kind, then the generation; zero when nobody waits here.
-    what: AtomicU64,
+    bytes: AtomicU32,
+    /// Eight bits of the kind, then a one, then from bit 16 on the number; zero when nobody waits here.
+    what: AtomicU32,
 }
 
-const KIND: u32 = 32;
-const GENERATION: u32 = 48;
+const TAKEN: u32 = 1 << 8;
+const NUMBER: u32 = 16;
 
 /// Most requests of one direction: the counters of the device have 16 bits.
 pub(super) const MOST: u32 = 1 << (u16::BITS - 1);
@@ -123,6 +129,7 @@ impl Lane {
             free: free.into_boxed_slice(),
             returned: AtomicU32::new(requests),
             bits: places.trailing_zeros(),
+            index: places - 1,
         })
     }
 
@@ -131,57 +138,57 @@ impl Lane {
         self.entries.len() as u32
     }
 
-    /// The generation as entries have it: only as many bits as a number has room for.
-    fn bits_of(&self, generation: u16) -> u64 {
-        u64::from(generation) & ((1 << (u16::BITS - self.bits)) - 1)
+    /// What the numbers of a generation have above the index: only as many bits as there is room for.
+    fn marks(&self, generation: u16) -> u16 {
+        (u32::from(generation) << self.bits) as u16
     }
 
     /// The poller: the request of this number is done. None if there is none, or if that is of another life.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete(&self, number: u16) -> Option<Done> {
-        let index = u32::from(number) & ((1 << self.bits) - 1);
+        let index = u32::from(number) & self.index;
         let entry = self.entries.get(index as usize)?;
         let what = entry.what.load(Ordering::Acquire);
-        if what == 0 || what >> GENERATION != u64::from(number) >> self.bits {
+        let opcode = what ^ (u32::from(number) << NUMBER | TAKEN);
+        if opcode > u8::MAX.into() {
             return None;
         }
-        let wr_id = entry.wr_id.load(Ordering::Relaxed);
+        let (wr_id, bytes) = (entry.wr_id.load(Ordering::Relaxed), entry.bytes.load(Ordering::Relaxed));
         // The poster may have begun another life meanwhile.
         entry.what.compare_exchange(what, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let returned = self.returned.load(Ordering::Relaxed);
         self.place(returned)?.store(index as u16, Ordering::Relaxed);
         self.returned.store(returned.wrapping_add(1), Ordering::Release);
-        let kind = match what >> KIND & 0xff {
-            1 => Kind::Send,
-            2 => Kind::Read,
-            3 => Kind::Write,
-            _ => Kind::Receive,
-        };
-        Some(Done { wr_id, kind, bytes: what as u32 })
+        Some(Done { wr_id, opcode, bytes })
     }
 
+    #[inline(always)]
     fn place(&self, position: u32) -> Option<&AtomicU16> {
-        self.free.get(position as usize & self.free.len().wrapping_sub(1))
+        self.free.get((position & self.index) as usize)
     }
 }
 
 /// The poster's side of a [`Lane`].
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// How many were taken out of the ring of free indices.
+    /// How many were taken out of the ring of free indices, and how many there were when it was looked at last.
     taken: u32,
+    seen: u32,
+    /// What is above the index in each number.
+    marks: u16,
+    /// Index of what was taken last.
+    last: u16,
     /// Indices that this side has: of what was not posted, or was gone with a reset. There is room for all.
     spare: Vec<u16>,
     /// Indices of what the device was not told of, in their order. There is room for all.
     staged: Vec<u16>,
-    /// As entries have it.
-    generation: u64,
 }
 
 impl Numbers {
     pub(super) fn new(op: &'static str, lane: &Lane, generation: u16) -> Result<Self> {
         let room = || Error::room(op, lane.entries.len());
-        Ok(Self { taken: 0, spare: room()?, staged: room()?, generation: lane.bits_of(generation) })
+        let marks = lane.marks(generation);
+        Ok(Self { taken: 0, seen: 0, marks, last: 0, spare: room()?, staged: room()? })
     }
 
     /// How many indices are in the ring.
@@ -199,31 +206,52 @@ impl Numbers {
         }
     }
 
-    /// Takes that one for a request without data, and gives the request's number; none if there is none.
-    #[inline]
-    pub(super) fn take(&mut self, lane: &Lane, wr_id: u64, kind: Kind) -> Option<u16> {
+    /// The index that was taken last.
+    #[inline(always)]
+    pub(super) fn last(&self) -> u32 {
+        self.last.into()
+    }
+
+    /// Takes that one for a request with so many bytes, and gives the request's number; none if there is none.
+    #[inline(always)]
+    pub(super) fn take(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = match self.spare.pop() {
             Some(index) => index,
-            None if self.waiting(lane) == 0 => return None,
             None => {
+                if self.taken == self.seen {
+                    self.seen = lane.returned.load(Ordering::Acquire);
+                    if self.taken == self.seen {
+                        return None;
+                    }
+                }
                 let index = lane.place(self.taken)?.load(Ordering::Relaxed);
                 self.taken = self.taken.wrapping_add(1);
                 index
             }
         };
         let entry = lane.entries.get(usize::from(index))?;
-        self.staged.push(index);
+        self.last = index;
+        let number = index | self.marks;
         entry.wr_id.store(wr_id, Ordering::Relaxed);
-        entry.what.store((kind as u64) << KIND | self.generation << GENERATION, Ordering::Release);
-        Some((u64::from(index) | self.generation << lane.bits) as u16)
+        entry.bytes.store(bytes, Ordering::Relaxed);
+        entry.what.store(u32::from(number) << NUMBER | TAKEN | kind as u32, Ordering::Release);
+        Some(number)
+    }
+
+    /// As [`Numbers::take`], and the request is staged: it may be taken back until the device is told.
+    #[inline(always)]
+    pub(super) fn stage(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
+        let number = self.take(lane, wr_id, kind, bytes)?;
+        // There is room: no more are taken than there are.
+        self.staged.push(self.last);
+        Some(number)
     }
 
     /// The bytes of what was taken last are so many.
+    #[inline(always)]
     pub(super) fn set_bytes(&self, lane: &Lane, bytes: u32) {
-        let entry = self.staged.last().and_then(|index| lane.entries.get(usize::from(*index)));
-        if let Some(entry) = entry {
-            let what = entry.what.load(Ordering::Relaxed);
-            entry.what.store(what >> KIND << KIND | u64::from(bytes), Ordering::Release);
+        if let Some(entry) = lane.entries.get(usize::from(self.last)) {
+            entry.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -248,6 +276,7 @@ impl Numbers {
             }
             self.spare.push(index);
         }
+        self.last = self.staged.last().copied().unwrap_or(0);
     }
 
     /// What was taken since the device was told last, in its order.
@@ -268,7 +297,7 @@ impl Numbers {
                 self.spare.push(index as u16);
             }
         }
-        self.generation = lane.bits_of(generation);
+        self.marks = lane.marks(generation);
     }
 }
 
@@ -283,7 +312,7 @@ mod tests {
     }
 
     fn post(numbers: &mut Numbers, lane: &Lane, wr_id: u64) -> Option<u16> {
-        let number = numbers.take(lane, wr_id, Kind::Send);
+        let number = numbers.stage(lane, wr_id, Kind::Send, 0);
         if number.is_some() {
             numbers.set_bytes(lane, 8);
         }
@@ -299,7 +328,7 @@ mod tests {
             assert_eq!((post(&mut numbers, &lane, 0), numbers.is_idle(&lane)), (None, false));
             for at in [2, 0, 3, 1] {
                 let done = lane.complete(posted[at]).unwrap();
-                let wanted = Done { wr_id: round * 4 + at as u64, kind: Kind::Send, bytes: 8 };
+                let wanted = Done { wr_id: round * 4 + at as u64, opcode: wc_opcode::SEND, bytes: 8 };
                 assert_eq!(done, wanted);
                 assert_eq!(lane.complete(posted[at]), None, "it is done");
             }
@@ -324,7 +353,7 @@ mod tests {
         for _ in 0..100 {
             for wr_id in 0..3 {
                 let index = numbers.next(&lane).unwrap();
-                numbers.take(&lane, wr_id, Kind::Send).unwrap();
+                numbers.stage(&lane, wr_id, Kind::Send, 0).unwrap();
                 assert_eq!(numbers.staged().last(), Some(&index));
             }
             assert_eq!(numbers.staged().len(), 3);
@@ -397,7 +426,7 @@ mod tests {
         let mut indices: Vec<_> = (0..8)
             .map(|_| {
                 let index = numbers.next(&lane).unwrap();
-                numbers.take(&lane, 0, Kind::Send).unwrap();
+                numbers.stage(&lane, 0, Kind::Send, 0).unwrap();
                 index
             })
             .collect();

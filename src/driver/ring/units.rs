@@ -3,8 +3,9 @@
 //!
 //! # Safety
 //! - Where the memory is was checked once, when [`Units`] or a [`Word`] was made: inside the mapping, which lives as long as they do,
-//!   and at a multiple of 64 or of four. Its size is a power of two, 64 at least. So an item whose size is a power of two, 64 at
-//!   most, is inside and aligned wherever a multiple of its size is masked to.
+//!   and at a multiple of `MOST`, or of four. Its size is a power of two, `MOST` at least. So an item whose size is a power of two, `MOST` at
+//!   most, is inside and aligned wherever a multiple of its size is masked to. It may be memory of the device's that combines writes: then
+//!   whole items are written to it, and nothing is read.
 //! - In this process nobody writes it but the holder of `&mut`, nor reads it but who has a reference: whoever makes [`Units`] has one
 //!   for each part of a mapping, and reaches that part in no other way. Tests do, which play the device: by atomics, on the same
 //!   thread, or on another that is waited for.
@@ -24,28 +25,33 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::copy;
 use crate::kernel::mapping::Mapping;
-use crate::kernel::mapping::barrier::{after_owner, before_record};
+use crate::kernel::mapping::barrier::{after_doorbell, after_owner, before_doorbell, before_record};
 
-/// What the memory begins at a multiple of, and the largest item.
-const MOST: usize = 64;
+/// What most memory begins at a multiple of, and the largest item there.
+const LINE: usize = 64;
+/// The same where entries are small, and may begin between.
+const HALF: usize = 32;
 
-/// Memory of a queue, in items of whichever size. An item behind the last is the first again.
+/// Memory of a queue, in items of whichever size up to `MOST`. An item behind the last is the first again.
 #[derive(Debug)]
-pub(crate) struct Units {
+pub(crate) struct Units<const MOST: usize = LINE> {
     /// Keeps the memory.
     map: Mapping,
-    place: Place,
+    place: Place<MOST>,
 }
+
+/// [`Units`] of small entries.
+pub(crate) type SmallUnits = Units<HALF>;
 
 /// Where it is. Those that [`Units`] lends out are as the first point says.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Place<const MOST: usize> {
     base: NonNull<u8>,
     /// Bytes, less one.
     mask: usize,
 }
 
-impl Place {
+impl<const MOST: usize> Place<MOST> {
     /// Where the item of this type is, if there is one behind the other from the begin on.
     #[inline(always)]
     fn item<T>(self, index: usize) -> NonNull<T> {
@@ -58,14 +64,27 @@ impl Place {
 }
 
 // SAFETY: the pointer is into the mapping, which any thread may use.
-unsafe impl Send for Units {}
+unsafe impl<const MOST: usize> Send for Units<MOST> {}
 // SAFETY: as above; by a shared reference it is only read (second point).
-unsafe impl Sync for Units {}
+unsafe impl<const MOST: usize> Sync for Units<MOST> {}
 
 impl Units {
     /// The `bytes` from `at` on, which nothing else in this process accesses; none if they are not inside, or not such as the
     /// first point says.
     pub(crate) fn new(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
+        Self::of(map, at, bytes)
+    }
+}
+
+impl SmallUnits {
+    /// The same of small entries.
+    pub(crate) fn small(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
+        Self::of(map, at, bytes)
+    }
+}
+
+impl<const MOST: usize> Units<MOST> {
+    fn of(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
         let base = map.place(at, bytes)?;
         let is_right = bytes.is_power_of_two() && bytes >= MOST && base.addr().get().is_multiple_of(MOST);
         is_right.then(|| Self { map: map.clone(), place: Place { base, mask: bytes - 1 } })
@@ -78,7 +97,7 @@ impl Units {
 
     /// The memory while items are written, one behind the other.
     #[inline(always)]
-    pub(crate) fn writing(&mut self) -> Writing<'_> {
+    pub(crate) fn writing(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
     }
 
@@ -111,19 +130,19 @@ impl Units {
 
     /// The memory while items are read, one behind the other.
     #[inline(always)]
-    pub(crate) fn reading(&self) -> Reading<'_> {
+    pub(crate) fn reading(&self) -> Reading<'_, MOST> {
         Reading { place: self.place, of: PhantomData }
     }
 }
 
 /// Memory of a queue while it is read: borrowed, and at hand, as with [`Writing`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading<'a> {
-    place: Place,
-    of: PhantomData<&'a Units>,
+pub(crate) struct Reading<'a, const MOST: usize = LINE> {
+    place: Place<MOST>,
+    of: PhantomData<&'a Units<MOST>>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a, const MOST: usize> Reading<'a, MOST> {
     /// An item, whose fields are read one by one.
     #[inline(always)]
     pub(crate) fn get<T>(self, index: usize) -> Item<'a, T> {
@@ -144,15 +163,15 @@ impl<'a> Reading<'a> {
 /// Memory of a queue while it is written. It is borrowed, and where it is is at hand: a compiler keeps that in registers, where it would
 /// have to look it up again after each item.
 #[derive(Debug)]
-pub(crate) struct Writing<'a> {
-    place: Place,
-    of: PhantomData<&'a mut Units>,
+pub(crate) struct Writing<'a, const MOST: usize = LINE> {
+    place: Place<MOST>,
+    of: PhantomData<&'a mut Units<MOST>>,
 }
 
-impl Writing<'_> {
+impl<const MOST: usize> Writing<'_, MOST> {
     /// The same, to be handed on: what is handed on by value stays out of memory here.
     #[inline(always)]
-    pub(crate) fn lend(&mut self) -> Writing<'_> {
+    pub(crate) fn lend(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
     }
 
@@ -168,7 +187,7 @@ impl Writing<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a, T> {
     at: NonNull<T>,
-    of: PhantomData<&'a Units>,
+    of: PhantomData<&'a [T]>,
 }
 
 impl<T: FromBytes> Item<'_, T> {
@@ -189,7 +208,7 @@ impl<T: FromBytes> Item<'_, T> {
     }
 }
 
-/// A word of a doorbell record, in which the device looks up how far this side is.
+/// A word of a doorbell record, in which the device looks up how far this side is; or a doorbell itself, which is only ever written.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Keeps the memory.
@@ -212,6 +231,22 @@ impl Word {
     /// The mapping that it is a part of.
     pub(crate) fn map(&self) -> &Mapping {
         &self.map
+    }
+
+    /// Where it is.
+    #[cfg(feature = "raw")]
+    pub(crate) fn address(&self) -> u64 {
+        self.at.as_ptr().expose_provenance() as u64
+    }
+
+    /// Rings it, as the register of a device that reads little-endian numbers. What was written before is seen first, and what was written to
+    /// memory that combines writes has left the processor.
+    #[inline(always)]
+    pub(crate) fn ring(&self, value: u32) {
+        before_doorbell();
+        // SAFETY: inside, aligned and alive (first point), and only ever an atomic (last point).
+        unsafe { self.at.as_ref() }.store(value.to_le(), Ordering::Relaxed);
+        after_doorbell();
     }
 
     /// Tells the device, in its order of bytes. What was written before is seen first.
@@ -267,12 +302,18 @@ mod tests {
         for (at, len) in [(0, 0), (0, 32), (0, 96), (32, 64), (4096, 64), (2048, 4096), (usize::MAX, 64)] {
             assert!(Units::new(&map, at, len).is_none(), "{len} bytes at {at}");
         }
+        for (at, len) in [(0, 0), (0, 16), (0, 96), (16, 32), (4096, 32), (4080, 32), (usize::MAX, 32)] {
+            assert!(Units::small(&map, at, len).is_none(), "{len} bytes at {at}");
+        }
+        assert!(Units::small(&map, 4064, 32).is_some());
         for at in [2, 4094, 4096, usize::MAX - 3] {
             assert!(Word::new(&map, at).is_none(), "a word at {at}");
         }
         assert!(Units::new(&map, 0, 4096).is_some());
         Word::new(&map, 4092).unwrap().tell(1);
         assert_eq!(bytes(&map, 4092, 4), [0, 0, 0, 1]);
+        Word::new(&map, 4092).unwrap().ring(0x0102_0304);
+        assert_eq!(bytes(&map, 4088, 8), [0, 0, 0, 0, 4, 3, 2, 1]);
     }
 
     #[test]

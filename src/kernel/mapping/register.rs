@@ -1,4 +1,4 @@
-//! Doorbells: registers of a device, of eight or of four bytes.
+//! Doorbells: registers of a device, of eight bytes.
 //!
 //! # Safety
 //! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
@@ -39,15 +39,6 @@ impl Mapping {
         }
         after_doorbell();
     }
-
-    /// The same of a register of four bytes, which the device reads as a little-endian number. What was written to write-combining
-    /// memory before leaves the processor first. Nothing happens outside, or at an address that is no multiple of four.
-    #[inline]
-    pub(crate) fn ring_word(&self, offset: usize, value: u32) {
-        before_doorbell();
-        self.store(offset, value.to_le(), Ordering::Relaxed);
-        after_doorbell();
-    }
 }
 
 #[cfg(test)]
@@ -72,19 +63,6 @@ mod tests {
         assert!(page.read(0x18, &mut last));
         assert!([one, two].contains(&last[8..16].try_into().unwrap()));
         assert_eq!((&last[..8], &last[16..]), (&[0; 8][..], &[0; 8][..]));
-    }
-
-    #[test]
-    fn a_doorbell_of_four_bytes_is_little_endian_and_inside() {
-        let page = Mapping::block(4096).unwrap();
-        page.ring_word(4092, 0x0102_0304);
-        for offset in [4093, 4096, 2, usize::MAX] {
-            page.ring_word(offset, u32::MAX);
-        }
-        let mut all = [1; 4096];
-        assert!(page.read(0, &mut all));
-        assert_eq!(all[4092..], [4, 3, 2, 1]);
-        assert!(all[..4092].iter().all(|byte| *byte == 0));
     }
 
     #[test]

@@ -342,7 +342,11 @@ impl CompletionQueue {
     /// As [`CompletionQueue::poll`], with everything that may have to be done.
     #[inline(never)]
     fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
-        let origin = self.origin;
+        let (origin, registry) = (self.origin, &*self.registry);
+        let may_take = || origin.is_here() && registry.is_idle();
+        if let Some(count) = self.ring.short_poll_numbered(completions, may_take) {
+            return count;
+        }
         let count = self.ring.poll(completions, || origin.is_here());
         self.tally.count(&self.registry, &completions[..count]);
         count

@@ -49,12 +49,33 @@ impl CompletionQueue {
         self.ring.is_told()
     }
 
+    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`].
+    ///
+    /// # Errors
+    /// As of that.
+    #[inline(always)]
+    pub fn short_told(&mut self, place: &mut Told) -> Result<(), bool> {
+        let passage = self.passage;
+        self.ring.next_told(|| passage.is_open(), place)
+    }
+
+    /// As [`CompletionQueue::release`], of a queue with [`CompletionQueue::next_told`].
+    #[inline(always)]
+    pub fn release_told(&mut self) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
+            self.ring.release_told();
+        }
+        is_here
+    }
+
     /// As [`CompletionQueue::next_unread`], with who has sent.
+    #[inline(never)]
     pub fn next_told(&mut self, place: &mut Told) -> bool {
         let Self { ring, origin, registry, tally, .. } = self;
-        let is_there = ring.next_told(|| origin.is_here(), place);
+        let is_there = ring.next_told(|| origin.is_here(), place).is_ok();
         if is_there {
-            tally.count_extended(registry, &Extended { wc: place.wc, ..Extended::default() });
+            tally.count_extended(registry, &Extended { wc: place.wc(), ..Extended::default() });
         }
         is_there
     }
@@ -112,6 +133,13 @@ impl CompletionQueue {
     pub fn short_poll_flagged<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_flagged(places, || passage.is_open())
+    }
+
+    /// The same of a queue of datagrams that complete in any order.
+    #[inline(always)]
+    pub fn short_poll_numbered<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
+        let passage = self.passage;
+        self.ring.short_poll_numbered(places, || passage.is_open())
     }
 
     /// The same of a queue with [`InPlace`](crate::raw::InPlace).

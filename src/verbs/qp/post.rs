@@ -129,7 +129,7 @@ impl<T: QpType> QueuePair<T> {
     #[cold]
     #[inline(never)]
     fn one_apart(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.apart(One { request, posting }))
+        self.post_by(false, |sends, posting| sends.one_apart(One { request, posting }))
     }
 
     #[cold]
@@ -335,7 +335,7 @@ impl<O: Encode> FillSends for One<'_, '_, O> {
 
     #[inline(always)]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
-        self.posting.put(batch, batch.next_slot(), self.request)
+        self.posting.put(batch, batch.slot_before(), self.request)
     }
 }
 
@@ -351,9 +351,9 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
 
     #[inline(always)]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
-        let first = batch.next_slot();
+        let first = batch.slot_before();
         for request in self.requests {
-            let slot = batch.next_slot();
+            let slot = batch.slot_before();
             if let Err(why) = self.posting.put(batch, slot, request) {
                 let is_none = std::ptr::eq(request, self.requests.as_ptr());
                 let held = self.posting.held.into_held();
@@ -361,6 +361,7 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
                     held.let_go_until(first, slot, is_none);
                 } else if !is_none {
                     let filled = batch.filled();
+                    let first = filled.first().copied().map_or(0, u32::from);
                     // They are asked for one behind the other.
                     let next = std::cell::Cell::new(0);
                     held.let_go(first, filled.len(), |_| {
@@ -402,6 +403,7 @@ impl Posting<'_> {
             Local::Inline(bytes) => {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
                 batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+                let slot = batch.slot_behind(slot);
                 match operation.address() {
                     None if L::IS_IN_ORDER => self.held.pass_in_order(slot),
                     address => self.held.hold(slot, &[], address),
@@ -423,6 +425,7 @@ impl Posting<'_> {
         let SendRequest { wr_id, operation, flags, .. } = request;
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        let slot = batch.slot_behind(slot);
         // Not before: of a full ring the next slot is that of a request which is not completed.
         match (segments, operation.address()) {
             ([segment], None) if L::IS_IN_ORDER => self.held.hold_in_order(slot, segment.region()),

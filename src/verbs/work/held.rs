@@ -148,7 +148,16 @@ impl Held {
 
     #[inline(never)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) -> Key {
-        self.put(slot, Slot { region: region.cloned(), address: Some(address.clone()), ..Slot::default() })
+        let place = &mut self.own()[slot as usize];
+        // What is the same stays.
+        if place.region.as_ref().map(MemoryRegion::key) != region.map(MemoryRegion::key) {
+            place.region = region.cloned();
+        }
+        if place.address.as_ref().is_none_or(|held| held.key() != address.key()) {
+            place.address = Some(address.clone());
+        }
+        place.others = Box::default();
+        OWN
     }
 
     #[cold]

@@ -141,6 +141,16 @@ impl ReceiveQueue {
         }
     }
 
+    /// The same of requests that complete in any order: those before the first that `how` does not put are posted. None, and nothing is
+    /// done, in another queue, and in a child of `fork`.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn post_numbered<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        let Self { receives, origin, pieces } = self;
+        origin.ask()?;
+        receives.post_numbered(Filling { pieces: *pieces, how })
+    }
+
     /// The same of one request.
     ///
     /// # Errors
@@ -196,6 +206,18 @@ impl<L: LowerReceive> ReceiveBatch<L> {
     #[inline(always)]
     pub fn next_slot(&self) -> u32 {
         self.lower.next_slot()
+    }
+
+    /// The slot of the next request, or of the last one if that is told by the queue: see [`LowerReceive::last_slot`].
+    #[inline(always)]
+    fn slot_before(&self) -> u32 {
+        if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
+    }
+
+    /// The slot of the last request, of which this was said before it.
+    #[inline(always)]
+    fn slot_behind(&self, before: u32) -> u32 {
+        if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
     /// Most pieces of memory of a request.
@@ -270,9 +292,9 @@ impl FillReceives for One<'_> {
 
     #[inline(always)]
     fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        let (slot, ReceiveRequest { wr_id, segments }) = (batch.next_slot(), self.request);
+        let (slot, ReceiveRequest { wr_id, segments }) = (batch.slot_before(), self.request);
         batch.put(*wr_id, segments.iter().map(Segment::sge))?;
-        self.held.hold(slot, segments, None);
+        self.held.hold(batch.slot_behind(slot), segments, None);
         Ok(())
     }
 
@@ -296,14 +318,14 @@ impl FillReceives for All<'_> {
         let first = batch.next_slot();
         let mut rest = self.requests.iter();
         while let Some(request) = rest.next() {
-            let slot = batch.next_slot();
+            let slot = batch.slot_before();
             if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
                 let filled = self.requests.len() - 1 - rest.len();
                 self.held.into_held().let_go(first, filled, batch.lower.links());
                 return Err(why);
             }
             // Not before: of a full ring the next slot is that of a request which is not completed.
-            self.held.hold(slot, request.segments, None);
+            self.held.hold(batch.slot_behind(slot), request.segments, None);
         }
         Ok(())
     }

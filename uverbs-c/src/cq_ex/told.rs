@@ -33,7 +33,7 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
         return libc::EINVAL;
     }
     // Other threads wait from here to the end of the poll.
-    if !cq.queue.keep() {
+    if !cq.queue.try_keep() && !keep_late(cq) {
         return libc::ENOENT;
     }
     let answer = next_poll(cq);
@@ -44,18 +44,40 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
     answer
 }
 
-/// In a child of `fork` there is none.
+/// When another thread has the queue.
+#[cold]
+#[inline(never)]
+fn keep_late(cq: &Cq) -> bool {
+    cq.queue.keep()
+}
+
+/// Shows what the program reads without a call.
+#[inline(always)]
+fn show(cq: &Cq, told: &Told) {
+    cq.c.status.set(told.status());
+    cq.c.wr_id.set(told.wr_id());
+}
+
+#[inline(never)]
 extern "C" fn next_poll(cq: &Cq) -> c_int {
-    let show = |told: &Told| {
-        cq.c.status.set(told.wc.status);
-        cq.c.wr_id.set(told.wc.wr_id);
-    };
-    let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.next_told(told).then(|| show(told))));
+    let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.short_told(told).map(|()| show(cq, told))));
+    match taken {
+        Some(Ok(())) => 0,
+        Some(Err(false)) => next_apart(cq),
+        Some(Err(true)) | None => libc::ENOENT,
+    }
+}
+
+/// In a child of `fork` there is none.
+#[cold]
+#[inline(never)]
+fn next_apart(cq: &Cq) -> c_int {
+    let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.next_told(told).then(|| show(cq, told))));
     if taken.flatten().is_some() { 0 } else { libc::ENOENT }
 }
 
 extern "C" fn end_poll(cq: &Cq) {
-    if cq.queue.kept(CompletionQueue::release) == Some(true) {
+    if cq.queue.kept(CompletionQueue::release_told) == Some(true) {
         cq.queue.give_back();
     }
 }
@@ -69,14 +91,14 @@ macro_rules! readers {
 }
 
 readers! {
-    read_opcode: |told: &Told| told.wc.opcode;
-    read_vendor_err: |told: &Told| told.wc.vendor_err;
-    read_byte_len: |told: &Told| told.wc.byte_len;
-    read_imm_data: |told: &Told| told.wc.ex;
-    read_qp_num: |told: &Told| told.wc.qp_num;
-    read_src_qp: |told: &Told| told.wc.src_qp;
-    read_wc_flags: |told: &Told| flags(told.wc.wc_flags);
-    read_slid: |told: &Told| u32::from(told.wc.slid);
+    read_opcode: Told::opcode;
+    read_vendor_err: Told::vendor_error;
+    read_byte_len: Told::byte_len;
+    read_imm_data: Told::immediate;
+    read_qp_num: Told::qp_num;
+    read_src_qp: Told::source_qp;
+    read_wc_flags: |told: &Told| flags(told.flags());
+    read_slid: |told: &Told| u32::from(told.source());
 }
 
 extern "C" fn read_nothing(_: &Cq) -> u8 {

@@ -1,16 +1,17 @@
 //! Of queues whose requests are written part for part: an operation is in its slot from its beginning, and each call that follows writes
 //! its part, in any order, as one that comes again does elsewhere.
 
+use std::ffi::c_int;
+
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Data, Opcode, Refused, SendQueue};
+use uverbs::raw::{Data, Here, Opcode, SendQueue};
 
-use super::begun::{NoPieces, Stage, finish, too_many};
+use super::begun::{NoPieces, Stage, finish};
 use super::data::{one, set_inline_data as set_inline_data_of_any, set_sge as set_sge_of_any};
-use super::set_address_again;
-use super::way::{Numbered, Way};
+use super::{complete as complete_any, nothing_held, set_address_again};
 use crate::abi::{self, Function};
-use crate::answer::{Answer, Code};
+use crate::answer::Answer;
 use crate::boundary::Pointer;
 use crate::pd::Ah;
 use crate::post::{Sending, address};
@@ -18,6 +19,7 @@ use crate::qp::Qp;
 
 /// Datagrams are sends; what else reliable ones can be, the queue says.
 pub(super) fn choose(part: &mut abi::QpEx) {
+    part.wr_complete = complete as Function;
     part.wr_send = send as Function;
     part.wr_send_imm = send_imm as Function;
     part.wr_set_ud_addr = set_ud_addr as Function;
@@ -30,60 +32,103 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 }
 
 /// An operation begins.
+// With an operation of a type of its own, so that there is a function for each.
 #[inline(always)]
-fn begin(qp: &Qp, opcode: Opcode<'_>) {
-    qp.sends.held(|sending, here| {
+fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
+    let is_begun = qp.sends.held(|sending, here| {
+        let Sending { queue, begun, .. } = sending;
+        let Ok(queue) = queue.get_mut() else { return false };
+        // What is asked for the first is so to the end.
+        if begun.stage != Stage::Short && (begun.stage > Stage::Written || !queue.has_parts(here)) {
+            return false;
+        }
+        let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
+        let is_begun =
+            queue.parts().is_some_and(|mut batch| batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok());
+        if is_begun {
+            begun.stage = Stage::Short;
+        }
+        is_begun
+    });
+    if is_begun != Some(true) {
+        begin_at_length(qp, opcode());
+    }
+}
+
+/// One for those with immediate data.
+#[inline(never)]
+fn begin_with_immediate(qp: &Qp, opcode: Opcode<'static>) {
+    begin(qp, || opcode);
+}
+
+/// The same whatever is before it; or why it does not.
+#[cold]
+#[inline(never)]
+fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {
+    qp.sends.held(|sending, _| {
         if sending.begun.stage > Stage::Written && !finish(qp, sending) {
             return;
         }
         let Sending { queue, begun, .. } = sending;
         begun.begin(qp, Stage::Written);
         let (wr_id, flags) = (begun.wr_id, begun.flags);
-        let answer = queue.get_mut().and_then(|queue| {
-            let begun = Numbered::batch(queue, here).map(|mut batch| batch.begin(wr_id, flags, &opcode));
-            Ok(begun.unwrap_or_else(|| queue.begin(wr_id, flags, &opcode))?)
-        });
+        let answer = queue.get_mut().and_then(|queue| Ok(queue.begin(wr_id, flags, &opcode)?));
         begun.note(answer);
     });
 }
 
 /// Writes a part of the operation that was begun last; false, and nothing done, where that is not so simple.
 macro_rules! written {
-    ($qp:expr, |$batch:ident, $flags:ident| $write:expr) => {
-        $qp.sends.held(|sending, here| {
+    ($qp:expr, |$batch:ident| $write:expr) => {
+        $qp.sends.held(|sending, _| {
             let Sending { queue, begun, .. } = sending;
             let Ok(queue) = queue.get_mut() else { return false };
-            let $flags = begun.flags;
-            let batch = if begun.stage == Stage::Written { Numbered::batch(queue, here) } else { None };
+            let batch = if begun.stage == Stage::Short { queue.parts() } else { None };
             let Some(mut $batch) = batch else { return false };
-            if let Err(refused) = $write {
-                begun.fail(if refused == Refused::TooLarge { too_many($qp) } else { Code::from(refused) });
-            }
-            true
+            $write.is_ok()
         }) == Some(true)
     };
 }
 
+/// Shows the device all operations, or none if one of them was bad.
+extern "C" fn complete(qp: &Qp) -> c_int {
+    let complete = |sending: &mut Sending, here| {
+        let Sending { queue, begun, .. } = sending;
+        match queue.get_mut() {
+            Ok(queue) if begun.stage == Stage::Short => {
+                begun.stage = Stage::Nothing;
+                queue.publish_parts();
+                0
+            }
+            _ => complete_at_length(qp, sending, here),
+        }
+    };
+    qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
+}
+
+#[inline(never)]
+fn complete_at_length(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
+    complete_any(qp, sending, here)
+}
+
 extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let data = one(lkey, addr, length);
-    if length == 0 || !written!(qp, |batch, flags| batch.set_data(flags, None, &data)) {
+    if length == 0 || !written!(qp, |batch| batch.set_data(SendFlags::SIGNALED, None, &data)) {
         set_sge_of_any(qp, lkey, addr, length);
     }
 }
 
 extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    let is_set = data.is_some_and(|data| {
-        written!(qp, |batch, flags| batch.set_data(flags | SendFlags::INLINE, None, &data))
-    });
+    let is_set =
+        data.is_some_and(|data| written!(qp, |batch| batch.set_data(SendFlags::INLINE, None, &data)));
     if !is_set {
         set_inline_data_of_any(qp, addr, length);
     }
 }
 
 extern "C" fn set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
-    let is_set =
-        address(ah).is_ok_and(|to| written!(qp, |batch, _flags| batch.set_address(to, qp_num, qkey)));
+    let is_set = address(ah).is_ok_and(|to| written!(qp, |batch| batch.set_address(to, qp_num, qkey)));
     if !is_set {
         set_address_again(qp, ah, qp_num, qkey);
     }
@@ -101,21 +146,21 @@ pub(crate) fn write(qp: &Qp, part: impl FnOnce(&mut SendQueue) -> Answer) {
 }
 
 extern "C" fn send(qp: &Qp) {
-    begin(qp, Opcode::Send);
+    begin(qp, || Opcode::Send);
 }
 
 extern "C" fn send_imm(qp: &Qp, immediate: u32) {
-    begin(qp, Opcode::SendImmediate(immediate));
+    begin_with_immediate(qp, Opcode::SendImmediate(immediate));
 }
 
 extern "C" fn rdma_read(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, Opcode::Read(Remote { address, rkey }));
+    begin(qp, || Opcode::Read(Remote { address, rkey }));
 }
 
 extern "C" fn rdma_write(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, Opcode::Write(Remote { address, rkey }));
+    begin(qp, || Opcode::Write(Remote { address, rkey }));
 }
 
 extern "C" fn rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
-    begin(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
+    begin_with_immediate(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
 }

@@ -19,8 +19,6 @@ pub(crate) type Frames = Blocks<{ RequestKind::Frames as u8 }>;
 pub(crate) type Messages = Blocks<{ RequestKind::Messages as u8 }>;
 pub(crate) type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
 
-pub(crate) struct Numbered;
-
 impl Way for Slots {
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
@@ -42,17 +40,5 @@ impl<const KIND: u8> Way for Blocks<KIND> {
     #[inline(always)]
     fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_blocks::<true, KIND>(here)
-    }
-}
-
-impl Way for Numbered {
-    #[inline(always)]
-    fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.batch_in_numbered(here)
-    }
-
-    #[inline(always)]
-    fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
-        queue.batch_in_numbered(here)
     }
 }

@@ -115,7 +115,7 @@ fn a_receive_of_several_pieces_has_marks_at_its_ends() {
     assert_eq!(bench.received(1)[10..12], [0xff, 0xff]);
     assert_eq!(bench.received(2)[..8], [0; 8]);
     assert_eq!(bench.doorbell(RQ_DOORBELL), 3);
-    assert_eq!((&mut bench.receives).put(3, [PIECE; 3].iter()), Err(Refused::TooLarge));
+    assert_eq!(bench.receives.staging().put(3, [PIECE; 3].iter()), Err(Refused::TooLarge));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_request_is_begun_and_gets_its_data_and_address_later() {
     let mut bench = Bench::ready();
     let mut lower = &mut bench.sends;
     lower.begin(3, SendFlags::SIGNALED, &Opcode::Write(REMOTE)).unwrap();
-    lower.set_address(Address { number: 6, ..Address::default() }, 0x55, 0x66).unwrap();
+    lower.set_address(&Address { number: 6, ..Address::default() }, 0x55, 0x66).unwrap();
     let data = Data::<_, NoBytes>::Pieces([PIECE].iter());
     lower.set_data(SendFlags::SIGNALED, None, &data).unwrap();
     bench.sends.publish();
@@ -244,13 +244,13 @@ fn what_the_device_has_not_is_refused() {
 #[test]
 fn receives_of_before_are_told_when_the_queue_pair_takes_them() {
     let mut bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 4, 2, 0));
-    (&mut bench.receives).put(1, [PIECE].iter()).unwrap();
+    bench.receives.staging().put(1, [PIECE].iter()).unwrap();
     bench.receives.publish();
     assert_eq!(bench.doorbell(RQ_DOORBELL), 0);
     bench.bring_up();
     assert_eq!(bench.doorbell(RQ_DOORBELL), 1);
     bench.receives.enter(qp_state::ERR);
-    assert_eq!((&mut bench.receives).put(2, [PIECE].iter()), Err(Refused::NotReady));
+    assert_eq!(bench.receives.staging().put(2, [PIECE].iter()), Err(Refused::NotReady));
 }
 
 #[test]

@@ -79,6 +79,18 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.next_slot()
     }
 
+    /// The slot of the next request, or of the last one if that is told by the queue: see [`Lower::last_slot`].
+    #[inline(always)]
+    pub(crate) fn slot_before(&self) -> u32 {
+        if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
+    }
+
+    /// The slot of the last request, of which this was said before it.
+    #[inline(always)]
+    pub(crate) fn slot_behind(&self, before: u32) -> u32 {
+        if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
+    }
+
     /// Where slots are used in no order, those that were filled since the last were published.
     pub(crate) fn filled(&self) -> &[u16] {
         self.lower.filled()
@@ -167,7 +179,7 @@ impl<L: Lower> Batch<'_, L> {
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
     #[inline(always)]
-    pub fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    pub fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         self.lower.set_address(ah, qp_num, qkey)
     }
 

@@ -148,6 +148,21 @@ impl SendQueue {
         self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
     }
 
+    /// The same of one whole request.
+    ///
+    /// # Errors
+    /// As [`SendQueue::slots_batch`].
+    #[inline(always)]
+    pub(super) fn one_apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        if self.bound.is_some() {
+            // Counters are told before the device is.
+            return self.apart(how);
+        }
+        self.filled(how, |sends, filling| {
+            sends.one_apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into()))
+        })
+    }
+
     /// A step of one request in whichever queue: it is begun, or gets its data. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors
@@ -228,16 +243,6 @@ impl SendQueue {
     ) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
         let lower = sends.blocks_way::<LOOKS, KIND>()?;
-        let is_short = origin.is(here) && bound.is_none();
-        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
-    }
-
-    /// The same for both, in slots whose requests complete in any order.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn batch_in_numbered(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.numbered_alone()?;
         let is_short = origin.is(here) && bound.is_none();
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }

@@ -88,7 +88,7 @@ pub(crate) extern "C" fn cq_from_ibv_cq_ex(cq: Option<&Cq>) -> Pointer {
 const UNKNOWN: u16 = 0xffff;
 
 extern "C" fn read_sgid(part: &CqPart, mut sgid: Places<'_, u8>) -> c_int {
-    let sender = part.with(|told| (told.wc.slid == UNKNOWN).then_some(told.sender)).flatten();
+    let sender = part.with(|told| (told.source() == UNKNOWN).then_some(told.sender())).flatten();
     match sender.and_then(|sender| sgid.write_prefix(&sender, sender.len())) {
         Some(()) => 0,
         None => -libc::ENOENT,
@@ -96,5 +96,5 @@ extern "C" fn read_sgid(part: &CqPart, mut sgid: Places<'_, u8>) -> c_int {
 }
 
 extern "C" fn is_unsolicited(part: &CqPart) -> bool {
-    part.with(|told| uverbs::efa::is_unsolicited_wc(&told.wc)) == Some(true)
+    part.with(|told| uverbs::efa::is_unsolicited_wc(&told.wc())) == Some(true)
 }

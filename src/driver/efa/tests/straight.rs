@@ -1,0 +1,164 @@
+//! Requests that go to the device's ring as they are put.
+
+use super::*;
+
+impl Bench {
+    /// Puts a request so; false where there is no such way.
+    fn straight(
+        &mut self,
+        wr_id: u64,
+        opcode: Opcode<'_>,
+        pieces: &[Sge],
+    ) -> Option<std::result::Result<(), Refused>> {
+        let data = Data::<_, NoBytes>::Pieces(pieces.iter());
+        let mut straight = self.sends.straight()?;
+        Some(straight.put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data))
+    }
+
+    /// The same with bytes in the request.
+    fn straight_inline(&mut self, opcode: Opcode<'_>, bytes: &[u8]) -> std::result::Result<(), Refused> {
+        let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
+        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+        self.sends.straight().unwrap().put(1, flags, &ToDestination(opcode, TO), None, &data)
+    }
+}
+
+#[test]
+fn each_is_as_it_is_by_way_of_the_copy() {
+    let opcodes =
+        [Opcode::Send, Opcode::SendImmediate(7), Opcode::Read(REMOTE), Opcode::WriteImmediate(REMOTE, 9)];
+    let remote = |opcode: &Opcode<'_>| matches!(opcode, Opcode::Read(_) | Opcode::WriteImmediate(..));
+    for inline in [0, 80] {
+        let ready = || {
+            let mut bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 4, 2, inline));
+            bench.bring_up();
+            bench
+        };
+        for (opcode, pieces) in opcodes.iter().flat_map(|opcode| (0..=2).map(move |pieces| (opcode, pieces)))
+        {
+            if pieces == 2 && remote(opcode) {
+                continue;
+            }
+            let (mut one, mut other) = (ready(), ready());
+            let list = [PIECE, Sge { addr: 8, length: 3, lkey: 0xff12_3456 }];
+            other.put(3, *opcode, &list[..pieces]).unwrap();
+            assert_eq!(one.straight(3, *opcode, &list[..pieces]), Some(Ok(())));
+            assert_eq!((one.doorbell(SQ_DOORBELL), other.sent(0)), (0, vec![0; one.slot]));
+            [&mut one, &mut other].into_iter().for_each(|bench| bench.sends.publish());
+            assert_eq!(
+                (one.sent(0), one.doorbell(SQ_DOORBELL)),
+                (other.sent(0), 1),
+                "{opcode:?} of {pieces}"
+            );
+            for bench in [&mut one, &mut other] {
+                bench.complete(0, bench.head(0).req_id.get(), 0);
+            }
+            assert_eq!(one.poll(), other.poll());
+        }
+        let opcodes = [Opcode::Send, Opcode::Write(REMOTE)];
+        for (opcode, len) in
+            opcodes.iter().flat_map(|opcode| [0, 8, 31, 32, 33, 80, 81].map(|len| (opcode, len)))
+        {
+            let (mut one, mut other) = (ready(), ready());
+            let bytes: Vec<_> = (1..=len as u8).collect();
+            let [put, straight] =
+                [other.put_inline(1, *opcode, &bytes), one.straight_inline(*opcode, &bytes)];
+            assert_eq!(straight, put, "{opcode:?} of {len}");
+            let most = match (inline, opcode) {
+                (0, Opcode::Send) => 32,
+                (0, _) => 0,
+                _ => 80,
+            };
+            assert_eq!(put.is_ok(), len <= most);
+            [&mut one, &mut other].into_iter().for_each(|bench| bench.sends.publish());
+            assert_eq!(one.sent(0), other.sent(0), "{opcode:?} of {len}");
+        }
+    }
+}
+
+#[test]
+fn what_was_put_stays_whatever_is_forgotten_behind_it() {
+    let mut bench = Bench::ready();
+    assert_eq!(bench.straight(1, Opcode::Send, &[PIECE]), Some(Ok(())));
+    bench.put(2, Opcode::Send, &[PIECE]).unwrap();
+    assert_eq!(bench.straight(3, Opcode::Send, &[PIECE]), None, "one waits in the copy");
+    bench.sends.rewind();
+    assert_eq!(bench.sent(1), [0; 64]);
+    assert_eq!(bench.straight(4, Opcode::Send, &[PIECE]), Some(Ok(())));
+    bench.put(5, Opcode::Send, &[PIECE]).unwrap();
+    bench.sends.publish();
+    assert_eq!(bench.doorbell(SQ_DOORBELL), 3);
+    for index in 0..3 {
+        bench.complete(0, bench.head(index).req_id.get(), 0);
+    }
+    assert_eq!((bench.wr_ids(), bench.sends.is_idle()), (vec![1, 4, 5], true));
+}
+
+#[test]
+fn one_that_is_refused_takes_neither_slot_nor_number() {
+    let mut bench = Bench::ready();
+    let to = |opcode| ToDestination(opcode, TO);
+    let (flags, data) = (SendFlags::SIGNALED, Data::<_, NoBytes>::Pieces([PIECE].iter()));
+    let mut straight = bench.sends.straight().unwrap();
+    assert_eq!(straight.put(1, flags, &Opcode::Send, None, &data), Err(Refused::Lacks), "for nobody");
+    assert_eq!(straight.put(1, flags, &to(Opcode::LocalInvalidate(1)), None, &data), Err(Refused::Lacks));
+    let unsignaled = straight.put(1, SendFlags::empty(), &to(Opcode::Send), None, &data);
+    assert_eq!(unsignaled, Err(Refused::Unsignaled));
+    assert_eq!(
+        straight.put(1, flags | SendFlags::FENCE, &to(Opcode::Send), None, &data),
+        Err(Refused::Lacks)
+    );
+    assert_eq!(straight.begin(1, flags, &Opcode::Send), Err(Refused::Lacks));
+    assert_eq!(straight.set_data(flags, None, &data), Err(Refused::NotBegun));
+    assert_eq!(straight.set_address(&TO.ah, 1, 1), Err(Refused::NotBegun));
+    let long = [Sge { length: (1 << 20) + 1, ..PIECE }];
+    assert_eq!(bench.straight(1, Opcode::Read(REMOTE), &long), Some(Err(Refused::TooLarge)));
+    assert_eq!(bench.straight(1, Opcode::Read(REMOTE), &[PIECE; 2]), Some(Err(Refused::TooLarge)));
+    assert_eq!(bench.straight(1, Opcode::Send, &[PIECE; 3]), Some(Err(Refused::TooLarge)));
+    let most = [Sge { length: u32::MAX, ..PIECE }; 2];
+    assert_eq!(bench.straight(1, Opcode::Send, &most), Some(Err(Refused::TooLarge)));
+    assert!((0..4).all(|wr_id| bench.straight(wr_id, Opcode::Send, &[PIECE]) == Some(Ok(()))));
+    assert_eq!(bench.straight(4, Opcode::Send, &[PIECE]), Some(Err(Refused::Full)));
+    bench.sends.publish();
+    assert_eq!(bench.doorbell(SQ_DOORBELL), 4);
+    bench.sends.enter(qp_state::ERR);
+    assert_eq!(bench.straight(5, Opcode::Send, &[PIECE]), None, "nothing is sent in this state");
+    bench.sends.enter(qp_state::RESET);
+    assert!(bench.sends.is_idle());
+}
+
+#[test]
+fn the_device_is_told_of_no_more_than_it_takes_at_once() {
+    let mut bench = Bench::of(state(|answer, _| answer.max_tx_batch = 2), qp_type::DRIVER, cap(8, 4, 2, 0));
+    bench.bring_up();
+    let told: Vec<_> = (0..5)
+        .map(|wr_id| {
+            assert_eq!(bench.straight(wr_id, Opcode::Send, &[PIECE]), Some(Ok(())));
+            bench.doorbell(SQ_DOORBELL)
+        })
+        .collect();
+    assert_eq!(told, [0, 2, 2, 4, 4]);
+    // Those of the copy behind them fill what is left first.
+    assert!((5..8).all(|wr_id| bench.put(wr_id, Opcode::Send, &[PIECE]).is_ok()));
+    bench.sends.publish();
+    assert_eq!(bench.doorbell(SQ_DOORBELL), 8);
+    assert!((0..8).all(|index| bench.head(index).length.get() == 1));
+}
+
+#[test]
+fn receives_that_are_kept_are_posted_up_to_the_first_that_is_refused() {
+    let mut bench = Bench::ready();
+    let mut kept = bench.receives.keeping();
+    for wr_id in 0..3 {
+        kept.put(wr_id, [PIECE].iter()).unwrap();
+        assert_eq!(kept.last_slot(), wr_id as u32);
+    }
+    assert_eq!(kept.put(3, [PIECE; 3].iter()), Err(Refused::TooLarge));
+    bench.receives.publish();
+    assert_eq!(bench.doorbell(RQ_DOORBELL), 3);
+    for index in 0..3 {
+        let piece = bench.received(index);
+        bench.deliver(0, u16::from_le_bytes([piece[8], piece[9]]), |_| {});
+    }
+    assert_eq!((bench.wr_ids(), bench.receives.is_idle()), (vec![0, 1, 2], true));
+}

@@ -1,0 +1,79 @@
+//! The shortest ways to queues of datagrams that complete in any order. Contexts of devices that have such queues have these functions; each
+//! goes on with the one of all queues where its own way ends.
+
+use std::ffi::c_int;
+
+use uverbs::abi::types::qp_state;
+use uverbs::abi::write::Wc;
+use uverbs::raw::{Batch, FillReceives, FillSends, Lower, LowerReceive, ReceiveBatch};
+
+use crate::abi::RecvWr;
+use crate::answer::{Answer, Code, EINVAL};
+use crate::boundary::{Places, Pointer};
+use crate::cq::{self, Cq};
+use crate::post::{self, List, ReceiveList};
+use crate::qp::Qp;
+
+pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let Some(cq) = cq else { return -1 };
+    let wanted = usize::try_from(count).unwrap_or(0);
+    match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(wanted))) {
+        Some(taken) => taken as c_int,
+        None => cq::poll_cq(Some(cq), count, places),
+    }
+}
+
+impl FillSends for List<'_> {
+    type Error = Code;
+
+    #[inline(always)]
+    fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+        self.put_datagrams(batch)
+    }
+}
+
+/// What is no datagram, or cannot be posted, is for the function of all queues.
+pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    let mut at = list;
+    let posted =
+        qp.sends.try_with(|sending| sending.queue.get_mut().ok()?.post_numbered(List { qp, at: &mut at }));
+    if at.is_null() && posted.is_some() { 0 } else { post::post_send(Some(qp), at, bad) }
+}
+
+/// A list of receives of one piece each, up to the first that is another or is not posted.
+struct Receives(Pointer);
+
+impl FillReceives for Receives {
+    type Answer = Pointer;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
+        let mut at = self.0;
+        while let Some(wr) = at.get::<RecvWr>() {
+            if wr.num_sge != 1 || ReceiveList::put(batch, wr).is_err() {
+                break;
+            }
+            at = wr.next;
+        }
+        at
+    }
+
+    #[inline(always)]
+    fn is_kept(_: &Pointer) -> bool {
+        true
+    }
+}
+
+pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let Some(qp) = qp else { return EINVAL.get() };
+    let posted = qp.receives.try_with(|queue| {
+        let queue = queue.as_mut()?;
+        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
+        if is_reset { None } else { queue.post_numbered(Receives(list)) }
+    });
+    match posted {
+        Some(at) if at.is_null() => 0,
+        at => post::post_recv(Some(qp), at.unwrap_or(list), bad),
+    }
+}
