@@ -113,7 +113,7 @@ impl<T: QpType> QueuePair<T> {
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| sends.apart(All { requests, posting }))
+        self.post_by(are_noted, |sends, posting| sends.apart_at_once(All { requests, posting }))
     }
 
     #[inline(never)]
@@ -129,7 +129,7 @@ impl<T: QpType> QueuePair<T> {
     #[cold]
     #[inline(never)]
     fn one_apart(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.apart(One { request, posting }))
+        self.post_by(false, |sends, posting| sends.apart_at_once(One { request, posting }))
     }
 
     #[cold]

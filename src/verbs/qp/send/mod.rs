@@ -139,15 +139,6 @@ impl SendQueue {
         })
     }
 
-    /// The same as both, in a queue that is neither.
-    ///
-    /// # Errors
-    /// As [`SendQueue::slots_batch`].
-    #[cold]
-    pub(super) fn apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
-    }
-
     /// A step of one request in whichever queue: it is begun, or gets its data. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors

@@ -14,7 +14,7 @@ impl SendQueue {
     /// # Errors
     /// [`Refused::Lacks`] in other queues; as [`Batch::begin`] and [`SendQueue::step`].
     pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        self.apart(Begin { wr_id, flags, opcode })
+        self.apart_at_once(Begin { wr_id, flags, opcode })
     }
 
     /// Says of the request that was begun last how the device shall go about it, as its driver numbers that.
