@@ -37,10 +37,7 @@ impl Completions {
     pub(super) fn poll_apart<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         match self {
             Self::Efa(queue) => queue.poll(places, may_take),
-            // What has succeeded by itself: most has.
-            Self::Siw(queue) => {
-                queue.take_plain(places, &may_take).unwrap_or_else(|| queue.take(places, may_take))
-            }
+            Self::Siw(queue) => queue.poll(places, may_take),
             Self::Rings(_) | Self::Mlx5(_) => 0,
         }
     }

@@ -4,7 +4,6 @@
 use std::ffi::c_int;
 
 use uverbs::Remote;
-use uverbs::abi::siw::MAX_INLINE;
 use uverbs::abi::types::{SendFlags, wr_opcode};
 use uverbs::abi::write::Wc;
 use uverbs::raw::{
@@ -77,6 +76,9 @@ impl FillSends for Plain<'_> {
     }
 }
 
+/// More inline bytes than such a queue takes.
+const ROOM: usize = 256;
+
 /// The bytes that stand where pieces say, one behind the other.
 #[inline(never)]
 fn gather<'a>(pieces: &[Sge], room: &'a mut [u8]) -> Answer<&'a [u8]> {
@@ -103,7 +105,7 @@ impl FillSends for Any<'_> {
         let put = |batch: &mut Batch<'_, L>, wr: &SendWr| {
             let pieces = post::pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
             let (opcode, flags) = (operation(wr).ok_or(EINVAL)?, self.qp.flags(wr.send_flags));
-            let mut room = [0; MAX_INLINE];
+            let mut room = [0; ROOM];
             let data = if flags.contains(SendFlags::INLINE) {
                 Data::Inline(std::iter::once(gather(pieces, &mut room)?))
             } else {

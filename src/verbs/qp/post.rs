@@ -113,7 +113,7 @@ impl<T: QpType> QueuePair<T> {
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| sends.apart(All { requests, posting }))
+        self.post_by(are_noted, |sends, posting| sends.apart_at_once(All { requests, posting }))
     }
 
     #[inline(never)]

@@ -1,10 +1,27 @@
-//! The ways to a queue whose slots have a flag each.
+//! The ways to a queue that is neither a ring of slots nor of blocks, and to one whose slots have a flag each.
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
 use crate::driver::queues::Published;
+use crate::driver::request::Refused;
 
 impl SendQueue {
+    /// A batch or a step of one request in a queue that is neither a ring of slots nor of blocks.
+    ///
+    /// # Errors
+    /// As [`SendQueue::slots_batch`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.apart_at_once(how)
+    }
+
+    /// The same without a call, for who knows that it is neither.
+    #[inline(always)]
+    pub(in crate::verbs::qp) fn apart_at_once<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
+        self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
+    }
+
     /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose
     /// slots have no flags, where counters are bound, and in a child of `fork`: there is [`SendQueue::post_flagged_at_length`].
     ///

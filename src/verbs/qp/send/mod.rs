@@ -139,16 +139,7 @@ impl SendQueue {
         })
     }
 
-    /// The same as both, in a queue that is neither.
-    ///
-    /// # Errors
-    /// As [`SendQueue::slots_batch`].
-    #[cold]
-    pub(super) fn apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
-    }
-
-    /// The same of one whole request.
+    /// A whole request in a queue that is neither.
     ///
     /// # Errors
     /// As [`SendQueue::slots_batch`].

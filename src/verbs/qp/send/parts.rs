@@ -15,7 +15,7 @@ impl SendQueue {
     /// # Errors
     /// [`Refused::Lacks`] in other queues; as [`Batch::begin`] and [`SendQueue::step`].
     pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        self.apart(Begin { wr_id, flags, opcode })
+        self.apart_at_once(Begin { wr_id, flags, opcode })
     }
 
     /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. None, and
