@@ -35,7 +35,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 pub(crate) use self::counter::{CounterPlan, CounterValues};
-#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+#[cfg(feature = "raw")]
 pub use self::entry::Told;
 pub(crate) use self::entry::UNSOLICITED;
 pub(crate) use self::qp::QpPlan;
