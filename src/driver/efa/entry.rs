@@ -202,7 +202,7 @@ impl Told {
         self.entry().src_addr
     }
 
-    /// Bits of [`WcFlags`], and [`UNSOLICITED`].
+    /// Bits of [`WcFlags`], and one of the crate's own by which `uverbs::efa::is_unsolicited_wc` tells.
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
