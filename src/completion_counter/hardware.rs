@@ -10,6 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use uverbs_abi::ids::comp_cntr::{self, create, modify, read};
 use uverbs_abi::types::{comp_cntr_entry, comp_cntr_op};
@@ -26,14 +27,24 @@ use crate::kernel::error::{ErrorKind, Result};
 pub(super) const NONE_HERE: &str = "this kernel and device have no completion counters; one made without a context counts on \
                          every device";
 
-/// How often a command is sent that meets another. Each of those others ends by itself.
-const TRIES: u32 = 10_000;
+/// How often a command that meets another is sent again at once, and how often in all. The other one may wait for a device that is slow, and
+/// ends by itself: efa's driver gives its device 30 seconds for a command (`ADMIN_CMD_TIMEOUT_US`, efa_com.c).
+const AT_ONCE: u32 = 1_000;
+const TRIES: u32 = 40_000;
+const SLEEP: Duration = Duration::from_millis(1);
 
 /// Sends a command until it meets no other.
-pub(crate) fn insist(mut send: impl FnMut() -> Result<()>) -> Result<()> {
-    for _ in 1..TRIES {
+pub(crate) fn insist(send: impl FnMut() -> Result<()>) -> Result<()> {
+    insist_by(
+        |tries| if tries < AT_ONCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) },
+        send,
+    )
+}
+
+fn insist_by(pause: impl Fn(u32), mut send: impl FnMut() -> Result<()>) -> Result<()> {
+    for tries in 1..TRIES {
         match send() {
-            Err(error) if error.kind() == ErrorKind::Busy => std::thread::yield_now(),
+            Err(error) if error.kind() == ErrorKind::Busy => pause(tries),
             other => return other,
         }
     }
@@ -207,7 +218,7 @@ mod tests {
         });
         assert_eq!((answer.is_ok(), left), (true, 0));
         let mut tries = 0;
-        let answer = insist(|| {
+        let answer = insist_by(drop, || {
             tries += 1;
             busy()
         });
