@@ -205,7 +205,7 @@ pub trait Lower {
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
 
     /// Gives that request over an extended connection the number of the shared receive queue there.
     ///

@@ -40,11 +40,6 @@ pub struct Address {
     pub(crate) vector: [u32; 9],
 }
 
-impl Address {
-    /// That of nobody.
-    pub const NOWHERE: Self = Self { number: 0, vector: [0; 9] };
-}
-
 /// Where a reliable datagram goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
@@ -98,8 +93,7 @@ pub enum Opcode<'a> {
     /// Sends a datagram.
     Datagram {
         /// The address handle.
-        // Not its 40 bytes, which would be kept in memory on their way.
-        ah: &'a Address,
+        ah: Address,
         /// The queue pair there.
         qp_num: u32,
         /// The queue key that it expects.

@@ -195,9 +195,8 @@ impl AddressHandle {
     }
 
     /// What datagrams carry of it.
-    #[inline]
-    pub(crate) fn address(&self) -> &Address {
-        &self.0.address
+    pub(crate) fn address(&self) -> Address {
+        self.0.address
     }
 
     /// Destroys the address handle and says how that went.
@@ -234,8 +233,7 @@ impl AddressHandle {
     }
 
     /// What datagrams carry of it.
-    #[inline]
-    pub fn driver_address(&self) -> &Address {
+    pub fn driver_address(&self) -> Address {
         self.address()
     }
 }

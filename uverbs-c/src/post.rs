@@ -189,8 +189,7 @@ impl<'a> Request<'a> {
 }
 
 /// What datagrams carry of an address handle.
-#[inline(always)]
-pub(crate) fn address(ah: Option<&Ah>) -> Answer<&uverbs::raw::Address> {
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<uverbs::raw::Address> {
     Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 

@@ -353,13 +353,13 @@ extern "C" fn wr_bind_mw(qp: &Qp, mw: Option<&Mw>, rkey: u32, info: Option<&MwBi
 }
 
 /// The address of the current datagram.
-struct Address<'a> {
-    ah: &'a uverbs::raw::Address,
+struct Address {
+    ah: uverbs::raw::Address,
     qp_num: u32,
     qkey: u32,
 }
 
-impl FillSends for Address<'_> {
+impl FillSends for Address {
     // Such a queue has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Code;
@@ -376,7 +376,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
         let Ok(ah) = address(ah) else { return false };
         let is_next = begun.stage == Stage::Datagram;
         if is_next {
-            begun.to = To { ah: *ah, qp_num, qkey };
+            begun.to = To { ah, qp_num, qkey };
             begun.stage = Stage::Addressed;
         }
         is_next
@@ -401,7 +401,7 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
             }
             let ah = address(ah)?;
             if begun.stage == Stage::Addressed {
-                begun.to = To { ah: *ah, qp_num, qkey };
+                begun.to = To { ah, qp_num, qkey };
                 return Ok(());
             }
             queue.get_mut()?.step(Address { ah, qp_num, qkey })?;

@@ -360,7 +360,7 @@ impl Sends {
     fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
         let Allowed { reads, writes, .. } = self.allowed;
         Ok(match *opcode {
-            Opcode::Datagram { ah, qp_num, qkey, immediate } => {
+            Opcode::Datagram { ref ah, qp_num, qkey, immediate } => {
                 (Operation::Send(immediate), Some(To::new(ah, qp_num, qkey)))
             }
             Opcode::Send => (Operation::Send(None), None),
@@ -482,9 +482,9 @@ impl Lower for &mut Sends {
     }
 
     #[inline(always)]
-    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        To::new(ah, qp_num, qkey).write(slot);
+        To::new(&ah, qp_num, qkey).write(slot);
         Ok(())
     }
 }

@@ -81,10 +81,10 @@ impl Sends {
         let (ah, qp_num, qkey, immediate) = match *opcode {
             Opcode::Datagram { ah, qp_num, qkey, immediate } => (ah, qp_num, qkey, immediate),
             // To nowhere, for a queue pair that is in error.
-            Opcode::Send => (&Address::NOWHERE, 0, 0, None),
+            Opcode::Send => (Address::default(), 0, 0, None),
             _ => return Err(Refused::Lacks),
         };
-        self.put_address(self.head, ah, qp_num, qkey);
+        self.put_address(self.head, &ah, qp_num, qkey);
         let (opcode, immediate) = immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
         Ok((Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate))
     }

@@ -79,12 +79,12 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
     }
 
     #[inline(always)]
-    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         if self.0.form != Form::Datagrams {
             return Err(Refused::Lacks);
         }
         self.0.begun.ok_or(Refused::NotBegun)?;
-        self.0.put_address(self.0.begun_at, ah, qp_num, qkey);
+        self.0.put_address(self.0.begun_at, &ah, qp_num, qkey);
         Ok(())
     }
 

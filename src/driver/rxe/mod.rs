@@ -168,7 +168,7 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
     }
 
     #[inline(always)]
-    fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
         slot.put::<PART, _>([qp_num, qkey, 0, ah.number]);
         Ok(())

@@ -93,7 +93,7 @@ impl Lower for Apart<'_> {
         with_any(data, |data| self.set_any(flags, data))
     }
 
-    fn set_address(&mut self, _: &Address, _: u32, _: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
         Err(Refused::Lacks)
     }
 }

@@ -411,7 +411,7 @@ impl Lower for Writing<'_> {
         self.fill_again(flags, |slot, opcode, flags| put_data(slot, opcode, flags, Taken::of(data)))
     }
 
-    fn set_address(&mut self, _: &Address, _: u32, _: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
         Err(Refused::Lacks)
     }
 }

@@ -326,7 +326,7 @@ impl Terms for SrdDatagram<'_> {
 
     #[inline(always)]
     fn destination(&self) -> Option<Destination> {
-        Some(Destination { ah: *self.to.address(), qp_num: self.qp_num, qkey: self.qkey })
+        Some(Destination { ah: self.to.address(), qp_num: self.qp_num, qkey: self.qkey })
     }
 }
 

@@ -74,11 +74,6 @@ pub(super) struct To {
     pub(super) qkey: u32,
 }
 
-impl To {
-    /// To nobody yet.
-    const NOWHERE: Self = Self { ah: Address::NOWHERE, qp_num: 0, qkey: 0 };
-}
-
 impl Default for Begun {
     fn default() -> Self {
         Self {
@@ -113,20 +108,20 @@ impl Begun {
 
     /// The operation of one that is not written, which is at that stage.
     #[inline(always)]
-    pub(super) fn operation(&self, stage: Stage) -> Opcode<'_> {
+    pub(super) fn operation(&self, stage: Stage) -> Opcode<'static> {
         match stage {
             Stage::Send => Opcode::Send,
             Stage::Write => Opcode::Write(self.remote),
             Stage::Read => Opcode::Read(self.remote),
-            Stage::Addressed => self.datagram(&self.to),
-            Stage::Datagram => self.datagram(&To::NOWHERE),
+            Stage::Addressed => self.datagram(self.to),
+            Stage::Datagram => self.datagram(To::default()),
             _ => self.opcode,
         }
     }
 
     #[inline(always)]
-    fn datagram<'a>(&self, To { ah, qp_num, qkey }: &'a To) -> Opcode<'a> {
-        Opcode::Datagram { ah, qp_num: *qp_num, qkey: *qkey, immediate: self.immediate }
+    fn datagram(&self, To { ah, qp_num, qkey }: To) -> Opcode<'static> {
+        Opcode::Datagram { ah, qp_num, qkey, immediate: self.immediate }
     }
 
     /// A request begins. Whether it has inline data is said by the call that sets it.
@@ -255,7 +250,7 @@ where
             MESSAGES if stage == Stage::Send => write(&Opcode::Send),
             MESSAGES if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
             MESSAGES => write(&Opcode::Read(begun.remote)),
-            DATAGRAMS => write(&begun.datagram(&begun.to)),
+            DATAGRAMS => write(&begun.datagram(begun.to)),
             _ => write(&begun.operation(stage)),
         };
         if !is_put {
@@ -299,22 +294,21 @@ fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
     };
     let Sending { queue, begun, .. } = sending;
     let queue = queue.get_mut()?;
-    let stage = begun.stage;
-    let (has_operation, wants_head, next) = match stage {
+    let operation = ToSrq(begun.operation(begun.stage), 0);
+    let (operation, wants_head, next) = match begun.stage {
         Stage::Nothing | Stage::Failed => return Err(EINVAL),
         Stage::Send | Stage::Write | Stage::Read | Stage::Other | Stage::Addressed => {
-            (true, queue.wants_head(), Stage::Written)
+            (Some(operation), queue.wants_head(), Stage::Written)
         }
-        Stage::Datagram => (true, false, Stage::Unaddressed),
-        Stage::Short | Stage::Written => (false, queue.wants_head(), stage),
-        Stage::Unaddressed => (false, false, Stage::Unaddressed),
+        Stage::Datagram => (Some(operation), false, Stage::Unaddressed),
+        Stage::Short | Stage::Written => (None, queue.wants_head(), begun.stage),
+        Stage::Unaddressed => (None, false, Stage::Unaddressed),
         Stage::Large | Stage::LargeWritten => {
             check_large(qp, queue, begun.large, is_inline, data.len())?;
-            (false, false, Stage::LargeWritten)
+            (None, false, Stage::LargeWritten)
         }
     };
     begun.stage = next;
-    let operation = has_operation.then(|| ToSrq(begun.operation(stage), 0));
     let (wr_id, head) = (begun.wr_id, if wants_head { Some(given.head()?) } else { None });
     let flags = if is_inline { begun.flags | SendFlags::INLINE } else { begun.flags };
     Request { wr_id, flags, operation, head, data }.put(queue).map_err(|refused| match refused {

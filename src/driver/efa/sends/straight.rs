@@ -136,7 +136,7 @@ impl Lower for Straight<'_> {
         Err(Refused::NotBegun)
     }
 
-    fn set_address(&mut self, _: &Address, _: u32, _: u32) -> Result<(), Refused> {
+    fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
         Err(Refused::NotBegun)
     }
 }

@@ -49,7 +49,7 @@ fn a_request_is_written_part_for_part() {
     let pieces = [PIECE];
     let data = Data::<_, NoBytes>::Pieces(pieces.iter());
     (&mut bench.sends).set_data(SendFlags::empty(), None, &data).unwrap();
-    (&mut bench.sends).set_address(&TO.ah, TO.qp_num, TO.qkey).unwrap();
+    (&mut bench.sends).set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
     bench.sends.publish();
     let parts = bench.sent(0);
     let mut whole = Bench::ready();

@@ -204,7 +204,7 @@ fn a_request_is_begun_and_gets_its_data_and_address_later() {
     let mut bench = Bench::ready();
     let mut lower = &mut bench.sends;
     lower.begin(3, SendFlags::SIGNALED, &Opcode::Write(REMOTE)).unwrap();
-    lower.set_address(&Address { number: 6, ..Address::default() }, 0x55, 0x66).unwrap();
+    lower.set_address(Address { number: 6, ..Address::default() }, 0x55, 0x66).unwrap();
     let data = Data::<_, NoBytes>::Pieces([PIECE].iter());
     lower.set_data(SendFlags::SIGNALED, None, &data).unwrap();
     bench.sends.publish();

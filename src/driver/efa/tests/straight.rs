@@ -110,7 +110,7 @@ fn one_that_is_refused_takes_neither_slot_nor_number() {
     );
     assert_eq!(straight.begin(1, flags, &Opcode::Send), Err(Refused::Lacks));
     assert_eq!(straight.set_data(flags, None, &data), Err(Refused::NotBegun));
-    assert_eq!(straight.set_address(&TO.ah, 1, 1), Err(Refused::NotBegun));
+    assert_eq!(straight.set_address(TO.ah, 1, 1), Err(Refused::NotBegun));
     let long = [Sge { length: (1 << 20) + 1, ..PIECE }];
     assert_eq!(bench.straight(1, Opcode::Read(REMOTE), &long), Some(Err(Refused::TooLarge)));
     assert_eq!(bench.straight(1, Opcode::Read(REMOTE), &[PIECE; 2]), Some(Err(Refused::TooLarge)));

@@ -351,7 +351,7 @@ fn a_datagram_has_its_address_in_front() {
     bench.sends.set_ready(true);
     let immediate = u32::from_ne_bytes([1, 2, 3, 4]);
     for (ah, immediate) in [(local, None), (global, Some(immediate))] {
-        let opcode = Opcode::Datagram { ah: &ah, qp_num: 0x55, qkey: 0x1122_3344, immediate };
+        let opcode = Opcode::Datagram { ah, qp_num: 0x55, qkey: 0x1122_3344, immediate };
         post(&mut bench, opcode, SendFlags::SIGNALED, &[PIECE]).unwrap();
     }
     let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
@@ -371,7 +371,7 @@ fn on_ethernet_the_kernel_tells_the_hardware_address() {
     plan.answer()[..10].copy_from_slice(&[10, 0, 0, 0, 2, 0x11, 0x22, 0x33, 0x44, 0x55]);
     let mut bench = Bench::of(Form::Datagrams, 0, &cap(1, 1, 1, 0));
     bench.sends.set_ready(true);
-    let opcode = Opcode::Datagram { ah: &plan.address(), qp_num: 1, qkey: 0, immediate: None };
+    let opcode = Opcode::Datagram { ah: plan.address(), qp_num: 1, qkey: 0, immediate: None };
     post(&mut bench, opcode, SendFlags::empty(), &[]).unwrap();
     let written = words(&bench, 0, 4);
     assert_eq!(

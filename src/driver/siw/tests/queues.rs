@@ -204,7 +204,7 @@ fn a_request_is_told_in_parts() {
     assert_eq!(bench.sends.writing().set_data(SendFlags::empty(), None, &data), Err(Refused::NotBegun));
     bench.sends.writing().begin(7, SendFlags::empty(), &Opcode::Write(REMOTE)).unwrap();
     bench.sends.writing().set_data(SendFlags::SIGNALED, None, &data).unwrap();
-    assert_eq!(bench.sends.writing().set_address(&Default::default(), 1, 2), Err(Refused::Lacks));
+    assert_eq!(bench.sends.writing().set_address(Default::default(), 1, 2), Err(Refused::Lacks));
     assert_eq!(bench.sends.writing().set_srq(1), Err(Refused::Lacks));
     bench.sends.writing().begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
     bench.sends.publish();

@@ -179,7 +179,7 @@ impl<L: Lower> Batch<'_, L> {
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
     #[inline(always)]
-    pub fn set_address(&mut self, ah: &Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+    pub fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         self.lower.set_address(ah, qp_num, qkey)
     }
 
