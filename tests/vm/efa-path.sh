@@ -10,7 +10,7 @@
 # cargo: UVERBS_BESIDE build --release --package uverbs-beside
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_EFA build --profile dropin --package uverbs-c-efa
-# compile: UVERBS_PATH beside/efa.c -libverbs -lefa
+# compile: UVERBS_EFA_PATH beside/efa.c -libverbs -lefa
 # compile: UVERBS_COUNTERS beside/counters.c -libverbs -lfabric
 # compile: UVERBS_COUNTED beside/counted.c -shared -fPIC
 # roots: sid
@@ -25,6 +25,7 @@ here=$(dirname "$0")
 . "$here/dropin-common.sh"
 # shellcheck source=tests/vm/path.sh
 . "$here/path.sh"
+UVERBS_PATH=$UVERBS_EFA_PATH
 
 # A read of a completion counter that the device writes is four instructions, and one that keeps what was read; fewer than those of the others.
 counter_reads() {
