@@ -3,6 +3,7 @@
 mod bench;
 mod counts;
 mod ends;
+mod export;
 mod ping;
 mod program;
 mod stat;
