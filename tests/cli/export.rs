@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-#[path = "../common/skips.rs"]
-mod skips;
-use skips::skipped;
+use super::skips::skipped;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 

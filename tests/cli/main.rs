@@ -6,4 +6,6 @@ mod ends;
 mod export;
 mod ping;
 mod program;
+#[path = "../common/skips.rs"]
+mod skips;
 mod stat;

@@ -44,6 +44,17 @@ pub(super) struct Flows {
 struct Rule {
     wanted: Wanted,
     counting: Result<Counting, Absent>,
+    /// What was said of it last, so that it is said once.
+    said: Option<String>,
+}
+
+impl Rule {
+    fn say(&mut self, what: String) {
+        if self.said.as_ref() != Some(&what) {
+            failure::remark(&what);
+            self.said = Some(what);
+        }
+    }
 }
 
 /// The device is not there: when it is looked for again.
@@ -94,7 +105,7 @@ impl Flows {
                     let shared = self.rules.iter().chain(fresh.iter().map(|(_, rule)| rule));
                     let counting =
                         started(&self.find, &wanted, shared).map_err(|failure| at_place(&wanted, failure))?;
-                    fresh.push((at, Rule { wanted, counting }));
+                    fresh.push((at, Rule { wanted, counting, said: None }));
                 }
             }
         }
@@ -112,13 +123,14 @@ impl Flows {
         families.add(&LOADED, &[], self.is_loaded);
         for at in 0..self.rules.len() {
             self.look_for(at);
-            let Some(Rule { wanted, counting }) = self.rules.get_mut(at) else { continue };
-            let values = match counting {
+            let Some(rule) = self.rules.get_mut(at) else { continue };
+            let values = match &mut rule.counting {
                 Ok(counting) => {
                     counting.reader.read().map(|values| (value(values, 0), value(values, 1))).map_err(Some)
                 }
                 Err(_) => Err(None),
             };
+            let wanted = &rule.wanted;
             let port = wanted.port.to_string();
             let labels = [("device", &*wanted.device), ("port", &*port), ("flow", &*wanted.name)];
             families.add(&UP, &labels, values.is_ok());
@@ -128,14 +140,15 @@ impl Flows {
                 Ok((packets, bytes)) => {
                     families.add(&PACKETS, &labels, packets);
                     families.add(&BYTES, &labels, bytes);
+                    rule.said = None;
                 }
                 Err(None) => {}
                 Err(Some(error)) => {
+                    rule.say(format!("rule {}: {error}", wanted.name.escape_debug()));
                     // What went with its device counts no more; another one may come.
                     if error.kind() == ErrorKind::Disassociated {
-                        *counting = Err(Absent(Instant::now()));
+                        rule.counting = Err(Absent(Instant::now()));
                     }
-                    failure::remark(format_args!("rule {}: {error}", wanted.name.escape_debug()));
                 }
             }
         }
@@ -144,16 +157,17 @@ impl Flows {
 
     /// Puts a rule in force whose device was not there and is now.
     fn look_for(&mut self, at: usize) {
-        let Some(Rule { wanted, counting: Err(Absent(due)) }) = self.rules.get(at) else { return };
+        let Some(Rule { wanted, counting: Err(Absent(due)), .. }) = self.rules.get(at) else { return };
         if Instant::now() < *due {
             return;
         }
-        let found = started(&self.find, wanted, self.rules.iter()).unwrap_or_else(|failure| {
-            failure::remark(at_place(wanted, failure));
-            Err(Absent(Instant::now() + PAUSE))
-        });
+        let found =
+            started(&self.find, wanted, self.rules.iter()).map_err(|failure| at_place(wanted, failure));
         if let Some(rule) = self.rules.get_mut(at) {
-            rule.counting = found;
+            rule.counting = found.unwrap_or_else(|failure| {
+                rule.say(failure.to_string());
+                Err(Absent(Instant::now() + PAUSE))
+            });
         }
     }
 }

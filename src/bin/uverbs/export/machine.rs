@@ -33,6 +33,10 @@ impl Locals {
     fn devices(&self) -> Result<Vec<Device>, String> {
         let devices = uverbs::devices().map_err(|error| error.to_string())?;
         let is_wanted = |device: &&Device| {
+            // Two of one name cannot be told apart: it is the embedded one that was named.
+            if self.soft.as_ref().is_some_and(|soft| soft.name() == device.name()) {
+                return false;
+            }
             let is_it = |name: &String| {
                 devices
                     .named(name)

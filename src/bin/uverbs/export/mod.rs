@@ -201,15 +201,21 @@ fn serve(args: &Args, mut collector: Collector, flows: Option<&Mutex<Flows>>, si
     let limits = Limits { connections: args.max_connections.into(), time: TIME };
     let server = Server::new(limits, Box::new(pages));
     Output::new().line(format_args!("listening on http://{address}/metrics"))?;
+    let mut is_short = false;
     while !signals.stop.is_set() {
         signals.wait(&listener)?;
         if signals.reload.swap(false, Ordering::Relaxed) {
             reload(args.rules.as_deref(), flows);
         }
-        if let Err(error) = server.accept(&listener) {
-            failure::remark(format_args!("a connection is not served: {error}"));
+        let accepted = server.accept(&listener);
+        if let Err(error) = &accepted {
+            // The connection still waits, and would be told of in each round.
+            if !is_short {
+                failure::remark(format_args!("connections are not served now: {error}"));
+            }
             thread::sleep(PAUSE);
         }
+        is_short = accepted.is_err();
     }
     Ok(())
 }

@@ -70,23 +70,39 @@ impl Snapshots {
             if let Some(snapshot) = state.latest.as_ref().filter(is_young) {
                 return snapshot.clone();
             }
-            let Some(mut read) = state.read.take() else {
+            let Some(read) = state.read.take() else {
                 state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             state.passes += 1;
             let passes = state.passes;
             drop(state);
+            let mut turn = Turn { snapshots: self, read: Some(read), snapshot: None };
             let begun = Instant::now();
-            let mut families = read();
+            let mut families = turn.read.as_mut().map(|read| read()).unwrap_or_default();
             families.add(&READS, &[], passes);
             let snapshot = Arc::new(Snapshot::new(families, begun));
-            state = self.state();
-            state.read = Some(read);
-            state.latest = Some(snapshot.clone());
-            self.ended.notify_all();
+            turn.snapshot = Some(snapshot.clone());
             return snapshot;
         }
+    }
+}
+
+/// The turn of the one who reads, which ends however that ends.
+struct Turn<'a> {
+    snapshots: &'a Snapshots,
+    read: Option<Read>,
+    snapshot: Option<Arc<Snapshot>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.snapshots.state();
+        state.read = self.read.take();
+        if self.snapshot.is_some() {
+            state.latest = self.snapshot.take();
+        }
+        self.snapshots.ended.notify_all();
     }
 }
 
@@ -151,5 +167,18 @@ mod tests {
             .collect();
         scrapes.into_iter().for_each(|scrape| scrape.join().expect("no panic"));
         assert!((1..=4).contains(&reads.load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_reading_that_dies_leaves_the_next_one_its_turn() {
+        let mut is_first = true;
+        let read = Box::new(move || {
+            assert!(!std::mem::take(&mut is_first), "it dies on purpose");
+            Families::default()
+        });
+        let snapshots = Arc::new(Snapshots::new(Duration::from_secs(60), read));
+        let ours = snapshots.clone();
+        thread::spawn(move || drop(ours.get())).join().expect_err("it has died");
+        assert!(snapshots.get().text(Form::Text).contains("uverbs_exporter_reads_total 2\n"));
     }
 }

@@ -5,9 +5,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::request::{self, MAX_HEAD, Page, Refusal, Request, TIMEOUT};
 
@@ -44,11 +45,13 @@ pub(crate) struct Server {
     limits: Limits,
     pages: Box<Pages>,
     open: Mutex<Vec<Arc<TcpStream>>>,
+    /// Threads that have not ended: those of connections that were ended may wait for a device to be read.
+    threads: AtomicUsize,
 }
 
 impl Server {
     pub(crate) fn new(limits: Limits, pages: Box<Pages>) -> Arc<Self> {
-        Arc::new(Self { limits, pages, open: Mutex::default() })
+        Arc::new(Self { limits, pages, open: Mutex::default(), threads: AtomicUsize::new(0) })
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Arc<TcpStream>>> {
@@ -65,7 +68,11 @@ impl Server {
             Err(error) if is_harmless(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // What the listener does not wait for, its connections may not inherit.
+        // Only this thread counts up.
+        if self.threads.load(Ordering::Relaxed) >= 2 * self.limits.connections {
+            return Ok(());
+        }
+        // A connection waits, though its listener does not.
         stream.set_nonblocking(false)?;
         {
             let mut open = self.open();
@@ -77,15 +84,17 @@ impl Server {
         }
         let (server, ours) = (self.clone(), stream.clone());
         let run = move || {
+            let _forget = Forget(&server, &ours);
             // Whoever scrapes sees what went wrong; there is nobody else to tell.
             let _ = server.serve(&ours);
-            server.forget(&ours);
         };
+        self.threads.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name("scrape".to_owned()).stack_size(STACK).spawn(run);
         spawned.map(drop).inspect_err(|_| self.forget(&stream))
     }
 
     fn forget(&self, stream: &Arc<TcpStream>) {
+        self.threads.fetch_sub(1, Ordering::Relaxed);
         self.open().retain(|open| !Arc::ptr_eq(open, stream));
     }
 
@@ -98,11 +107,12 @@ impl Server {
         };
         let body = content.body.as_ref().as_ref();
         let mut head = format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nDate: {}\r\n",
             status.0,
             status.1,
             content.kind,
-            body.len()
+            body.len(),
+            date(SystemTime::now())
         );
         match status {
             Refusal(200, _) => head.push_str("Vary: Accept\r\n"),
@@ -155,10 +165,46 @@ impl Server {
     }
 }
 
+/// Forgets a connection when its thread ends, however it ends.
+struct Forget<'a>(&'a Server, &'a Arc<TcpStream>);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
+    }
+}
+
 fn refused(refusal: Refusal) -> Content {
     let Refusal(code, words) = refusal;
     let body = Box::new(format!("{code} {words}\n"));
     Content { kind: "text/plain; charset=utf-8", body }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, 5.6.7).
+fn date(time: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (seconds / 86400, seconds % 86400);
+    // Years that begin in March, in eras of 400, so that the day of a leap year is a year's last.
+    let from_march = days + 719_468;
+    let (era, day_of_era) = (from_march / 146_097, from_march % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 2, 0) } else { (month - 10, 1) };
+    let year = era * 400 + year_of_era + next_year;
+    let name = |names: &[&'static str], at: u64| names.get(at as usize).copied().unwrap_or_default();
+    format!(
+        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
+        name(&DAYS, days % 7),
+        name(&MONTHS, month),
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 /// The time that is left, which a socket does not take for none.
@@ -245,10 +291,12 @@ mod tests {
     fn a_request_has_one_answer() {
         let address = server(Limits { connections: 4, time: TIME });
         let answer = said(address, GOOD);
+        let (head, date) = answer.split_once("Date: ").expect("a date");
         assert_eq!(
-            answer,
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\nConnection: close\r\nVary: Accept\r\n\r\nfalse\n"
+            head,
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\nConnection: close\r\n"
         );
+        assert!(date.ends_with(" GMT\r\nVary: Accept\r\n\r\nfalse\n"), "{date}");
         let answer = said(address, b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.contains("Content-Length: 16777216\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
         let answer = said(address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -259,6 +307,19 @@ mod tests {
             "{answer}"
         );
         assert!(answer.ends_with("\r\n\r\n405 Method Not Allowed\n"), "{answer}");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, wanted) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+            (1_735_689_599, "Tue, 31 Dec 2024 23:59:59 GMT"),
+            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+        ] {
+            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), wanted);
+        }
     }
 
     #[test]
