@@ -3,6 +3,7 @@
 //! Rules of one port share a queue pair, which takes no packets: what a rule takes is counted and then dropped, unless the rule lets it go on
 //! (`dont-trap`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,8 +99,11 @@ impl Flows {
     pub(super) fn replace(&mut self, wanted: Vec<Wanted>) -> Outcome {
         let mut fresh: Vec<(usize, Rule)> = Vec::new();
         let mut kept = Vec::new();
+        let places: HashMap<&str, usize> =
+            self.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
         for (at, wanted) in wanted.into_iter().enumerate() {
-            match self.rules.iter().position(|rule| rule.wanted.is_same(&wanted)) {
+            let place = places.get(&*wanted.name).copied();
+            match place.filter(|place| self.rules[*place].wanted.is_same(&wanted)) {
                 Some(old) => kept.push((at, old)),
                 None => {
                     let shared = self.rules.iter().chain(fresh.iter().map(|(_, rule)| rule));

@@ -24,8 +24,8 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Whether both count the same under the same name.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let key = |this: &Self| (this.name.clone(), this.device.clone(), this.port, this.text.clone());
-        key(self) == key(other)
+        (&self.name, &self.device, self.port, &self.text)
+            == (&other.name, &other.device, other.port, &other.text)
     }
 }
 
