@@ -45,7 +45,7 @@ server_listens() { ss -Hltn 'sport = :18515' | grep -q .; }
 
 # The graph rises while there is traffic.
 rates() {
-    traffic 20000 && compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
+    traffic 3000 && compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
 }
 
 # After traffic stops Prometheus has what the kernel says, to the last one.

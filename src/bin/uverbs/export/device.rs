@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use uverbs::resources::Resources;
 use uverbs::statistics::Statistics;
@@ -49,6 +50,37 @@ pub(super) struct Reader {
     resources: Option<Resources>,
     /// Whether each counter has its kernel's name as a label.
     kernel_names: bool,
+    ports: Vec<Port>,
+}
+
+/// What sysfs tells of a port. Each file has the kernel ask the device for all of a port (`ib_query_port`), on some drivers by several firmware commands, and
+/// a network interface without a speed has it complain in its log each time. So a port that stays active is asked for its state, and for the rest once in a while.
+#[derive(Debug, Default)]
+struct Port {
+    state: Option<u64>,
+    physical_state: Option<u64>,
+    rate: Option<f64>,
+    /// When the rest was read.
+    read: Option<Instant>,
+}
+
+/// A port that sends and receives (`enum ib_port_state`, ib_verbs.h).
+const ACTIVE: u64 = 4;
+/// How long the rest of an active port is not asked for.
+const WHILE: Duration = Duration::from_secs(60);
+
+impl Port {
+    fn read(&mut self, folder: &Path) {
+        let before_colon = |name: &str| trimmed(&folder.join(name))?.split(':').next()?.parse::<u64>().ok();
+        let before = std::mem::replace(&mut self.state, before_colon("state"));
+        let is_quiet = self.state == Some(ACTIVE) && before == self.state;
+        if is_quiet && self.read.is_some_and(|read| read.elapsed() < WHILE) {
+            return;
+        }
+        self.physical_state = before_colon("phys_state");
+        self.rate = trimmed(&folder.join("rate")).and_then(|rate| bytes_per_second(&rate));
+        self.read = Some(Instant::now());
+    }
 }
 
 impl Reader {
@@ -60,7 +92,8 @@ impl Reader {
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             Err(error) => return Err(error),
         };
-        Ok(Self { device: device.clone(), statistics, resources, kernel_names })
+        let ports = (1..=device.ports()).map(|_| Port::default()).collect();
+        Ok(Self { device: device.clone(), statistics, resources, kernel_names, ports })
     }
 }
 
@@ -120,7 +153,7 @@ impl Source for Reader {
 
 impl Reader {
     /// What does not count: the device in words, and the states of its ports.
-    fn words(&self, families: &mut Families) {
+    fn words(&mut self, families: &mut Families) {
         let (device, root) = (self.device.name(), self.device.sysfs());
         let guid = self.device.node_guid().to_string();
         let of_device = [
@@ -136,19 +169,17 @@ impl Reader {
         let labels =
             [("device", device), ("board_id", &board), ("firmware_version", &firmware), ("hca_type", &kind)];
         families.add(&INFO, &labels, true);
-        for number in 1..=self.device.ports() {
-            let port = root.join(format!("ports/{number}"));
+        for (number, port) in (1..).zip(&mut self.ports) {
+            let number: u32 = number;
+            port.read(&root.join(format!("ports/{number}")));
             let number = number.to_string();
             let labels = [("device", device), ("port", &*number)];
-            let before_colon = |name: &str| trimmed(&port.join(name))?.split(':').next()?.parse::<u64>().ok();
-            for (metric, state) in
-                [(&STATE, before_colon("state")), (&PHYSICAL_STATE, before_colon("phys_state"))]
-            {
+            for (metric, state) in [(&STATE, port.state), (&PHYSICAL_STATE, port.physical_state)] {
                 if let Some(state) = state {
                     families.add(metric, &labels, state);
                 }
             }
-            if let Some(rate) = trimmed(&port.join("rate")).and_then(|rate| bytes_per_second(&rate)) {
+            if let Some(rate) = port.rate {
                 families.add(&RATE, &labels, rate);
             }
         }
@@ -179,6 +210,29 @@ mod tests {
         for text in ["", "fast", " Gb/sec", "x Gb/sec"] {
             assert_eq!(bytes_per_second(text), None);
         }
+    }
+
+    #[test]
+    fn an_active_port_is_asked_for_little() {
+        let folder = std::env::temp_dir().join(format!("uverbs-port-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a directory");
+        let file = |name: &str, text: &str| fs::write(folder.join(name), text).expect("it is ours");
+        let mut port = Port::default();
+        let mut told = |state: &str, rate: &str| {
+            file("state", state);
+            file("phys_state", "5: LinkUp\n");
+            file("rate", rate);
+            port.read(&folder);
+            (port.state, port.physical_state, port.rate)
+        };
+        assert_eq!(told("4: ACTIVE\n", "8 Gb/sec\n"), (Some(4), Some(5), Some(1e9)));
+        assert_eq!(told("4: ACTIVE\n", "16 Gb/sec\n").2, Some(1e9), "not asked again so soon");
+        assert_eq!(told("1: DOWN\n", "16 Gb/sec\n"), (Some(1), Some(5), Some(2e9)));
+        assert_eq!(told("1: DOWN\n", "24 Gb/sec\n").2, Some(3e9));
+        assert_eq!(told("4: ACTIVE\n", "32 Gb/sec\n").2, Some(4e9));
+        fs::remove_dir_all(&folder).expect("it is ours");
+        port.read(&folder);
+        assert_eq!((port.state, port.physical_state, port.rate), (None, None, None));
     }
 
     #[test]
