@@ -88,7 +88,10 @@ fn objects_are_counted_and_we_own_ours() {
         let mine = domains.iter().filter(|row| row.owner.pid() == Some(std::process::id()));
         let [mine] = &mine.collect::<Vec<_>>()[..] else { panic!("{domains:?}") };
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
-        let named = Owner::Process { pid: std::process::id(), name: Some(comm.trim_end().to_owned()) };
+        // A thread of this process has made it.
+        let thread = nix::unistd::gettid().as_raw() as u32;
+        let named =
+            Owner::Process { pid: std::process::id(), thread, name: Some(comm.trim_end().to_owned()) };
         assert_eq!(mine.owner, named);
         assert!(mine.context.is_some());
         drop(pd);

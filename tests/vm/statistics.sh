@@ -10,13 +10,18 @@ stat_objects() {
     "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
     status=0
-    until_true 10 has_queue_pair "$server" && "$PYTHON" "$here/compare-statistics" "$UVERBS_BIN" "$device" resources || status=$?
+    until_true 10 has_context "$server" && until_true 10 rests && "$PYTHON" "$here/compare-statistics" "$UVERBS_BIN" "$device" resources || status=$?
     kill "$server" 2>/dev/null
     wait "$server"
     return "$status"
 }
 
-has_queue_pair() { rdma resource show qp | grep -q "pid $1 "; }
+has_context() { rdma resource show ctx | grep -q "pid $1 "; }
+
+# The program has made what it makes.
+rests() {
+    resources >"$OUT/$name.first" && sleep 1 && resources >"$OUT/$name.second" && cmp -s "$OUT/$name.first" "$OUT/$name.second"
+}
 
 # A person's page, of all devices and of this one; and as somebody without any right, who is told the same.
 stat_pages() {

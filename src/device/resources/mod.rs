@@ -85,7 +85,7 @@ impl Device {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without RDMA netlink: sysfs does not show them.
     ///
     /// # Kernel
-    /// `fill_res_info` and `res_get_common_dumpit` (core/nldev.c), Linux 6.1. Contexts and shared receive queues have been listed since 5.13.
+    /// `fill_res_info` and `res_get_common_dumpit` (core/nldev.c), Linux 6.1.
     ///
     /// ```
     /// # fn main() -> uverbs::Result<()> {

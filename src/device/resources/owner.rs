@@ -12,27 +12,31 @@ use crate::device::netlink::{Attributes, number, text};
 pub enum Owner {
     /// A process.
     Process {
-        /// Its number in the namespace of the process that asks.
+        /// Its number in the namespace of the process that asks; that of the thread if `/proc` does not show whose it is.
         pid: u32,
+        /// The thread that made the object: this is what the kernel tells, and what iproute2 calls the pid. A process of one thread has its number.
+        thread: u32,
         /// Its name (`/proc/PID/comm`); none if it has ended meanwhile, or `/proc` does not show it. A process may name itself as it likes: what prints
         /// names has to escape them.
         name: Option<String>,
     },
     /// A part of the kernel, by the name of its module: `ib_core`, `rdma_cm`.
     Kernel(String),
-    /// The kernel does not tell: a process that is ending, or one of another namespace.
+    /// The kernel does not tell: a process or a thread that has ended since it made the object, or one of another namespace.
     Unknown,
 }
 
 impl Owner {
-    /// The owner out of the attributes of an object (`fill_res_name_pid`, core/nldev.c, Linux 6.1).
+    /// The owner out of the attributes of an object (`fill_res_name_pid`, core/nldev.c, and `rdma_restrack_set_name`, core/restrack.c, Linux
+    /// 6.1: the task that made the object, and that is a thread).
     pub(in crate::device) fn of(attributes: Attributes<'_>) -> Self {
         let mut owner = Self::Unknown;
         for (kind, value) in attributes {
             match kind {
                 attr::RES_PID => {
-                    if let Some(pid) = number(value) {
-                        owner = Self::Process { pid, name: name_of(pid) };
+                    if let Some(thread) = number(value) {
+                        let pid = process_of(thread).unwrap_or(thread);
+                        owner = Self::Process { pid, thread, name: name_of(pid) };
                     }
                 }
                 attr::RES_KERN_NAME => owner = Self::Kernel(text(value)),
@@ -55,12 +59,20 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process { pid, name: Some(name) } => write!(f, "{}[{pid}]", name.escape_debug()),
-            Self::Process { pid, name: None } => write!(f, "process {pid}"),
+            Self::Process { pid, name: Some(name), .. } => write!(f, "{}[{pid}]", name.escape_debug()),
+            Self::Process { pid, name: None, .. } => write!(f, "process {pid}"),
             Self::Kernel(name) => write!(f, "[{}]", name.escape_debug()),
             Self::Unknown => f.write_str("unknown"),
         }
     }
+}
+
+/// The process of a thread: proc(5) lists processes, and yet has a folder for each thread.
+fn process_of(thread: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let number = lines.find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    str::from_utf8(number).ok()?.trim().parse().ok()
 }
 
 fn name_of(pid: u32) -> Option<String> {

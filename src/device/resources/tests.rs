@@ -177,8 +177,8 @@ fn answers_that_are_cut_anywhere_bring_no_panic() {
 
 #[test]
 fn names_cannot_command_a_terminal() {
-    let owner = Owner::Process { pid: 7, name: Some("a\x1b[2J\n".to_owned()) };
+    let owner = Owner::Process { pid: 7, thread: 7, name: Some("a\x1b[2J\n".to_owned()) };
     assert_eq!(owner.to_string(), "a\\u{1b}[2J\\n[7]");
-    assert_eq!(Owner::Process { pid: 7, name: None }.to_string(), "process 7");
+    assert_eq!(Owner::Process { pid: 7, thread: 8, name: None }.to_string(), "process 7");
     assert_eq!(Owner::Unknown.to_string(), "unknown");
 }

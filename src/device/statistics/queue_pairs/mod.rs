@@ -54,7 +54,7 @@ pub enum CounterMode {
     ByRule {
         /// What makes them alike.
         by: BindBy,
-        /// Whether the driver's optional counters are counted per queue pair too (Linux 7.2).
+        /// Whether the driver's optional counters are counted per queue pair too (Linux 7.2; not 6.1).
         with_optional: bool,
     },
     /// Some are, one by one.
@@ -157,7 +157,7 @@ impl QueuePairCounters {
     /// The same as [`bind_by`](Self::bind_by), and the driver's optional counters that are on are counted per queue pair too.
     ///
     /// # Errors
-    /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels before 7.2, which do not know it.
+    /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels that do not know it, such as 6.1; 7.2 does.
     pub fn bind_by_with_optional(&mut self, by: BindBy) -> Result<()> {
         self.set_rule(by, Some(Ask::Byte(attr::STAT_OPCOUNTER_ENABLED, 1)))
     }

@@ -106,8 +106,10 @@ fn bound_counters_are_listed_with_their_queue_pairs() {
         let rest = [nested(attr::RES_QP, &pairs), hardware(&[(b"out_of_buffer", 5)])];
         nested(attr::STAT_COUNTER_ENTRY, &[&[head], more, &rest].concat())
     };
-    let mine = std::process::id();
-    let by_both = [attribute(attr::RES_TYPE, &[qp_type::RC]), numbers(&[(attr::RES_PID, mine)])];
+    // What the kernel tells is a thread: this one, which is not the process's first.
+    let (mine, thread) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
+    assert_ne!(mine, thread);
+    let by_both = [attribute(attr::RES_TYPE, &[qp_type::RC]), numbers(&[(attr::RES_PID, thread)])];
     let messages = vec![
         nested(attr::STAT_COUNTER, &[entry(1, 4, 1, &by_both), entry(2, 5, 2, &[])]),
         nested(attr::STAT_COUNTER, &[entry(1, 6, 2, &[])]),
@@ -120,9 +122,9 @@ fn bound_counters_are_listed_with_their_queue_pairs() {
     assert_eq!((first.id, &first.queue_pairs[..], first.qp_type), (4, &[20, 21][..], Some(qp_type::RC)));
     let by = BindBy::TYPE | BindBy::PROCESS;
     assert_eq!(first.mode, CounterMode::ByRule { by, with_optional: false });
-    let Some(Owner::Process { pid, name }) = &first.owner else { panic!("an owner") };
+    let Some(Owner::Process { pid, thread: made_by, name }) = &first.owner else { panic!("an owner") };
     let comm = std::fs::read_to_string("/proc/self/comm").expect("our name");
-    assert_eq!((*pid, name.as_deref()), (mine, Some(comm.trim_end())));
+    assert_eq!((*pid, *made_by, name.as_deref()), (mine, thread, Some(comm.trim_end())));
     assert_eq!((first.counters[0].name(), first.counters[0].value()), ("out_of_buffer", 5));
     assert_eq!(first.counters[0].width().map(|width| width.bits), Some(32));
     assert_eq!((second.id, second.mode, &second.owner), (6, CounterMode::OneByOne, &None));
