@@ -288,6 +288,7 @@ fn each_subcommand_has_a_manual_page() {
         "uverbs-info",
         "uverbs-watch",
         "uverbs-stat",
+        "uverbs-export",
         "uverbs-ping",
         "uverbs-bench-read",
     ] {
