@@ -25,6 +25,9 @@ pub(crate) struct Limits {
 const LINGER: usize = 64 * 1024;
 const LINGER_TIME: Duration = Duration::from_millis(500);
 
+/// How long threads of ended connections may take to end before a new connection is turned away.
+const ROOM_TIME: Duration = Duration::from_secs(2);
+
 /// Room on the stack of a connection's thread.
 const STACK: usize = 256 * 1024;
 
@@ -68,8 +71,7 @@ impl Server {
             Err(error) if is_harmless(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // Only this thread counts up.
-        if self.threads.load(Ordering::Relaxed) >= 2 * self.limits.connections {
+        if !self.has_room() {
             return Ok(());
         }
         // A connection waits, though its listener does not.
@@ -91,6 +93,19 @@ impl Server {
         self.threads.fetch_add(1, Ordering::Relaxed);
         let spawned = thread::Builder::new().name("scrape".to_owned()).stack_size(STACK).spawn(run);
         spawned.map(drop).inspect_err(|_| self.forget(&stream))
+    }
+
+    /// Whether there may be one more thread. Those whose connection was ended take a moment to end, too.
+    fn has_room(&self) -> bool {
+        let begun = Instant::now();
+        // Only this thread counts up.
+        while self.threads.load(Ordering::Relaxed) >= 2 * self.limits.connections {
+            if begun.elapsed() > ROOM_TIME {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     fn forget(&self, stream: &Arc<TcpStream>) {
