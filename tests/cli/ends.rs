@@ -27,6 +27,7 @@ const WAYS: &[&[&str]] = &[
     &["info", "soft0", "--json"],
     &["stat", "soft0"],
     &["stat", "soft0", "--resources", "--json"],
+    &["export", "--device", "soft0", "--once", "-"],
     &["completions", "bash"],
     &["man"],
     &["man", "stat"],

@@ -3,6 +3,9 @@
 mod bench;
 mod counts;
 mod ends;
+mod export;
 mod ping;
 mod program;
+#[path = "../common/skips.rs"]
+mod skips;
 mod stat;

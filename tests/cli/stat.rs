@@ -10,9 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-#[path = "../common/skips.rs"]
-mod skips;
-use skips::skipped;
+use super::skips::skipped;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
@@ -244,7 +242,7 @@ fn refusals_are_one_line_and_a_code() {
         (&["stat", "soft0", "--qp"], 5, "a soft device does not count per queue pair"),
         (&["stat", "soft0", "--watch", "0s"], 2, "longer than nothing"),
         (&["stat", "soft0", "--count", "3"], 2, "--watch <TIME>"),
-        (&["man", "nope"], 2, "no subcommand nope; there is devices, info, watch, stat"),
+        (&["man", "nope"], 2, "no subcommand nope; there is devices, info, watch, stat, export"),
         (&["man", "--dir", "/nope"], 3, "/nope: No such file"),
         (&["completions", "csh"], 2, "invalid value 'csh'"),
     ] {
@@ -290,6 +288,7 @@ fn each_subcommand_has_a_manual_page() {
         "uverbs-info",
         "uverbs-watch",
         "uverbs-stat",
+        "uverbs-export",
         "uverbs-ping",
         "uverbs-bench-read",
     ] {

@@ -6,6 +6,8 @@ mod bodies;
 use std::fs;
 use std::path::Path;
 
+#[cfg(feature = "cli")]
+use bodies::http_request;
 #[cfg(feature = "pcap")]
 use bodies::pcap;
 use bodies::{rule_text, soft_command, steering};
@@ -32,6 +34,28 @@ fn seeds_pass() {
     seeds("rule_text", rule_text::run);
     #[cfg(feature = "pcap")]
     seeds("pcap", pcap::run);
+    #[cfg(feature = "cli")]
+    seeds("http_request", http_request::run);
+}
+
+#[cfg(feature = "cli")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A scrape of Prometheus with a few bytes changed, and cut.
+    #[test]
+    fn any_request_has_an_answer(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let mut data = include_bytes!("../fuzz/seeds/http_request/prometheus").to_vec();
+        for (place, byte) in damage {
+            let place = place.index(data.len());
+            data[place] = byte;
+        }
+        data.truncate(end.index(data.len() + 1));
+        http_request::run(&data);
+    }
 }
 
 proptest! {

@@ -64,6 +64,21 @@ impl Failure {
         }
     }
 
+    /// The same with what it is about before it.
+    pub(crate) fn said_of(self, what: impl fmt::Display) -> Self {
+        use uverbs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
+        let text = format!("{what}: {self}");
+        match self {
+            Self::NotFound(_) => Self::NotFound(text),
+            Self::Denied(_) => Self::Denied(text),
+            Self::Unsupported(_) => Self::Unsupported(text),
+            Self::Uverbs(error) if error.kind() == Unsupported => Self::Unsupported(text),
+            Self::Uverbs(error) if error.kind() == PermissionDenied => Self::Denied(text),
+            Self::Uverbs(error) if error.kind() == NotFound => Self::NotFound(text),
+            _ => Self::Other(text),
+        }
+    }
+
     /// Says why on standard error. That nobody reads the output any more is no reason to say anything.
     pub(crate) fn report(&self) {
         if matches!(self, Self::Output(error) if error.kind() == ErrorKind::BrokenPipe) {

@@ -6,6 +6,7 @@
 
 mod bench;
 mod devices;
+mod export;
 mod failure;
 mod generate;
 mod info;
@@ -48,6 +49,8 @@ enum Command {
     /// Tell what the devices of this machine have counted, and what is alive on them, as `perfquery`, `rdma
     /// statistic` and `rdma resource` do.
     Stat(stat::Args),
+    /// Serve what devices have counted to Prometheus, over HTTP, or write it to a file once.
+    Export(export::Args),
     /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and its like do and with them as the
     /// other side, and tell how long they take.
     Ping(ping::Args),
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(args, cli.trace),
         Command::Watch(args) => watch::run(args, cli.trace),
         Command::Stat(args) => stat::run(args, cli.trace),
+        Command::Export(args) => export::run(args, cli.trace),
         Command::Ping(args) => ping::run(args, cli.trace),
         Command::Bench(command) => bench::run(command, cli.trace),
         Command::Completions(args) => args.run(Cli::command()),

@@ -19,11 +19,16 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// An embedded device that others use too.
+    pub(crate) fn embedded(soft: SoftDevice, trace: bool) -> Self {
+        Self { device: soft.device(), soft: Some(soft), trace }
+    }
+
     /// The device called `name`, or at the node `name`: `rxe0`, `uverbs0`, `/dev/infiniband/uverbs0`, `soft0`.
     pub(crate) fn find(name: &str, trace: bool) -> Outcome<Self> {
         let soft = SoftDevice::default();
         if name == soft.name() {
-            return Ok(Self { device: soft.device(), soft: Some(soft), trace });
+            return Ok(Self::embedded(soft, trace));
         }
         let devices = uverbs::devices()?;
         let found = devices.named(name).or_else(|_| devices.at_node(name));

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each target uses one")]
 
 mod bytes;
+#[cfg(feature = "cli")]
+pub(crate) mod http_request;
 #[cfg(feature = "pcap")]
 pub(crate) mod pcap;
 pub(crate) mod rule_text;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use serde_json::{Map, Value, json};
-use uverbs::{Device, ErrorKind};
+use uverbs::Device;
 
 use self::counters::Counters;
 use self::queue_pairs::QueuePairs;
@@ -204,7 +204,8 @@ fn readings(
         views.retain_mut(|view| match view.read() {
             Ok(()) => true,
             Err(failure) => {
-                refused.push(Err(of_device(view.device.name(), failure)));
+                let name = view.device.name().escape_debug();
+                refused.push(Err(failure.said_of(name)));
                 false
             }
         });
@@ -234,17 +235,6 @@ fn readings(
         }
     }
     Ok(())
-}
-
-/// A failure with the device's name, since there may be several devices.
-fn of_device(name: &str, failure: Failure) -> Failure {
-    let text = format!("{}: {failure}", name.escape_debug());
-    match failure {
-        Failure::Uverbs(error) if error.kind() == ErrorKind::Unsupported => Failure::Unsupported(text),
-        Failure::Uverbs(error) if error.kind() == ErrorKind::PermissionDenied => Failure::Denied(text),
-        Failure::Uverbs(error) if error.kind() == ErrorKind::NotFound => Failure::NotFound(text),
-        _ => Failure::Other(text),
-    }
 }
 
 /// A line that begins a section.

@@ -1,8 +1,8 @@
 //! `uverbs watch`: packets being counted.
 
 mod reading;
-mod source;
-mod spec;
+pub(crate) mod source;
+pub(crate) mod spec;
 
 use std::path::PathBuf;
 use std::thread;

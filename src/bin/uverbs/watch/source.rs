@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Frames that are ready to go.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A file, and its name for errors.
     Capture(Capture, String),
     /// A pipe or a terminal: opening it waits for whoever writes, so the thread does.
@@ -33,7 +33,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn capture(path: &Path) -> Outcome<Self> {
+    pub(crate) fn capture(path: &Path) -> Outcome<Self> {
         let name = path.display().to_string();
         let kind = fs::metadata(path).map_err(|error| failure(&name, error.into()))?.file_type();
         if kind.is_fifo() || kind.is_char_device() {
@@ -44,7 +44,7 @@ impl Source {
     }
 
     /// Lets the frames go.
-    pub(super) fn start(self, device: SoftDevice) -> Outcome<Running> {
+    pub(crate) fn start(self, device: SoftDevice) -> Outcome<Running> {
         let shared = Arc::new(Replay::default());
         let ends = !matches!(self, Self::Generator(_));
         let ours = shared.clone();
@@ -94,7 +94,7 @@ impl Replay {
 
 /// Frames on their way.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     shared: Arc<Replay>,
     /// Whether they end by themselves.
     ends: bool,
@@ -103,22 +103,22 @@ pub(super) struct Running {
 
 impl Running {
     /// Whether frames end by themselves, and have not yet.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.ends && !self.is_done()
     }
 
     /// Whether no more will come.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
 
     /// Frames so far.
-    pub(super) fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.shared.frames.load(Ordering::Relaxed)
     }
 
     /// Stops, and says how many frames there were and what went wrong with them.
-    pub(super) fn stop(self) -> (u64, Outcome) {
+    pub(crate) fn stop(self) -> (u64, Outcome) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // A capture that is a pipe may keep its thread waiting for ever; the end of the program ends that too.
         let patience = Instant::now() + PATIENCE;

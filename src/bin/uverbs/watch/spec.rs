@@ -94,7 +94,7 @@ fn parsed<T: FromStr<Err: Display>>(key: &str, value: &str) -> Result<T, String>
 
 impl Spec {
     /// The generator. Fields that nobody chose are taken from the rule, where it asks for them.
-    pub(super) fn traffic(&self, rule: Option<&AnyRule>) -> Result<Traffic, String> {
+    pub(crate) fn traffic(&self, rule: Option<&AnyRule>) -> Result<Traffic, String> {
         let said = |error: uverbs::soft::TrafficError| error.to_string();
         let traffic = Traffic::new().size(self.size).map_err(said)?.vary(self.vary);
         let mut traffic = traffic.flows(self.flows).map_err(said)?.rate(self.rate);

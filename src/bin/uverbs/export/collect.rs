@@ -1,0 +1,278 @@
+//! One pass over everything that is exported.
+//!
+//! Each device is read by a thread of its own: one whose firmware does not answer is told to be down, and holds nobody up.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::device::KERNEL_NAME;
+use super::exposition::{Families, Metric};
+use crate::failure;
+
+const UP: Metric<'static> = Metric::gauge("uverbs_up", "Whether the device could be read.");
+const TOOK: Metric<'static> =
+    Metric::gauge("uverbs_read_seconds", "How long reading the device took.").in_unit("seconds");
+const DISCOVERED: Metric<'static> =
+    Metric::gauge("uverbs_discovery_successful", "Whether the machine could be asked for its devices.");
+
+/// What is read again and again.
+pub(super) trait Source: Send {
+    /// # Errors
+    /// Why it cannot be read; it is opened anew before the next time.
+    fn read(&mut self) -> Result<Families, String>;
+}
+
+/// A source that is there now, and how it is opened.
+pub(super) struct Found {
+    /// What the label `device` says; none of what is no device.
+    pub(super) device: Option<String>,
+    /// Another one of the same name has another identity.
+    pub(super) identity: String,
+    pub(super) open: Box<dyn FnOnce() -> Result<Box<dyn Source>, String> + Send>,
+}
+
+/// Where sources are found.
+pub(super) trait Machine: Send {
+    /// # Errors
+    /// Why the machine cannot be asked; those that were there before are read all the same.
+    fn find(&mut self) -> Result<Vec<Found>, String>;
+}
+
+/// What a thread has read, and how long that took.
+type Answer = (Result<Families, String>, Duration);
+
+/// A thread that reads one source, and what is known of it.
+struct Worker {
+    device: Option<String>,
+    identity: String,
+    ask: SyncSender<()>,
+    answers: Receiver<Answer>,
+    /// It has been asked and has not answered yet.
+    is_busy: bool,
+}
+
+impl Worker {
+    fn start(found: Found) -> Result<Self, String> {
+        let Found { device, identity, open } = found;
+        let (ask, asked) = mpsc::sync_channel(1);
+        let (answer, answers) = mpsc::sync_channel(1);
+        let run = move || {
+            let mut source = open();
+            while asked.recv().is_ok() {
+                let begun = Instant::now();
+                let read = source.as_mut().map_err(|why| why.clone()).and_then(|source| source.read());
+                if answer.send((read, begun.elapsed())).is_err() {
+                    break;
+                }
+            }
+        };
+        let name = "reader".to_owned();
+        thread::Builder::new()
+            .name(name)
+            .spawn(run)
+            .map_err(|error| format!("no thread for a reader: {error}"))?;
+        Ok(Self { device, identity, ask, answers, is_busy: false })
+    }
+
+    /// Asks it to read, unless it still does.
+    fn ask(&mut self) {
+        if self.is_busy {
+            // What comes late is old.
+            match self.answers.try_recv() {
+                Ok(_) => self.is_busy = false,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+        self.is_busy = self.ask.try_send(()).is_ok();
+    }
+
+    /// What it has read, when it has.
+    fn answer(&mut self, deadline: Instant) -> Answer {
+        if !self.is_busy {
+            return (Err("its reader has ended".to_owned()), Duration::ZERO);
+        }
+        let begun = Instant::now();
+        match self.answers.recv_timeout(deadline.saturating_duration_since(begun)) {
+            Ok(answer) => {
+                self.is_busy = false;
+                answer
+            }
+            Err(RecvTimeoutError::Timeout) => (Err("it does not answer".to_owned()), begun.elapsed()),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.is_busy = false;
+                (Err("its reader has ended".to_owned()), begun.elapsed())
+            }
+        }
+    }
+}
+
+/// All sources, and their threads.
+pub(super) struct Collector {
+    machine: Box<dyn Machine>,
+    /// How long the sources may take.
+    patience: Duration,
+    workers: Vec<Worker>,
+    /// What has been said of those that could not be read, so that it is said once.
+    said: Vec<(String, String)>,
+}
+
+impl Collector {
+    pub(super) fn new(machine: Box<dyn Machine>, patience: Duration) -> Self {
+        Self { machine, patience, workers: Vec::new(), said: Vec::new() }
+    }
+
+    /// Reads everything once.
+    pub(super) fn read(&mut self) -> Families {
+        let mut families = Families::default();
+        let mut wrong = Vec::new();
+        let found = self.machine.find();
+        families.add(&DISCOVERED, &[], found.is_ok());
+        match found {
+            Ok(found) => {
+                for (device, why) in self.keep(found) {
+                    down(&mut families, device.as_deref());
+                    wrong.push((device.unwrap_or_default(), why));
+                }
+            }
+            Err(why) => wrong.push(("discovery".to_owned(), why)),
+        }
+        self.workers.iter_mut().for_each(Worker::ask);
+        let deadline = Instant::now() + self.patience;
+        self.workers.retain_mut(|worker| {
+            let (read, took) = worker.answer(deadline);
+            let device = worker.device.as_deref();
+            if let Some(device) = device {
+                families.add(&TOOK, &[("device", device)], took.as_secs_f64());
+            }
+            match read {
+                Ok(read) => {
+                    families.merge(read);
+                    if let Some(device) = device {
+                        families.add(&UP, &[("device", device)], true);
+                    }
+                    true
+                }
+                Err(why) => {
+                    down(&mut families, device);
+                    wrong.push((device.unwrap_or_default().to_owned(), why));
+                    // One that has answered is opened anew; one that has not would not answer then either.
+                    worker.is_busy
+                }
+            }
+        });
+        families.unite(&KERNEL_NAME);
+        for (name, why) in wrong.iter().filter(|wrong| !self.said.contains(wrong)) {
+            failure::remark(format_args!("{}: {why}", name.escape_debug()));
+        }
+        self.said = wrong;
+        families
+    }
+
+    /// Ends the workers of what has gone, and starts those of what is new; those that cannot be started are given back.
+    fn keep(&mut self, found: Vec<Found>) -> Vec<(Option<String>, String)> {
+        self.workers.retain(|worker| found.iter().any(|found| found.identity == worker.identity));
+        let mut refused = Vec::new();
+        for found in found {
+            if self.workers.iter().any(|worker| worker.identity == found.identity) {
+                continue;
+            }
+            let device = found.device.clone();
+            match Worker::start(found) {
+                Ok(worker) => self.workers.push(worker),
+                Err(why) => refused.push((device, why)),
+            }
+        }
+        refused
+    }
+}
+
+fn down(families: &mut Families, device: Option<&str>) {
+    if let Some(device) = device {
+        families.add(&UP, &[("device", device)], false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::super::exposition::Form;
+    use super::*;
+
+    const VALUE: Metric<'static> = Metric::gauge("value", "A value.");
+
+    /// What each device does, by name: a value, or an error, or nothing for a long time.
+    type Script = Arc<Mutex<Vec<(&'static str, Result<u64, &'static str>)>>>;
+
+    struct Fake(Script);
+
+    struct Device(Script, &'static str);
+
+    const SILENT: Result<u64, &str> = Err("silent");
+
+    impl Machine for Fake {
+        fn find(&mut self) -> Result<Vec<Found>, String> {
+            let there = self.0.lock().expect("no panic").clone();
+            if there.iter().any(|(name, _)| *name == "lost") {
+                return Err("no sysfs".to_owned());
+            }
+            let found = there.into_iter().map(|(name, _)| {
+                let script = self.0.clone();
+                Found {
+                    device: Some(name.to_owned()),
+                    identity: name.to_owned(),
+                    open: Box::new(move || Ok(Box::new(Device(script, name)) as _)),
+                }
+            });
+            Ok(found.collect())
+        }
+    }
+
+    impl Source for Device {
+        fn read(&mut self) -> Result<Families, String> {
+            let found = self.0.lock().expect("no panic").iter().find(|(name, _)| *name == self.1).cloned();
+            let mut families = Families::default();
+            match found.ok_or("gone")?.1 {
+                SILENT => thread::sleep(Duration::from_secs(3)),
+                value => families.add(&VALUE, &[("device", self.1)], value.map_err(str::to_owned)?),
+            }
+            Ok(families)
+        }
+    }
+
+    fn has(text: &str, line: &str) -> bool {
+        text.lines().any(|there| there == line)
+    }
+
+    #[test]
+    fn devices_come_go_fail_and_hang() {
+        let script: Script = Arc::default();
+        let mut collector = Collector::new(Box::new(Fake(script.clone())), Duration::from_millis(300));
+        let mut read = |there: &[(&'static str, Result<u64, &'static str>)]| {
+            *script.lock().expect("no panic") = there.to_vec();
+            collector.read().text(Form::Text)
+        };
+        let text = read(&[]);
+        assert!(has(&text, "uverbs_discovery_successful 1") && !text.contains("uverbs_up"), "{text}");
+        let text = read(&[("a", Ok(1)), ("b", Ok(2))]);
+        assert!(has(&text, "value{device=\"a\"} 1") && has(&text, "value{device=\"b\"} 2"), "{text}");
+        let text = read(&[("a", Err("broken")), ("b", Ok(3))]);
+        assert!(has(&text, "uverbs_up{device=\"a\"} 0") && !text.contains("value{device=\"a\"}"), "{text}");
+        assert!(has(&text, "uverbs_up{device=\"b\"} 1") && has(&text, "value{device=\"b\"} 3"), "{text}");
+        // It is back, and the other one has gone.
+        let text = read(&[("a", Ok(4))]);
+        assert!(has(&text, "uverbs_up{device=\"a\"} 1") && has(&text, "value{device=\"a\"} 4"), "{text}");
+        assert!(!text.contains("\"b\""), "{text}");
+        // One that does not answer holds nobody up, not even later.
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let text = read(&[("a", SILENT), ("b", Ok(5))]);
+            assert!(has(&text, "uverbs_up{device=\"a\"} 0") && has(&text, "value{device=\"b\"} 5"), "{text}");
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        }
+        // Where nobody tells which devices there are, those of before are read.
+        let text = read(&[("b", Ok(6)), ("lost", Ok(0))]);
+        assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
+    }
+}

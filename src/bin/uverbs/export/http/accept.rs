@@ -1,0 +1,65 @@
+//! What an Accept header asks for (RFC 9110, 12.5.1), of the two forms that there are.
+
+/// Whether OpenMetrics is wanted: it has to be named, in version 1.0.0 or in any, and not be liked less than the classic text.
+pub(super) fn wants_open_metrics<'a>(accepts: impl Iterator<Item = &'a str>) -> bool {
+    let (mut open_metrics, mut text) = (0, None);
+    for range in accepts.flat_map(|value| value.split(',')) {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let (mut version, mut quality) = ("", 1000);
+        for part in parts {
+            match part.split_once('=').map(|(key, value)| (key.trim(), value.trim().trim_matches('"'))) {
+                Some((key, value)) if key.eq_ignore_ascii_case("q") => quality = thousandths(value),
+                Some((key, value)) if key.eq_ignore_ascii_case("version") => version = value,
+                _ => {}
+            }
+        }
+        if media.eq_ignore_ascii_case("application/openmetrics-text") && matches!(version, "" | "1.0.0") {
+            open_metrics = open_metrics.max(quality);
+        } else if media.eq_ignore_ascii_case("text/plain") {
+            text = text.max(Some(quality));
+        }
+    }
+    open_metrics > 0 && text.is_none_or(|text| open_metrics >= text)
+}
+
+/// `0.75` in thousandths; what is no number is the least of them.
+fn thousandths(value: &str) -> u32 {
+    let number = value.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.map_or(0, |number| (number * 1000.0).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_the_one_that_is_liked_more() {
+        for (accept, wanted) in [
+            // Prometheus 2.42 and 3.5, and curl.
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                true,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                true,
+            ),
+            ("*/*", false),
+            ("", false),
+            ("text/plain", false),
+            ("application/openmetrics-text", true),
+            ("APPLICATION/OpenMetrics-Text; Version=\"1.0.0\"", true),
+            ("application/openmetrics-text; version=0.0.1, */*", false),
+            ("application/openmetrics-text; version=2.0.0", false),
+            ("application/openmetrics-text;q=0", false),
+            ("application/openmetrics-text;q=0.4, text/plain;q=0.5", false),
+            ("application/openmetrics-text;q=0.5, text/plain;q=0.5", true),
+            ("application/openmetrics-text;q=x", false),
+            (";;;,=,q=1", false),
+        ] {
+            assert_eq!(wants_open_metrics([accept].into_iter()), wanted, "{accept}");
+        }
+        assert!(wants_open_metrics(["text/plain;q=0.1", "application/openmetrics-text"].into_iter()));
+    }
+}

@@ -1,0 +1,111 @@
+//! `--once`: a file for node_exporter's textfile collector, written whole or not at all.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::Outcome;
+use crate::failure::Failure;
+
+/// Has `text` take the place of what the file has. Readers see the old text or the new one.
+///
+/// # Errors
+/// The file is as it was then.
+pub(super) fn write(path: &Path, text: &str) -> Outcome {
+    let failed = |error| Failure::File(path.display().to_string(), error);
+    let temporary =
+        temporary(path).ok_or_else(|| Failure::Usage(format!("{}: it names no file", path.display())))?;
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&temporary)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            // What is renamed before it is on the disk may be empty after the machine has died.
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        failed(error)
+    })
+}
+
+/// A name of our own beside the file, whose end is not `.prom`, by which the collector knows its files.
+fn temporary(path: &Path) -> Option<PathBuf> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(format!(".{}.tmp", std::process::id()));
+    Some(path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("uverbs-once-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a directory");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<OsString> {
+            fs::read_dir(&self.0)
+                .expect("a directory")
+                .map(|entry| entry.expect("an entry").file_name())
+                .collect()
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_one_text_or_the_other() {
+        let directory = Directory::new("whole");
+        let path = directory.0.join("uverbs.prom");
+        let texts = ["a".repeat(100_000), "b".repeat(50_000)];
+        write(&path, &texts[0]).expect("it is written");
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let text = fs::read_to_string(&path).expect("it is always there");
+                    assert!(texts.contains(&text), "{} bytes", text.len());
+                    seen += 1;
+                }
+                seen
+            });
+            for number in 0..50 {
+                write(&path, &texts[number % 2]).expect("it is written");
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(reader.join().expect("no panic") > 0);
+        });
+        assert_eq!(directory.names(), ["uverbs.prom"]);
+    }
+
+    #[test]
+    fn what_fails_changes_nothing() {
+        let directory = Directory::new("fails");
+        // A directory that is not empty cannot be replaced by a file.
+        let path = directory.0.join("kept");
+        fs::create_dir_all(path.join("inside")).expect("a directory");
+        assert!(matches!(write(&path, "x"), Err(Failure::File(..))));
+        assert_eq!(directory.names(), ["kept"]);
+        let nowhere = directory.0.join("nowhere/file.prom");
+        assert_eq!(write(&nowhere, "x").expect_err("no directory").exit_code(), 3);
+        assert_eq!(write(Path::new("/"), "x").expect_err("no name").exit_code(), 2);
+    }
+}

@@ -1,0 +1,87 @@
+#!/bin/sh
+# Lane export: Debian's Prometheus scrapes `uverbs export`, which runs without rights on the kernel's software RoCE device. Runs in the guest; see guest.sh.
+#
+# order: 12
+# packages: prometheus
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+exporter=127.0.0.1:9979
+prometheus=127.0.0.1:9090
+
+compare() { "$PYTHON" "$here/compare-metrics" "$@"; }
+
+# As the unit of systemd has it: another user, without any capability.
+export_starts() {
+    ip link set lo up || return
+    setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all \
+        "$UVERBS_BIN" export --listen "$exporter" >"$OUT/exporter.out" 2>"$OUT/exporter.err" &
+    echo $! >"$OUT/exporter.pid"
+    until_true 10 grep -q '^listening on ' "$OUT/exporter.out" && compare forms "$exporter" "$device"
+}
+
+lint() { # promtool knows the classic form
+    compare get "$exporter" text/plain >"$OUT/classic" && promtool check metrics <"$OUT/classic"
+}
+
+prometheus_starts() {
+    printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
+    prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address="$prometheus" \
+        >"$OUT/prometheus.out" 2>&1 &
+    until_true 60 compare query "$prometheus" 'up == 1'
+}
+
+traffic() {
+    ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 >"$OUT/$name.server" 2>&1 &
+    server=$!
+    until_true 10 server_listens && ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 192.0.2.1 && wait "$server"
+}
+
+server_listens() { ss -Hltn 'sport = :18515' | grep -q .; }
+
+# The graph rises while there is traffic.
+rates() {
+    traffic 3000 && compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
+}
+
+# After traffic stops Prometheus has what the kernel says, to the last one.
+values() { until_true 20 compare values "$prometheus" "$device"; }
+
+# A device that comes is in the next scrape, and one that goes is in no other.
+devices_come_and_go() {
+    ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
+    until_true 20 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
+    until_true 20 gone && compare query "$prometheus" "uverbs_up{device=\"$device\"} == 1"
+}
+
+gone() { ! compare query "$prometheus" 'uverbs_up{device="rxe1"}'; }
+
+# What the collector of Debian's node_exporter reads.
+once() {
+    "$UVERBS_BIN" export --once /tmp/uverbs.prom && promtool check metrics </tmp/uverbs.prom &&
+        grep "^uverbs_up{device=\"$device\"} 1\$" /tmp/uverbs.prom && test "$(find /tmp -name '*uverbs.prom*' | wc -l)" -eq 1
+}
+
+export_ends() {
+    kill "$(cat "$OUT/exporter.pid")" && wait "$(cat "$OUT/exporter.pid")" && cat "$OUT/exporter.err" && test ! -s "$OUT/exporter.err"
+}
+
+begin make_device
+
+step export-starts export_starts
+step promtool lint
+step prometheus-starts prometheus_starts
+step rates rates
+step values values
+step devices-come-and-go devices_come_and_go
+step values-again values
+step once once
+step promtool-again lint
+step export-ends export_ends
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
