@@ -9,13 +9,14 @@ mod skips;
 use skips::skipped;
 
 /// Names of programs, and what is in a line that each prints.
-const EXAMPLES: [(&str, &str); 6] = [
+const EXAMPLES: [(&str, &str); 7] = [
     ("completion_counters", "counted by "),
     ("counter_watch", "300 packets, 18000 bytes in the end"),
     ("datagrams", "\"an answer\" with the number 7"),
     ("rc_pingpong", "1000 round trips"),
     ("read_latency", "snapshot.read_cached, at most 10 ms old: "),
     ("shared_receives", "60 messages of 3 clients"),
+    ("statistics", "rcvd_bytes: 300000 bytes"),
 ];
 
 fn directory() -> PathBuf {
