@@ -185,15 +185,18 @@ one_round() {
     rounds=$((rounds + 1)) grown=$((grown + reads))
 }
 
-bound_by_type() { # as they are made. While they are, that is not changed; when it is switched off they stay, and are unbound by hand
+bound_by_type() { # as they are made, those of two processes into two sets. While they are, that is not changed; when it is switched off they stay
     qp='rdma statistic qp'
     $qp set link mlx5_0/1 auto type on && $qp mode link mlx5_0/1 && begin_reads || return
-    counter=$(bound | cut -d ' ' -f 1) first=${qpns% *}
-    cat "$OUT/bound"
-    grep -q 'LQPN: <[0-9]*,[0-9]*>' "$OUT/bound" && ! $qp set link mlx5_0/1 auto pid on || return
-    $qp set link mlx5_0/1 auto off && $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$first" || return
-    reads=$(bound | cut -d ' ' -f 2)
-    wait "$load" && [ -z "$(bound)" ] && echo "compared: $reads reads were counted while both were bound, or one"
+    bound >"$OUT/$name.reads" && cat "$OUT/bound" || return
+    # Each with the set it is in; they are unbound by hand.
+    awk '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") id = $(i + 1) }
+        /LQPN:/ { gsub(/[<>]/, ""); for (i = split($2, numbers, ","); i > 0; i--) print id, numbers[i] }' "$OUT/bound" >"$OUT/$name.pairs"
+    [ "$(wc -l <"$OUT/$name.pairs")" -eq 2 ] && ! $qp set link mlx5_0/1 auto pid on && $qp set link mlx5_0/1 auto off || return
+    while read -r counter number; do
+        $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$number" </dev/null || return
+    done <"$OUT/$name.pairs"
+    wait "$load" && [ -z "$(bound)" ] && echo "compared: $(awk '{ sum += $2 } END { print sum }' "$OUT/$name.reads") reads were counted while both were bound"
 }
 
 refused() { # what the kernel or the card refuses changes nothing, and reads go on
