@@ -6,15 +6,13 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, wr_opcode};
 use uverbs::abi::write::Wc;
-use uverbs::raw::{
-    Batch, Data, FillReceives, FillSends, Lower, LowerReceive, Opcode, ReceiveBatch, ReceiveQueue, Sge,
-};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, ReceiveQueue, Sge};
 
-use crate::abi::{RecvWr, SendWr};
+use crate::abi::SendWr;
 use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::{Places, Pointer};
 use crate::cq::{self, Cq};
-use crate::post::{self, ReceiveList, Sending, halves, unseen};
+use crate::post::{self, PlainReceives, ReceiveList, Sending, halves, plain, told, unseen};
 use crate::qp::Qp;
 use crate::request::Bytes;
 use crate::srq::{self, Srq};
@@ -133,7 +131,7 @@ pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&
         Some(posted.map_err(|why| unseen(queue, why)))
     });
     match posted {
-        Some(posted) => answered(posted, list, bad),
+        Some(posted) => plain(told(posted, list, bad)),
         None => post_send_at_length(qp, list, bad),
     }
 }
@@ -148,59 +146,18 @@ fn post_send_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_i
         Some(posted.map_err(|why| unseen(queue, why)))
     });
     match posted {
-        Some(Ok(())) => answered(answer, at, bad),
+        Some(Ok(())) => plain(told(answer, at, bad)),
         // Nobody has seen any of it.
-        Some(unseen) => answered(unseen, list, bad),
+        Some(unseen) => plain(told(unseen, list, bad)),
         // Nothing can be posted: in a child of `fork`.
         None => post::post_send(Some(qp), list, bad),
-    }
-}
-
-/// What is said of a list that was posted up to here.
-#[inline(always)]
-fn answered(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match answer {
-        Ok(()) => 0,
-        Err(code) => {
-            if let Some(bad) = bad {
-                *bad = at;
-            }
-            code.get()
-        }
-    }
-}
-
-/// A list of receives of one piece each.
-struct Receives(Pointer);
-
-impl FillReceives for Receives {
-    /// The first that is not posted: it has another number of pieces, or there is no room.
-    type Answer = Pointer;
-
-    #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
-        let mut at = self.0;
-        while let Some(wr) = at.get::<RecvWr>() {
-            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { break };
-            if batch.put(wr.wr_id, std::slice::from_ref(piece).iter()).is_err() {
-                break;
-            }
-            at = wr.next;
-        }
-        at
-    }
-
-    /// Those before it are posted.
-    #[inline(always)]
-    fn is_kept(_: &Pointer) -> bool {
-        true
     }
 }
 
 /// Posts a list as far as it can, and gives the first that is not posted.
 #[inline(always)]
 fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
-    queue.post_flagged(Receives(list))
+    queue.post_flagged(PlainReceives(list))
 }
 
 pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
@@ -217,7 +174,7 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
 #[inline(never)]
 fn post_recv_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     match qp.receives.try_with(|queue| queue.as_mut()?.post_flagged_at_length(ReceiveList(list))) {
-        Some((answer, at)) => answered(answer, at, bad),
+        Some((answer, at)) => plain(told(answer, at, bad)),
         None => post::post_recv(Some(qp), list, bad),
     }
 }

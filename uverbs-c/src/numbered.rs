@@ -5,13 +5,12 @@ use std::ffi::c_int;
 
 use uverbs::abi::types::qp_state;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{Batch, FillReceives, FillSends, Lower, LowerReceive, ReceiveBatch};
+use uverbs::raw::{Batch, FillSends, Lower};
 
-use crate::abi::RecvWr;
 use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::{Places, Pointer};
 use crate::cq::{self, Cq};
-use crate::post::{self, List, ReceiveList};
+use crate::post::{self, List, PlainReceives};
 use crate::qp::Qp;
 
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
@@ -41,36 +40,12 @@ pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&
     if at.is_null() && posted.is_some() { 0 } else { post::post_send(Some(qp), at, bad) }
 }
 
-/// A list of receives of one piece each, up to the first that is another or is not posted.
-struct Receives(Pointer);
-
-impl FillReceives for Receives {
-    type Answer = Pointer;
-
-    #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
-        let mut at = self.0;
-        while let Some(wr) = at.get::<RecvWr>() {
-            if wr.num_sge != 1 || ReceiveList::put(batch, wr).is_err() {
-                break;
-            }
-            at = wr.next;
-        }
-        at
-    }
-
-    #[inline(always)]
-    fn is_kept(_: &Pointer) -> bool {
-        true
-    }
-}
-
 pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let Some(qp) = qp else { return EINVAL.get() };
     let posted = qp.receives.try_with(|queue| {
         let queue = queue.as_mut()?;
         let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
-        if is_reset { None } else { queue.post_numbered(Receives(list)) }
+        if is_reset { None } else { queue.post_numbered(PlainReceives(list)) }
     });
     match posted {
         Some(at) if at.is_null() => 0,

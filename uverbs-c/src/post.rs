@@ -398,6 +398,33 @@ impl FillReceives for ReceiveList {
     }
 }
 
+/// A list of receives of one piece each, up to the first that is another or is not posted.
+pub(crate) struct PlainReceives(pub(crate) Pointer);
+
+impl FillReceives for PlainReceives {
+    /// The first that is not posted.
+    type Answer = Pointer;
+
+    #[inline(always)]
+    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
+        let mut at = self.0;
+        while let Some(wr) = at.get::<RecvWr>() {
+            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { break };
+            if batch.put(wr.wr_id, std::slice::from_ref(piece).iter()).is_err() {
+                break;
+            }
+            at = wr.next;
+        }
+        at
+    }
+
+    /// Those before it are posted.
+    #[inline(always)]
+    fn is_kept(_: &Pointer) -> bool {
+        true
+    }
+}
+
 /// Posts the receives of a list up to the first that cannot be, which is told.
 #[inline(always)]
 pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
@@ -406,6 +433,12 @@ pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option
         let count = list.get::<RecvWr>().map(|wr| wr.num_sge);
         (Err(not_here(why, count, most)), list)
     });
+    told(answer, at, bad)
+}
+
+/// Tells of a list that is not posted whole how far it is.
+#[inline(always)]
+pub(crate) fn told(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> Answer {
     if answer.is_err()
         && let Some(bad) = bad
     {
@@ -415,7 +448,7 @@ pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option
 }
 
 /// The data path leaves `errno` alone.
-fn plain(answer: Answer) -> c_int {
+pub(crate) fn plain(answer: Answer) -> c_int {
     answer.map_or_else(Code::get, |()| 0)
 }
 

@@ -250,6 +250,26 @@ fn one_completion_is_taken_at_a_time() {
     assert_eq!(bench.poll().len(), 1);
 }
 
+/// By the way on which a binding asks for each thing that a completion says.
+#[cfg(feature = "raw")]
+#[test]
+fn a_binding_is_told_what_a_completion_says() {
+    use crate::driver::bound::Told;
+    use crate::driver::queues::Completions;
+
+    let mut bench = Bench::new();
+    assert!(bench.complete(entry(7, OP_READ, 0)));
+    let (mut queue, mut told) = (Completions::Siw(Box::new(bench.queue)), Told::default());
+    assert_eq!(queue.next_told(|| false, &mut told), Err(false), "it may not be taken");
+    assert_eq!(queue.next_told(|| true, &mut told), Ok(()));
+    assert_eq!((told.wr_id(), told.status(), told.qp_num()), (7, wc_status::SUCCESS, NUMBER));
+    assert_eq!((told.opcode(), told.byte_len()), (wc_opcode::RDMA_READ, 9));
+    assert_eq!((told.flags(), told.source_qp(), told.source(), told.immediate()), (0, 0, 0, 0));
+    assert_eq!((told.wc().wr_id, told.wc().opcode), (7, wc_opcode::RDMA_READ));
+    queue.release_told();
+    assert_eq!(queue.next_told(|| true, &mut told), Err(true), "there is none");
+}
+
 #[test]
 fn an_event_is_asked_for_by_a_word() {
     let bench = Bench::new();
