@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use uverbs::soft::Profile;
 use uverbs::transport::Trace;
-use uverbs::{Context, Device, ErrorKind, OpenOptions, SoftDevice};
+use uverbs::{Context, Device, Devices, ErrorKind, OpenOptions, SoftDevice};
 
 use crate::Outcome;
 use crate::failure::Failure;
@@ -16,6 +16,11 @@ pub(crate) struct Target {
     /// The soft device behind it, if it is the embedded one.
     pub(crate) soft: Option<SoftDevice>,
     trace: bool,
+}
+
+/// The device called `name`, or at the node `name`.
+pub(crate) fn called<'a>(devices: &'a Devices, name: &str) -> uverbs::Result<&'a Device> {
+    devices.named(name).or_else(|_| devices.at_node(name))
 }
 
 impl Target {
@@ -31,8 +36,7 @@ impl Target {
             return Ok(Self::embedded(soft, trace));
         }
         let devices = uverbs::devices()?;
-        let found = devices.named(name).or_else(|_| devices.at_node(name));
-        let device = found.cloned().map_err(|_| {
+        let device = called(&devices, name).cloned().map_err(|_| {
             let mut there: Vec<_> = devices.iter().map(Device::name).collect();
             let embedded = format!("{} (embedded)", soft.name());
             there.push(&embedded);

@@ -169,7 +169,9 @@ impl Statistics {
         }
         let is_new = self.table.end();
         if let Some(kernel) = self.from.as_kernel() {
-            if !self.missing.is_empty() && kernel.is_gone() {
+            // Of a device without counters nothing is missing, either way.
+            let is_doubtful = !self.missing.is_empty() || self.table.rows().is_empty();
+            if is_doubtful && kernel.is_gone() {
                 return Err(Error::device_gone(READ));
             }
             if is_new {

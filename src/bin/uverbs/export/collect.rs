@@ -16,6 +16,9 @@ const TOOK: Metric<'static> =
 const DISCOVERED: Metric<'static> =
     Metric::gauge("uverbs_discovery_successful", "Whether the machine could be asked for its devices.");
 
+/// What a source that is no device is called where something is said of it.
+const RULES: &str = "rules";
+
 /// What is read again and again.
 pub(super) trait Source: Send {
     /// # Errors
@@ -39,113 +42,129 @@ pub(super) trait Machine: Send {
     fn find(&mut self) -> Result<Vec<Found>, String>;
 }
 
-/// What a thread has read, and how long that took.
-type Answer = (Result<Families, String>, Duration);
-
-/// A thread that reads one source, and what is known of it.
-struct Worker {
-    device: Option<String>,
-    identity: String,
+/// A thread that does one thing, again and again, when it is asked to.
+struct Worker<T> {
     ask: SyncSender<()>,
-    answers: Receiver<Answer>,
-    /// It has been asked and has not answered yet.
-    is_busy: bool,
+    answers: Receiver<T>,
+    /// Since when it has been asked and has not answered.
+    asked: Option<Instant>,
 }
 
-impl Worker {
-    fn start(found: Found) -> Result<Self, String> {
-        let Found { device, identity, open } = found;
+impl<T: Send + 'static> Worker<T> {
+    /// `begin` is called in the thread.
+    fn start<F: FnMut() -> T>(begin: impl FnOnce() -> F + Send + 'static) -> Result<Self, String> {
         let (ask, asked) = mpsc::sync_channel(1);
         let (answer, answers) = mpsc::sync_channel(1);
         let run = move || {
-            let mut source = open();
+            let mut work = begin();
             while asked.recv().is_ok() {
-                let begun = Instant::now();
-                let read = source.as_mut().map_err(|why| why.clone()).and_then(|source| source.read());
-                if answer.send((read, begun.elapsed())).is_err() {
+                if answer.send(work()).is_err() {
                     break;
                 }
             }
         };
-        let name = "reader".to_owned();
         thread::Builder::new()
-            .name(name)
+            .name("reader".to_owned())
             .spawn(run)
             .map_err(|error| format!("no thread for a reader: {error}"))?;
-        Ok(Self { device, identity, ask, answers, is_busy: false })
+        Ok(Self { ask, answers, asked: None })
     }
 
-    /// Asks it to read, unless it still does.
+    /// Asks it, unless it is still busy with what it was asked before.
     fn ask(&mut self) {
-        if self.is_busy {
+        if self.asked.is_some() {
             // What comes late is old.
             match self.answers.try_recv() {
-                Ok(_) => self.is_busy = false,
+                Ok(_) => self.asked = None,
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
             }
         }
-        self.is_busy = self.ask.try_send(()).is_ok();
+        self.asked = self.ask.try_send(()).is_ok().then(Instant::now);
     }
 
-    /// What it has read, when it has.
-    fn answer(&mut self, deadline: Instant) -> Answer {
-        if !self.is_busy {
-            return (Err("its reader has ended".to_owned()), Duration::ZERO);
-        }
-        let begun = Instant::now();
-        match self.answers.recv_timeout(deadline.saturating_duration_since(begun)) {
-            Ok(answer) => {
-                self.is_busy = false;
-                answer
-            }
-            Err(RecvTimeoutError::Timeout) => (Err("it does not answer".to_owned()), begun.elapsed()),
-            Err(RecvTimeoutError::Disconnected) => {
-                self.is_busy = false;
-                (Err("its reader has ended".to_owned()), begun.elapsed())
-            }
-        }
+    /// What it answers within so much time from when it was asked, and how long that took: nobody waits a second time for one that is stuck.
+    fn answer(&mut self, patience: Duration) -> (Result<T, String>, Duration) {
+        let ended = || Err("its reader has ended".to_owned());
+        let Some(asked) = self.asked else { return (ended(), Duration::ZERO) };
+        let answer = match self.answers.recv_timeout(patience.saturating_sub(asked.elapsed())) {
+            Err(RecvTimeoutError::Timeout) => return (Err("it does not answer".to_owned()), asked.elapsed()),
+            Err(RecvTimeoutError::Disconnected) => ended(),
+            Ok(answer) => Ok(answer),
+        };
+        self.asked = None;
+        (answer, asked.elapsed())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+/// What reads one source, and what is known of it.
+struct Reader {
+    device: Option<String>,
+    identity: String,
+    worker: Worker<Result<Families, String>>,
+}
+
+impl Reader {
+    fn start(found: Found) -> Result<Self, String> {
+        let Found { device, identity, open } = found;
+        let begin = move || {
+            let mut source = open();
+            move || source.as_mut().map_err(|why| why.clone()).and_then(|source| source.read())
+        };
+        Ok(Self { device, identity, worker: Worker::start(begin)? })
     }
 }
 
 /// All sources, and their threads.
 pub(super) struct Collector {
-    machine: Box<dyn Machine>,
-    /// How long the sources may take.
+    /// What looks for sources; the kernel may ask the firmware for that, too.
+    finder: Result<Worker<Result<Vec<Found>, String>>, String>,
+    /// How long the search and each source may take.
     patience: Duration,
-    workers: Vec<Worker>,
+    readers: Vec<Reader>,
     /// What has been said of those that could not be read, so that it is said once.
     said: Vec<(String, String)>,
 }
 
 impl Collector {
-    pub(super) fn new(machine: Box<dyn Machine>, patience: Duration) -> Self {
-        Self { machine, patience, workers: Vec::new(), said: Vec::new() }
+    pub(super) fn new(mut machine: Box<dyn Machine>, patience: Duration) -> Self {
+        let finder = Worker::start(move || move || machine.find());
+        Self { finder, patience, readers: Vec::new(), said: Vec::new() }
+    }
+
+    /// The sources that there are now.
+    fn find(&mut self) -> Result<Vec<Found>, String> {
+        let finder = self.finder.as_mut().map_err(|why| why.clone())?;
+        finder.ask();
+        finder.answer(self.patience).0?
     }
 
     /// Reads everything once.
     pub(super) fn read(&mut self) -> Families {
         let mut families = Families::default();
         let mut wrong = Vec::new();
-        let found = self.machine.find();
+        let found = self.find();
         families.add(&DISCOVERED, &[], found.is_ok());
         match found {
             Ok(found) => {
                 for (device, why) in self.keep(found) {
                     down(&mut families, device.as_deref());
-                    wrong.push((device.unwrap_or_default(), why));
+                    wrong.push((device.unwrap_or_else(|| RULES.to_owned()), why));
                 }
             }
             Err(why) => wrong.push(("discovery".to_owned(), why)),
         }
-        self.workers.iter_mut().for_each(Worker::ask);
-        let deadline = Instant::now() + self.patience;
-        self.workers.retain_mut(|worker| {
-            let (read, took) = worker.answer(deadline);
-            let device = worker.device.as_deref();
+        self.readers.iter_mut().for_each(|reader| reader.worker.ask());
+        self.readers.retain_mut(|reader| {
+            let (read, took) = reader.worker.answer(self.patience);
+            let device = reader.device.as_deref();
             if let Some(device) = device {
                 families.add(&TOOK, &[("device", device)], took.as_secs_f64());
             }
-            match read {
+            match read.and_then(|read| read) {
                 Ok(read) => {
                     families.merge(read);
                     if let Some(device) = device {
@@ -155,9 +174,9 @@ impl Collector {
                 }
                 Err(why) => {
                     down(&mut families, device);
-                    wrong.push((device.unwrap_or_default().to_owned(), why));
+                    wrong.push((device.unwrap_or(RULES).to_owned(), why));
                     // One that has answered is opened anew; one that has not would not answer then either.
-                    worker.is_busy
+                    reader.worker.is_busy()
                 }
             }
         });
@@ -169,17 +188,17 @@ impl Collector {
         families
     }
 
-    /// Ends the workers of what has gone, and starts those of what is new; those that cannot be started are given back.
+    /// Ends the readers of what has gone, and starts those of what is new; those that cannot be started are given back.
     fn keep(&mut self, found: Vec<Found>) -> Vec<(Option<String>, String)> {
-        self.workers.retain(|worker| found.iter().any(|found| found.identity == worker.identity));
+        self.readers.retain(|reader| found.iter().any(|found| found.identity == reader.identity));
         let mut refused = Vec::new();
         for found in found {
-            if self.workers.iter().any(|worker| worker.identity == found.identity) {
+            if self.readers.iter().any(|reader| reader.identity == found.identity) {
                 continue;
             }
             let device = found.device.clone();
-            match Worker::start(found) {
-                Ok(worker) => self.workers.push(worker),
+            match Reader::start(found) {
+                Ok(reader) => self.readers.push(reader),
                 Err(why) => refused.push((device, why)),
             }
         }
@@ -216,6 +235,9 @@ mod tests {
             let there = self.0.lock().expect("no panic").clone();
             if there.iter().any(|(name, _)| *name == "lost") {
                 return Err("no sysfs".to_owned());
+            }
+            if there.iter().any(|(name, _)| *name == "stuck") {
+                thread::sleep(Duration::from_secs(3));
             }
             let found = there.into_iter().map(|(name, _)| {
                 let script = self.0.clone();
@@ -271,8 +293,28 @@ mod tests {
             assert!(has(&text, "uverbs_up{device=\"a\"} 0") && has(&text, "value{device=\"b\"} 5"), "{text}");
             assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         }
-        // Where nobody tells which devices there are, those of before are read.
+        // Where the search does not end, or nobody tells which devices there are, those of before are read.
+        let text = read(&[("b", Ok(6)), ("stuck", Ok(0))]);
+        assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
+        thread::sleep(Duration::from_secs(3));
         let text = read(&[("b", Ok(6)), ("lost", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
+    }
+    #[test]
+    fn nobody_waits_twice_for_one_that_is_stuck() {
+        let (go, gone) = mpsc::channel::<u32>();
+        let mut worker = Worker::start(move || move || gone.recv().ok()).expect("a thread");
+        worker.ask();
+        let since = worker.asked;
+        assert!(since.is_some() && worker.answer(Duration::ZERO).0.is_err());
+        // It is not asked again, and its time began when it was asked first.
+        worker.ask();
+        assert_eq!(worker.asked, since);
+        go.send(1).expect("it waits");
+        assert_eq!(worker.answer(Duration::from_secs(60)).0, Ok(Some(1)));
+        assert!(!worker.is_busy());
+        drop(go);
+        worker.ask();
+        assert_eq!(worker.answer(Duration::from_secs(60)).0, Ok(None));
     }
 }

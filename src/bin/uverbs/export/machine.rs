@@ -9,7 +9,7 @@ use super::device::Reader;
 use super::exposition::{Families, Metric};
 use super::flows::Flows;
 use crate::Outcome;
-use crate::target::Target;
+use crate::target::{Target, called};
 
 const VERSION: Metric<'static> =
     Metric::gauge("uverbs_build_info", "The exporter's version; the value is always 1.");
@@ -30,23 +30,22 @@ impl Locals {
         self.only.iter().try_for_each(|name| Target::find(name, false).map(drop))
     }
 
-    fn devices(&self) -> Result<Vec<Device>, String> {
+    /// The devices to be exported, and of those that are named what is not there.
+    fn devices(&self) -> Result<(Vec<Device>, Vec<String>), String> {
         let devices = uverbs::devices().map_err(|error| error.to_string())?;
-        let is_wanted = |device: &&Device| {
-            // Two of one name cannot be told apart: it is the embedded one that was named.
-            if self.soft.as_ref().is_some_and(|soft| soft.name() == device.name()) {
-                return false;
+        // Two of one name cannot be told apart: it is the embedded one that was named.
+        let is_soft = |name: &str| self.soft.as_ref().is_some_and(|soft| soft.name() == name);
+        let (mut wanted, mut gone) = (Vec::new(), Vec::new());
+        for name in self.only.iter().filter(|name| !is_soft(name)) {
+            match called(&devices, name) {
+                Ok(device) => wanted.push(device.name()),
+                Err(_) => gone.push(name.clone()),
             }
-            let is_it = |name: &String| {
-                devices
-                    .named(name)
-                    .or_else(|_| devices.at_node(name))
-                    .is_ok_and(|found| found.name() == device.name())
-            };
-            self.only.is_empty() || self.only.iter().any(is_it)
-        };
+        }
+        let is_wanted = |name: &str| !is_soft(name) && (self.only.is_empty() || wanted.contains(&name));
         let soft = self.soft.iter().map(SoftDevice::device);
-        Ok(devices.iter().filter(is_wanted).cloned().chain(soft).collect())
+        let there = devices.iter().filter(|device| is_wanted(device.name())).cloned().chain(soft).collect();
+        Ok((there, gone))
     }
 }
 
@@ -55,15 +54,8 @@ pub(super) struct Wide(pub(super) Locals);
 
 impl Machine for Wide {
     fn find(&mut self) -> Result<Vec<Found>, String> {
-        let devices = self.0.devices()?;
         // What was named and is not there is told to be down.
-        let is_there = |name: &str| {
-            devices.iter().any(|device| {
-                let node = device.node().map(|node| node.display().to_string());
-                device.name() == name || node.is_some_and(|node| node.ends_with(name))
-            })
-        };
-        let gone: Vec<_> = self.0.only.iter().filter(|name| !is_there(name)).cloned().collect();
+        let (devices, gone) = self.0.devices()?;
         let mut found = Vec::new();
         for name in gone {
             let (device, identity) = (Some(name.clone()), format!("no {name}"));

@@ -18,6 +18,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
                 false => once::write(path, snapshot.text(Form::Text)),
             }
         }
-        None => serve(args, collector, flows.as_deref(), &signals),
+        None => serve(args, collector, flows, &signals),
     };
     let stopped = running.map_or(Ok(()), |running| running.stop().1);
     failure::first([served, stopped])
@@ -145,6 +146,16 @@ fn load(path: &Path, flows: &mut Flows) -> Outcome {
     let text = fs::read_to_string(path).map_err(|error| Failure::File(name.clone(), error))?;
     let wanted = rules::parse(&text).map_err(|mistake| Failure::Usage(format!("{name}: {mistake}")))?;
     flows.replace(wanted).map_err(|failure| failure.said_of(name))
+}
+
+/// A thread that reads the rules again when it is told to: devices are opened in it, and whoever has the rules meanwhile is waited for.
+fn reloader(path: Option<PathBuf>, flows: Option<Arc<Mutex<Flows>>>) -> Outcome<SyncSender<()>> {
+    // One more that waits is enough: it reads what the file has then.
+    let (tell, told) = mpsc::sync_channel(1);
+    let run = move || told.iter().for_each(|()| reload(path.as_deref(), flows.as_deref()));
+    let spawned = thread::Builder::new().name("rules".to_owned()).spawn(run);
+    spawned.map_err(|error| Failure::Other(format!("no thread for the rules: {error}")))?;
+    Ok(tell)
 }
 
 /// What ends the program or has it read its rules again. Each signal wakes up who waits for the pipe.
@@ -185,7 +196,12 @@ impl Signals {
 }
 
 /// Answers scrapes until a signal comes.
-fn serve(args: &Args, mut collector: Collector, flows: Option<&Mutex<Flows>>, signals: &Signals) -> Outcome {
+fn serve(
+    args: &Args,
+    mut collector: Collector,
+    flows: Option<Arc<Mutex<Flows>>>,
+    signals: &Signals,
+) -> Outcome {
     let failed = |error| Failure::File(args.listen.to_string(), error);
     let listener = TcpListener::bind(args.listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
@@ -200,12 +216,13 @@ fn serve(args: &Args, mut collector: Collector, flows: Option<&Mutex<Flows>>, si
     };
     let limits = Limits { connections: args.max_connections.into(), time: TIME };
     let server = Server::new(limits, Box::new(pages));
+    let reload = reloader(args.rules.clone(), flows)?;
     Output::new().line(format_args!("listening on http://{address}/metrics"))?;
     let mut is_short = false;
     while !signals.stop.is_set() {
         signals.wait(&listener)?;
         if signals.reload.swap(false, Ordering::Relaxed) {
-            reload(args.rules.as_deref(), flows);
+            let _ = reload.try_send(());
         }
         let accepted = server.accept(&listener);
         if let Err(error) = &accepted {

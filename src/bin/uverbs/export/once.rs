@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::Outcome;
@@ -16,15 +17,17 @@ pub(super) fn write(path: &Path, text: &str) -> Outcome {
     let failed = |error| Failure::File(path.display().to_string(), error);
     let temporary =
         temporary(path).ok_or_else(|| Failure::Usage(format!("{}: it names no file", path.display())))?;
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            // What is renamed before it is on the disk may be empty after the machine has died.
-            file.sync_all()
-        })
+    // What is there is replaced: a device, a pipe or a link is not what anybody wants replaced.
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(failed(io::Error::other("it is there, and is no regular file")));
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(failed)?;
+    let written = file
+        .write_all(text.as_bytes())
+        // The collector is another user, whatever the umask of whoever writes.
+        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
+        // What is renamed before it is on the disk may be empty after the machine has died.
+        .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&temporary);
@@ -107,5 +110,23 @@ mod tests {
         let nowhere = directory.0.join("nowhere/file.prom");
         assert_eq!(write(&nowhere, "x").expect_err("no directory").exit_code(), 3);
         assert_eq!(write(Path::new("/"), "x").expect_err("no name").exit_code(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_or_another_ones_stays() {
+        let directory = Directory::new("others");
+        let (path, link) = (directory.0.join("uverbs.prom"), directory.0.join("link"));
+        write(&path, "ours").expect("it is written");
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "the collector may read it");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        assert!(matches!(write(&link, "x"), Err(Failure::File(..))));
+        assert!(fs::symlink_metadata(&link).is_ok_and(|there| there.is_symlink()));
+        // Another process of our number, in another container, is at work.
+        let busy = temporary(&path).expect("a name");
+        fs::write(&busy, "theirs").expect("a file");
+        assert!(matches!(write(&path, "x"), Err(Failure::File(..))));
+        assert_eq!(fs::read_to_string(&busy).ok().as_deref(), Some("theirs"));
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("ours"));
     }
 }

@@ -63,9 +63,17 @@ impl Counters {
         Some(row.growth(earlier)? as f64 / seconds)
     }
 
+    /// What could not be read of what is wanted.
+    fn missing(&self) -> impl Iterator<Item = &Missing> {
+        self.reader
+            .missing()
+            .iter()
+            .filter(|missing| !self.only_hardware || missing.source == Source::Hardware)
+    }
+
     pub(super) fn write(&self, text: &mut String, page: &Page) {
         let mut places: Vec<_> = self.rows.iter().map(|row| (row.port(), row.source())).collect();
-        places.extend(self.reader.missing().iter().map(|missing| (missing.port, missing.source)));
+        places.extend(self.missing().map(|missing| (missing.port, missing.source)));
         places.sort_by_key(|(port, source)| (port.is_none(), *port, *source));
         places.dedup();
         if places.is_empty() {
@@ -82,12 +90,7 @@ impl Counters {
                     table.push(self.line(row, page));
                 }
             }
-            for missing in self
-                .reader
-                .missing()
-                .iter()
-                .filter(|missing| (missing.port, missing.source) == (port, source))
-            {
+            for missing in self.missing().filter(|missing| (missing.port, missing.source) == (port, source)) {
                 let name = missing.name.as_deref().unwrap_or("all of them").escape_debug().to_string();
                 let why = Cell::from(missing.error.to_string()).styled(Style::Warning);
                 table.push(vec![name.into(), Cell::or_dash::<u64>(None), Cell::default(), why]);
@@ -142,7 +145,7 @@ impl Counters {
     pub(super) fn add_json(&self, value: &mut Map<String, Value>) {
         let counters: Vec<_> = self.rows.iter().map(|row| counter(row, self.rate(row))).collect();
         value.insert("counters".to_owned(), counters.into());
-        let missing: Vec<_> = self.reader.missing().iter().map(absent).collect();
+        let missing: Vec<_> = self.missing().map(absent).collect();
         value.insert("missing".to_owned(), missing.into());
         if self.only_hardware {
             let optional = self.optional.iter().flat_map(|(port, found)| {

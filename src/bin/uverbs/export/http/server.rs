@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
+
 use super::request::{self, MAX_HEAD, Page, Refusal, Request, TIMEOUT};
 
 /// What may be asked of the server.
@@ -69,7 +71,16 @@ impl Server {
         let stream = match listener.accept() {
             Ok((stream, _)) => Arc::new(stream),
             Err(error) if is_harmless(&error) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => {
+                // Of files too few are allowed: the oldest connection gives its own back.
+                let is_short =
+                    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE));
+                let mut open = self.open();
+                if is_short && !open.is_empty() {
+                    let _ = open.remove(0).shutdown(Shutdown::Both);
+                }
+                return Err(error);
+            }
         };
         if !self.has_room() {
             return Ok(());
