@@ -249,7 +249,8 @@ fn rules_are_read_again_and_a_mistake_changes_nothing() {
     assert!(line.starts_with(&wanted) && line.ends_with("; the rules of before stay in force"), "{line}");
     let text = exporter.text();
     assert_eq!(value(&text, "uverbs_rules_last_reload_successful"), Some(0.0));
-    assert!(value(&text, udp) > before, "it goes on counting: {text}");
+    let goes_on = |text: &str| value(text, udp) > before;
+    exporter.until(goes_on);
 
     // The device refuses what the language allows: the soft device has mlx5's rules.
     let line = reload(&RULES.replace("'tcp'", "'ip ttl 1'"));
@@ -259,7 +260,7 @@ fn rules_are_read_again_and_a_mistake_changes_nothing() {
         )),
         "{line}"
     );
-    assert!(value(&exporter.text(), udp) > before);
+    exporter.until(goes_on);
 
     let more = "[[rule]]\nname = \"all\"\ndevice = \"soft0\"\nrule = \"udp dont-trap priority 3\"\n";
     let line = reload(
@@ -279,6 +280,22 @@ fn rules_are_read_again_and_a_mistake_changes_nothing() {
     assert!(!exporter.text().contains("uverbs_flow_up{"));
     exporter.signal(Signal::SIGTERM);
     assert!(exporter.child.wait().expect("it ends").success());
+}
+
+#[test]
+fn rules_that_were_read_again_are_not_hidden_by_an_older_reading() {
+    let directory = Directory::new("forget");
+    let path = directory.file("rules.toml", RULES);
+    let mut exporter = Exporter::new(&["--rules", &path, "--max-age", "1h"]);
+    let mut said = BufReader::new(exporter.child.stderr.take().expect("a pipe")).lines();
+    for (rules, udp) in [(RULES, true), ("", false), (RULES, true)] {
+        fs::write(&path, rules).expect("it is ours");
+        exporter.signal(Signal::SIGHUP);
+        said.next().expect("it says something").expect("UTF-8");
+        for _ in 0..2 {
+            assert_eq!(exporter.text().contains("flow=\"udp\""), udp);
+        }
+    }
 }
 
 #[test]

@@ -149,10 +149,14 @@ fn load(path: &Path, flows: &mut Flows) -> Outcome {
 }
 
 /// A thread that reads the rules again when it is told to: devices are opened in it, and whoever has the rules meanwhile is waited for.
-fn reloader(path: Option<PathBuf>, flows: Option<Arc<Mutex<Flows>>>) -> Outcome<SyncSender<()>> {
+fn reloader(
+    path: Option<PathBuf>,
+    flows: Option<Arc<Mutex<Flows>>>,
+    snapshots: Arc<Snapshots>,
+) -> Outcome<SyncSender<()>> {
     // One more that waits is enough: it reads what the file has then.
     let (tell, told) = mpsc::sync_channel(1);
-    let run = move || told.iter().for_each(|()| reload(path.as_deref(), flows.as_deref()));
+    let run = move || told.iter().for_each(|()| reload(path.as_deref(), flows.as_deref(), &snapshots));
     let spawned = thread::Builder::new().name("rules".to_owned()).spawn(run);
     spawned.map_err(|error| Failure::Other(format!("no thread for the rules: {error}")))?;
     Ok(tell)
@@ -206,7 +210,8 @@ fn serve(
     let listener = TcpListener::bind(args.listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let snapshots = Snapshots::new(args.max_age, Box::new(move || collector.read()));
+    let snapshots = Arc::new(Snapshots::new(args.max_age, Box::new(move || collector.read())));
+    let reload = reloader(args.rules.clone(), flows, snapshots.clone())?;
     let pages = move |page| match page {
         Page::Root => Content { kind: "text/html; charset=utf-8", body: Box::new(ROOT) },
         Page::Metrics { open_metrics } => {
@@ -216,7 +221,6 @@ fn serve(
     };
     let limits = Limits { connections: args.max_connections.into(), time: TIME };
     let server = Server::new(limits, Box::new(pages));
-    let reload = reloader(args.rules.clone(), flows)?;
     Output::new().line(format_args!("listening on http://{address}/metrics"))?;
     let mut is_short = false;
     while !signals.stop.is_set() {
@@ -238,13 +242,15 @@ fn serve(
 }
 
 /// Reads the rules again; after a mistake those of before stay in force.
-fn reload(path: Option<&Path>, flows: Option<&Mutex<Flows>>) {
+fn reload(path: Option<&Path>, flows: Option<&Mutex<Flows>>, snapshots: &Snapshots) {
     let (Some(path), Some(flows)) = (path, flows) else {
         return failure::remark("nothing to read again: there is no --rules");
     };
     let mut flows = flows.lock().unwrap_or_else(PoisonError::into_inner);
     let loaded = load(path, &mut flows);
     flows.loaded(loaded.is_ok());
+    // Whoever asks once this was said is told of these rules.
+    snapshots.forget();
     match loaded {
         Ok(()) => failure::remark(format_args!("{}: {} rules are in force", path.display(), flows.len())),
         Err(failure) => failure::remark(format_args!("{failure}; the rules of before stay in force")),

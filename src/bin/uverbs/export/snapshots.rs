@@ -45,6 +45,8 @@ pub(super) struct Snapshots {
 
 struct State {
     latest: Option<Arc<Snapshot>>,
+    /// Nobody is given what was begun before.
+    since: Instant,
     /// Taken by the one who reads.
     read: Option<Read>,
     passes: u64,
@@ -52,7 +54,7 @@ struct State {
 
 impl Snapshots {
     pub(super) fn new(max_age: Duration, read: Read) -> Self {
-        let state = State { latest: None, read: Some(read), passes: 0 };
+        let state = State { latest: None, since: Instant::now(), read: Some(read), passes: 0 };
         Self { max_age, state: Mutex::new(state), ended: Condvar::new() }
     }
 
@@ -60,13 +62,20 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has scrapes from now on get what is read from now on, whatever the age of what was read before.
+    pub(super) fn forget(&self) {
+        self.state().since = Instant::now();
+    }
+
     /// A snapshot that is no older than it may be. Who finds none reads, unless somebody does already.
     pub(super) fn get(&self) -> Arc<Snapshot> {
         let asked = Instant::now();
         let mut state = self.state();
         loop {
-            let is_young =
-                |snapshot: &&Arc<Snapshot>| asked.saturating_duration_since(snapshot.begun) <= self.max_age;
+            let since = state.since;
+            let is_young = |snapshot: &&Arc<Snapshot>| {
+                snapshot.begun >= since && asked.saturating_duration_since(snapshot.begun) <= self.max_age
+            };
             if let Some(snapshot) = state.latest.as_ref().filter(is_young) {
                 return snapshot.clone();
             }
@@ -151,6 +160,18 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(reads.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_read_again() {
+        let (snapshots, reads) = counted(Duration::from_secs(60), Duration::ZERO);
+        for number in 1..=3 {
+            for _ in 0..2 {
+                snapshots.get();
+                assert_eq!(reads.load(Ordering::Relaxed), number);
+            }
+            snapshots.forget();
+        }
     }
 
     #[test]
