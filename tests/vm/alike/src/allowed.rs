@@ -69,27 +69,27 @@ const fn of_drop_in(row: Row) -> Row {
 }
 
 const REFUSED_EARLY: &str =
-    "what contradicts itself in a rule is refused, with a hint, before a command is sent";
+    "a rule that contradicts itself is refused, with a hint, before a command is sent";
 const TABLE_COMES_AND_GOES: &str =
     "CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE";
-const MAY_BE_DAMAGED: &str = "after a first flow that failed so, the kernel's object may hold an error in place of a counter, \
-                              and follow it when it is used or destroyed: it is left alone, the counters' next flow gets \
-                              another, and the device file stays open until the process ends";
+const MAY_BE_DAMAGED: &str = "after such a failure of the first flow, the kernel's object may contain an error pointer in place of a counter, \
+     and dereference it when it is used or destroyed. The crate therefore does not use it again: the next flow of the \
+     counters gets another object, and the device file stays open until the process ends";
 const TABLE_TWICE: &str = "CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE, \
                            CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE";
-const ASKED_AGAIN: &str = "EINVAL of the first flow of some counters may also be firmware that refuses a counter: the driver is asked \
-                           again, in a way that stops before the counter is";
+const ASKED_AGAIN: &str = "EINVAL for the first flow of a counters object may also mean that the firmware refused the counter. The crate \
+     sends the rule again in a form that fails before the driver allocates the counter";
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     row("open", "commands", "QUERY_NIC_VPORT_CONTEXT, QUERY_ADAPTER, ALLOC_UAR", "-",
-        "libmlx5 asks for the device's attributes and takes a page of doorbells; here `query_device` is a call of its own, \
-         and the page comes with the first queue"),
-    row("cq 0 256", "commands", "-", "ALLOC_UAR", "the page of doorbells comes with the first queue"),
+        "libmlx5 queries the device's attributes and allocates a doorbell page; here `query_device` is a separate call, \
+         and the page is allocated with the first queue"),
+    row("cq 0 256", "commands", "-", "ALLOC_UAR", "the doorbell page is allocated with the first queue"),
     without_drop_in(row("flow 0 0 normal 0 - eth type=0806 ipv4", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY)),
     without_drop_in(row("flow 0 0 normal 0 - ipv4 tcp udp", "commands", TABLE_COMES_AND_GOES, "-", REFUSED_EARLY)),
     row("attach 0 packets 8191", "result", "ok", "EINVAL",
-        "a read has room for 8,191 values: what could never be read is refused"),
+        "a read has room for 8,191 values, so a point that could never be read is refused"),
     row("destroy counters 5", "commands", "DEALLOC_FLOW_COUNTER", "-", MAY_BE_DAMAGED),
     row("destroy counters 6", "commands", "DEALLOC_FLOW_COUNTER", "-", MAY_BE_DAMAGED),
     row("close", "commands", "DEALLOC_UAR, DEALLOC_TRANSPORT_DOMAIN", "-", MAY_BE_DAMAGED),
@@ -99,9 +99,9 @@ const ROWS: &[Row] = &[
     of_drop_in(row("flow 0 0 normal 0 - eth type=0806 ipv4", "commands", "-", TABLE_TWICE, ASKED_AGAIN)),
     of_drop_in(row("flow 0 0 normal 0 - ipv4 tcp udp", "commands", "-", TABLE_TWICE, ASKED_AGAIN)),
     row("resize 2 4194303", "commands", "-", "QUERY_NIC_VPORT_CONTEXT, QUERY_ADAPTER",
-        "a ring is written before the kernel sees it: for a large one the device is asked once how large it may be"),
+        "a ring is filled before the kernel sees it, so for a large one the limit of the device is queried once"),
     without_drop_in(row("modify 2 ", "commands", "-", "QUERY_SQ, QUERY_RQ",
-        "after EINVAL the state is asked for, so that the error can say which change was not one")),
+        "after EINVAL the state is queried, so that the error can name the transition that is not allowed")),
 ];
 
 impl Row {
