@@ -4,6 +4,7 @@ mod bench;
 mod counts;
 mod ends;
 mod export;
+mod pages;
 mod ping;
 mod program;
 #[path = "../common/skips.rs"]
