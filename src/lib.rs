@@ -1,10 +1,9 @@
-//! A userspace RDMA verbs driver in pure Rust: it opens `/dev/infiniband/uverbsN` and speaks the Linux kernel's
-//! uverbs ABI by ioctl itself, without libibverbs.
+//! A userspace RDMA verbs driver in pure Rust. It opens `/dev/infiniband/uverbsN` and sends the Linux kernel's uverbs commands
+//! itself, by ioctl, without libibverbs.
 //!
-//! A [`Device`] comes from [`devices`] or from a [`SoftDevice`], the device that the crate carries for machines
-//! without RDMA hardware. Opened, it is a [`Context`], and makes everything else: a [`ProtectionDomain`] with
-//! its [`MemoryRegion`]s and [`QueuePair`]s, [`CompletionQueue`]s, and [`Counters`], which a [`Flow`] with a
-//! count action counts into.
+//! Start with a [`Device`], from [`devices`] or from a [`SoftDevice`], which is a device inside the process for machines without
+//! RDMA hardware. [`Device::open`] returns a [`Context`], which creates everything else: a [`ProtectionDomain`] with its
+//! [`MemoryRegion`]s and [`QueuePair`]s, [`CompletionQueue`]s, and [`Counters`] for a [`Flow`].
 //!
 //! ```
 //! use uverbs::{Eth, FlowRule, Point, SoftDevice};
@@ -31,22 +30,35 @@
 //! # }
 //! ```
 //!
-//! Who comes from libibverbs finds each of its names by the search of this documentation, and a guide with examples in the
-//! repository's `docs/guide/from-libibverbs.md`.
+//! # Where to start
+//!
+//! | you want | start with |
+//! | --- | --- |
+//! | flow counters | [`Context::create_counters`], [`QueuePair::create_flow`], [`Reader`], [`Snapshot`], [`mlx5::CounterPool`] |
+//! | messages and remote memory | [`ProtectionDomain::rc`], [`QueuePair::connect`], [`SendRequest`], [`CompletionQueue::poll`] |
+//! | datagrams | [`ProtectionDomain::ud`], [`AddressHandle`], [`Datagram`]; on EFA [`ProtectionDomain::srd`] |
+//! | raw Ethernet frames | [`ProtectionDomain::raw_packet`], [`FlowRule`] |
+//! | counters of completed operations | [`CompletionCounter`], [`QueuePair::bind_counter`] |
+//! | counters of a device and its ports | [`statistics`], [`Device::statistics`] |
+//! | existing objects and their owners | [`resources`], [`Device::resources`] |
+//! | tests without hardware | [`SoftDevice`], [`transport`] |
+//!
+//! If you know libibverbs or libfabric's counters, search this documentation for a name such as `ibv_post_send` or
+//! `fi_cntr_wait`. `docs/guide/` in the repository has a first program, and the porting guide `from-libibverbs.md` with examples.
 //!
 //! # Ownership
-//! Objects are counted references to what the kernel made, and hold their parents: they can be kept in any
-//! struct and dropped in any order. Each has a `destroy` for who wants to know how that went; it gives the object
-//! back when it is still in use.
+//! Objects are reference-counted handles of kernel objects, and keep their parents alive: you can store them in any struct and
+//! drop them in any order. To learn whether the kernel destroyed an object, call its `destroy`, which returns the object if it is
+//! still in use.
 //!
 //! # Errors
-//! Every call says which operation failed, of what [kind](ErrorKind), with the kernel's errno and what to do about
-//! it. What a device lacks is [`Unsupported`](ErrorKind::Unsupported); nothing pretends. What would harm the
-//! kernel is refused before a command is sent.
+//! An [`Error`] contains the operation that failed, its [kind](ErrorKind), the kernel's errno and a hint. A feature that the
+//! device does not have is [`Unsupported`](ErrorKind::Unsupported). A call that would crash the kernel is refused before a
+//! command is sent.
 //!
 //! # Threads
-//! Everything is [`Send`] and [`Sync`]. What two threads may do at once takes `&self`; what has
-//! one owner, such as polling or posting, takes `&mut self`.
+//! All types are [`Send`] and [`Sync`]. Calls that several threads may make at the same time take `&self`; calls with one owner,
+//! such as polling and posting, take `&mut self`.
 #![deny(unsafe_code)]
 
 #[cfg(all(doctest, feature = "soft"))]

@@ -1,17 +1,16 @@
-//! The layer beneath the safe interface, for bindings to other languages (feature `raw`).
+//! The layer below the safe interface, for bindings to other languages (feature `raw`).
 //!
-//! The objects are the same: a [`Context`](crate::Context), a [`ProtectionDomain`], a
-//! [`CompletionQueue`] and a [`SharedReceiveQueue`](crate::SharedReceiveQueue) have methods more, and
-//! objects whose safe form keeps memory alive for its user have a form here that does not: a [`Region`] is an address
-//! and keys, and a request is a list of addresses, lengths and keys. Rings, commands and drivers are those of the safe
-//! interface.
+//! The objects are the same: [`Context`](crate::Context), [`ProtectionDomain`], [`CompletionQueue`] and
+//! [`SharedReceiveQueue`](crate::SharedReceiveQueue) have additional methods. Objects whose safe form keeps memory alive have a
+//! form here that does not: a [`Region`] is an address and keys, and a request is a list of addresses, lengths and keys. Rings,
+//! commands and drivers are those of the safe interface. Start with [`register_at`](crate::ProtectionDomain::register_at) and the
+//! example.
 //!
-//! Memory is named by address only where it is registered, so that is where `unsafe` is:
-//! [`register_at`](crate::ProtectionDomain::register_at) and [`Region::change`]. A request cannot name memory that is not registered; what
-//! goes inline is copied from a slice.
+//! Only registering memory takes an address in the process, so only these calls are `unsafe`:
+//! [`register_at`](crate::ProtectionDomain::register_at) and [`Region::change`]. A request cannot name memory that is not
+//! registered; inline data is copied from a slice.
 //!
-//! This layer follows the needs of the bindings in this repository (`uverbs-c`, a drop-in `libibverbs.so.1`); it may change
-//! in any version.
+//! This layer serves the bindings in this repository (`uverbs-c`, a drop-in `libibverbs.so.1`) and may change in any version.
 //!
 //! ```
 //! use uverbs::abi::types::{QpCreateFlags, SendFlags, qp_type};
@@ -36,10 +35,10 @@
 //! ```
 //!
 //! # Safety
-//! A device reads and writes registered memory at any time until it is deregistered. Here nobody keeps the memory: who
-//! registers an address promises what [`register_at`](crate::ProtectionDomain::register_at) and [`Region::change`] ask for. Nothing in
-//! this file looks at the memory. Who goes through completions where they lie promises that nobody else takes any meanwhile
-//! ([`in_place`](crate::CompletionQueue::in_place)).
+//! A device may read and write registered memory at any time until it is deregistered. This layer does not keep the memory alive:
+//! a caller that registers an address must meet the conditions of [`register_at`](crate::ProtectionDomain::register_at) and
+//! [`Region::change`]. Nothing in this file accesses the memory. A caller that reads completions in place must ensure that no
+//! other thread takes any meanwhile ([`in_place`](crate::CompletionQueue::in_place)).
 
 #![allow(unsafe_code)]
 
@@ -75,13 +74,13 @@ pub use crate::verbs::work::{FillReceives, ReceiveBatch, ReceiveQueue};
 /// A range of addresses to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// First address in the process.
+    /// The first address in the process.
     pub start: u64,
     /// Bytes.
     pub length: u64,
-    /// What the device and remote peers call the first byte.
+    /// The address of the first byte for the device and for peers.
     pub iova: u64,
-    /// Bits of [`AccessFlags`](crate::AccessFlags), not looked at here.
+    /// Bits of [`AccessFlags`](crate::AccessFlags), which are not checked here.
     pub access: u32,
 }
 
@@ -202,7 +201,7 @@ impl Region {
         Ok(())
     }
 
-    /// Deregisters the memory and says how that went.
+    /// Deregisters the memory and reports any error.
     ///
     /// # Errors
     /// Those of the kernel, such as [`Busy`](crate::ErrorKind::Busy) while a memory window is bound to it.

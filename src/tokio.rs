@@ -18,9 +18,9 @@ use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionChannel;
 
 mod sealed {
-    /// A file of events, and how the next one is read without waiting.
+    /// A source of events: a file, and a non-blocking read of the next event.
     pub trait Source: std::os::fd::AsFd {
-        /// What an event says.
+        /// The contents of an event.
         type Event;
 
         /// Names the operation in errors.
@@ -51,7 +51,7 @@ impl Source for Context {
 
 /// The events of a [`CompletionChannel`], or the asynchronous events of a [`Context`], for tasks of tokio.
 ///
-/// An event goes to one taker: whoever else reads the same channel or context may take it first.
+/// Each event is delivered once: another reader of the same channel or context may take it first.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,7 +90,7 @@ impl<S: Source> Events<S> {
     /// Those of `dup(2)` and `epoll_ctl(2)`.
     ///
     /// # Panics
-    /// Outside a runtime of tokio with its I/O driver enabled.
+    /// If called outside a runtime of tokio with its I/O driver enabled.
     pub fn new(source: S) -> Result<Self> {
         let file = source.as_fd().try_clone_to_owned().map_err(of_io::<S>)?;
         // Its successor wants a promise that nobody closes the file; an OwnedFd keeps it by itself.
@@ -99,9 +99,9 @@ impl<S: Source> Events<S> {
         Ok(Self { source, file })
     }
 
-    /// Waits for the next event: the cookie of the completion queue that made it, or an [`AsyncEvent`].
+    /// Waits for the next event: the cookie of the completion queue, or an [`AsyncEvent`].
     ///
-    /// Nothing is lost when the future is dropped: an event is taken in the same poll that returns it.
+    /// Dropping the future loses nothing: an event is taken in the same poll that returns it.
     ///
     /// # Errors
     /// Those of [`CompletionChannel::next_event`] and [`Context::next_event`].
@@ -117,10 +117,10 @@ impl<S: Source> Events<S> {
 }
 
 impl Sampler {
-    /// Ticks for ever, between the other tasks of a runtime of tokio; it ends when the future is dropped.
+    /// Ticks forever, as a task of a tokio runtime; it ends when the future is dropped.
     ///
-    /// Reads of the device block the runtime's thread, [`Sampler::at_most`] so many at a time; the timer of tokio is exact to a
-    /// millisecond. Where that is too much or too little, [`Sampler::spawn`] a thread.
+    /// Reads of the device block the runtime's thread, at most [`Sampler::at_most`] at a time, and tokio's timer has a resolution
+    /// of one millisecond. If either is a problem, start a thread with [`Sampler::spawn`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -150,7 +150,7 @@ impl Sampler {
     /// ```
     ///
     /// # Panics
-    /// Outside a runtime of tokio with its time driver enabled.
+    /// If called outside a runtime of tokio with its time driver enabled.
     pub async fn run(&mut self) -> Infallible {
         loop {
             let wait = self.tick().wait;
@@ -164,9 +164,9 @@ impl Sampler {
 }
 
 impl Statistics {
-    /// Reads all counters when the next reading is due: at once the first time, then an interval after the last was due. Readings that were
-    /// missed are not made up for. The read itself blocks the runtime's thread, for some microseconds, and on hardware for some firmware
-    /// commands; nothing is lost when the future is dropped before.
+    /// Reads all counters when the next reading is due: immediately the first time, then one interval after the last was due.
+    /// Missed readings are not repeated. The read itself blocks the runtime's thread, for some microseconds, and on hardware for
+    /// a few firmware commands. Dropping the future before loses nothing.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -187,7 +187,7 @@ impl Statistics {
     /// Those of [`Statistics::read`].
     ///
     /// # Panics
-    /// Outside a runtime of tokio with its time driver enabled.
+    /// If called outside a runtime of tokio with its time driver enabled.
     pub async fn read_every(&mut self, interval: Duration) -> Result<&[Statistic]> {
         let due = self.due(interval);
         tokio::time::sleep_until(due.into()).await;

@@ -188,7 +188,7 @@ impl Drop for Attached {
 
 #[cfg(feature = "raw")]
 impl CompletionCounter {
-    /// The kernel's handle, of a counter of the device's.
+    /// The kernel's handle, if this is a hardware counter.
     pub fn handle(&self) -> Option<u32> {
         self.object().map(Object::id)
     }

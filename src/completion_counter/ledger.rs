@@ -20,20 +20,20 @@ bitflags! {
         /// Messages received.
         #[doc(alias = "FI_RECV")]
         const RECEIVE = 1 << 1;
-        /// Remote reads that this side asked for, and its atomic operations, which bring an old value back.
+        /// Remote reads that this side requested, and its atomic operations, which also return a value.
         #[doc(alias = "FI_READ")]
         const READ = 1 << 2;
-        /// Reads of this side's memory. Only hardware sees them.
+        /// Reads of this side's memory by the peer. Only hardware can count them.
         #[doc(alias = "FI_REMOTE_READ")]
         const REMOTE_READ = 1 << 3;
-        /// Remote writes that this side asked for.
+        /// Remote writes that this side requested.
         #[doc(alias = "FI_WRITE")]
         const WRITE = 1 << 4;
-        /// Writes into this side's memory. Only hardware sees them.
+        /// Writes into this side's memory by the peer. Only hardware can count them.
         #[doc(alias = "FI_REMOTE_WRITE")]
         const REMOTE_WRITE = 1 << 5;
-        /// Writes into this side's memory with immediate data: these complete a receive, so all queue pairs that have
-        /// them see them. Hardware counters have no such distinction.
+        /// Writes into this side's memory with immediate data. They complete a receive, so software can count them on every queue
+        /// pair that supports them. Hardware counters do not distinguish them from other writes.
         #[doc(alias = "FI_REMOTE_WRITE")]
         const REMOTE_WRITE_IMMEDIATE = 1 << 16;
     }

@@ -43,41 +43,42 @@ use crate::kernel::mapping::Value;
 #[non_exhaustive]
 #[doc(alias = "fi_cntr_events")]
 pub enum CounterEvents {
-    /// Operations that have completed with success: one for each.
+    /// Operations that completed successfully: one each.
     #[default]
     #[doc(alias = "FI_CNTR_EVENTS_COMP")]
     Completions,
-    /// The bytes of their messages. A failed operation still adds one to the error value.
+    /// The bytes of their messages. A failed operation adds one to the error value, as with `Completions`.
     #[doc(alias = "FI_CNTR_EVENTS_BYTES")]
     Bytes,
 }
 
-/// Who counts into a completion counter, and where its values live.
+/// Where a completion counter is counted and where its values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterSource {
-    /// The process, as it takes completions.
+    /// The process counts when it takes completions from the queue.
     Software,
-    /// The device, which writes the values to memory of the process: reading them is no system call.
+    /// The device counts and writes the values to memory of the process. Reading them needs no system call.
     DeviceInMemory,
-    /// The device, of which the kernel asks the values: each read is a command.
+    /// The device counts, and the kernel queries the values: each read is a command.
     DeviceByCommand,
 }
 
 /// A counter of completed operations: a 64-bit value of successes and one of errors.
 ///
-/// It needs no device. [`QueuePair::bind_counter`](crate::QueuePair::bind_counter) makes operations of a queue pair count into it,
-/// as their completions are taken from the completion queue; anybody can add to it. All calls take `&self`: share
-/// it by reference or in an [`Arc`], from as many threads as you like.
+/// It needs no device. After [`QueuePair::bind_counter`](crate::QueuePair::bind_counter), operations of a queue pair count into
+/// it when their completions are taken from the completion queue; a program can also add to it. All calls take `&self`: share it
+/// by reference or in an [`Arc`], among any number of threads.
 ///
-/// A change that one thread makes may be seen late by another, but is seen. [`set`](Self::set) while operations are in
-/// flight may lose what they add, or be lost itself: set a counter when all that it counts has come in. A value that
-/// grows beyond 64 bits begins again at zero.
+/// A change made by one thread becomes visible to other threads, possibly with a delay. If you call [`set`](Self::set) while
+/// operations are in flight, either what they add or the new value may be lost: set a counter when everything that it counts has
+/// completed. A value that grows beyond 64 bits starts again at zero.
 ///
-/// A child of `fork` has a copy of the values, which it can read, add to and set, and wakes nobody by that. Everything else is refused
-/// there.
+/// A child of `fork` has a copy of the values, which it can read, add to and set. This wakes no waiting thread. All other calls
+/// are refused there.
 ///
-/// The calls are those of libfabric's `fi_cntr`, and mean the same.
+/// The calls are those of libfabric's `fi_cntr`, with the same semantics. To wait, see [`wait`](Self::wait),
+/// [`wait_async`](Self::wait_async) and [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until).
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -98,13 +99,16 @@ pub enum CounterSource {
 /// ```
 #[derive(Debug)]
 #[doc(alias = "fid_cntr")]
+#[doc(alias = "fi_cntr")]
+#[doc(alias = "fi_cntr_control")]
+#[doc(alias = "fi_control")]
 pub struct CompletionCounter {
     state: Arc<State>,
     /// The value and the error value, wherever they are; none of those that the kernel must be asked for.
     values: [Option<Value<State>>; 2],
 }
 
-/// A completion counter about to be made; see [`CompletionCounter::builder`].
+/// Builder for a completion counter; see [`CompletionCounter::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is made before `create`"]
 #[doc(alias = "fi_cntr_attr")]
@@ -116,32 +120,32 @@ pub struct CompletionCounterBuilder {
 }
 
 impl CompletionCounterBuilder {
-    /// What is counted; completions if not given.
+    /// What is counted; default completions.
     pub fn events(mut self, events: CounterEvents) -> Self {
         self.events = events;
         self
     }
 
-    /// How the counter can be waited for; not at all if not given.
+    /// How threads can wait for the counter; default none.
     pub fn wait_object(mut self, object: WaitObject) -> Self {
         self.wait_object = object;
         self
     }
 
-    /// Reserved for times to come: must be 0, which it is if not given.
+    /// Reserved: must be 0, the default.
     pub fn flags(mut self, flags: u64) -> Self {
         self.flags = flags;
         self
     }
 
-    /// A number of the owner's, which [`CompletionCounter::cookie`] tells; 0 if not given.
+    /// A number of your choice, which [`CompletionCounter::cookie`] returns; default 0.
     #[doc(alias = "context")]
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// Makes the counter; both values are zero.
+    /// Creates the counter; both values are zero.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for flags other than 0; those of `eventfd(2)` for
@@ -163,7 +167,7 @@ impl CompletionCounterBuilder {
 }
 
 impl CompletionCounter {
-    /// Makes a counter of completions.
+    /// Creates a counter of completions.
     ///
     /// # Errors
     /// Those of `eventfd(2)` for [`WaitObject::FileDescriptor`].
@@ -172,7 +176,7 @@ impl CompletionCounter {
         Self::builder().wait_object(wait_object).create()
     }
 
-    /// Begins a counter with more to say about it.
+    /// Starts a builder for a counter with more options.
     #[doc(alias = "fi_cntr_open")]
     pub fn builder() -> CompletionCounterBuilder {
         CompletionCounterBuilder::default()
@@ -184,17 +188,17 @@ impl CompletionCounter {
         Self { state, values }
     }
 
-    /// What it counts.
+    /// What the counter counts.
     pub fn events(&self) -> CounterEvents {
         if self.state.counts_bytes() { CounterEvents::Bytes } else { CounterEvents::Completions }
     }
 
-    /// The number that the owner has given it: what libfabric calls its context.
+    /// The number given when the counter was created; libfabric calls it the context.
     pub fn cookie(&self) -> u64 {
         self.state.cookie
     }
 
-    /// Who counts, and where the values live.
+    /// Where it is counted and where the values are stored.
     pub fn source(&self) -> CounterSource {
         match &self.state.hardware {
             None => CounterSource::Software,
@@ -203,7 +207,7 @@ impl CompletionCounter {
         }
     }
 
-    /// The value: operations that have succeeded, or their bytes, and what was added by hand.
+    /// The value: successful operations, or their bytes, plus what the program added.
     #[inline]
     #[doc(alias = "fi_cntr_read")]
     #[doc(alias = "ibv_read_comp_cntr")]
@@ -212,7 +216,7 @@ impl CompletionCounter {
         value.as_ref().map_or_else(|| self.state.read(), Value::get)
     }
 
-    /// The error value: operations that have failed, and what was added by hand.
+    /// The error value: failed operations, plus what the program added.
     #[inline]
     #[doc(alias = "fi_cntr_readerr")]
     #[doc(alias = "ibv_read_err_comp_cntr")]
@@ -221,10 +225,10 @@ impl CompletionCounter {
         value.as_ref().map_or_else(|| self.state.read_err(), Value::get)
     }
 
-    /// Adds to the value, and wakes whoever waits for no more than what it becomes.
+    /// Adds to the value, and wakes the threads whose threshold is reached.
     ///
     /// # Errors
-    /// None for a counter in memory; those of the kernel for a counter of the device's, and there
+    /// None for a software counter. For a hardware counter, those of the kernel, and
     /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     #[inline]
     #[doc(alias = "fi_cntr_add")]
@@ -237,10 +241,10 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// Adds to the error value, and wakes everybody who waits, unless it adds nothing.
+    /// Adds to the error value, and wakes all waiting threads, unless it adds zero.
     ///
     /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`; those of the kernel for a counter of the device's.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`; those of the kernel for a hardware counter.
     #[doc(alias = "fi_cntr_adderr")]
     #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_err(&self, value: u64) -> Result<()> {
@@ -252,7 +256,7 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// Sets the value, and wakes whoever waits for no more than that.
+    /// Sets the value, and wakes the threads whose threshold is reached.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -267,7 +271,7 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// Sets the error value, and wakes everybody who waits, if that changes it.
+    /// Sets the error value, and wakes all waiting threads if it changes.
     ///
     /// # Errors
     /// As [`add_err`](Self::add_err).
@@ -282,22 +286,19 @@ impl CompletionCounter {
         Ok(())
     }
 
-    /// Waits until the value is `threshold` or more; for ever if no `timeout` is given. Any number of threads may wait,
-    /// each for a threshold of its own.
+    /// Waits until the value is `threshold` or more; without a `timeout`, forever. Any number of threads may wait, each for its
+    /// own threshold.
     ///
-    /// Success means that this thread has seen the value there, at the end of the wait: one that reaches the threshold and is set
-    /// back before the thread has woken up does not end the wait.
+    /// Success means that this thread read such a value at the end of the wait. If the value reaches the threshold and is set
+    /// back before the thread wakes up, the wait continues.
     ///
-    /// Somebody must make the completions come in meanwhile: another thread that polls,
-    /// [`Progress`](crate::Progress), or, in place of this call,
-    /// [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until).
+    /// Meanwhile the completions must be taken from the queue: by another thread that polls, by [`Progress`](crate::Progress), or
+    /// by calling [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until) instead.
     ///
     /// # Errors
-    /// [`OperationFailed`](crate::ErrorKind::OperationFailed) when the error value changes after the call has begun, even if
-    /// it changes back at once;
-    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: nothing is changed then;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the wait object is [`WaitObject::None`] or
-    /// [`WaitObject::Set`].
+    /// [`OperationFailed`](crate::ErrorKind::OperationFailed) if the error value changes after the start of the call, even if it
+    /// changes back immediately; [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`, without any effect on the counter;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the wait object is [`WaitObject::None`] or [`WaitObject::Set`].
     #[inline]
     #[doc(alias = "fi_cntr_wait")]
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<()> {
@@ -307,8 +308,8 @@ impl CompletionCounter {
         self.state.wait_since(threshold, None, timeout)
     }
 
-    /// The same, but every error value other than `errors` ends it, and so does one that was there before the
-    /// call. Whoever gives what [`read_err`](Self::read_err) told last misses none between two waits.
+    /// Like [`wait`](Self::wait), but any error value other than `errors` ends the wait, also one from before the call. If you
+    /// pass the last result of [`read_err`](Self::read_err), you miss no failure between two waits.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -316,23 +317,22 @@ impl CompletionCounter {
         self.state.wait_since(threshold, Some(errors), timeout)
     }
 
-    /// The same as [`wait`](Self::wait) for tasks, of any runtime. Nothing is lost when the future is dropped.
+    /// Like [`wait`](Self::wait), for async tasks of any runtime. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// The future gives those of [`wait`](Self::wait), but for the timeout: that is the runtime's.
+    /// The future returns those of [`wait`](Self::wait), except for the timeout, which the runtime provides.
     pub fn wait_async(&self, threshold: u64) -> Wait<'_> {
         Wait::new(&self.state, threshold)
     }
 
-    /// Arms the wait object: it is signalled, once, when the value is `threshold` or more, or the error value changes.
-    /// True if the value is so already; it is signalled then, too. An earlier signal of a file descriptor is taken
-    /// back.
+    /// Arms the wait object: it is signalled once, when the value is `threshold` or more or the error value changes. Returns true
+    /// if the value has already reached `threshold`; the object is signalled in this case, too. An earlier signal of a file
+    /// descriptor is cleared.
     ///
-    /// A new counter's is armed for the first change.
+    /// The wait object of a new counter is armed for the first change.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when there is nothing to signal: see
-    /// [`wait_handle`](Self::wait_handle).
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no object to signal: see [`wait_handle`](Self::wait_handle).
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -360,11 +360,11 @@ impl CompletionCounter {
         Ok(self.state.arm(threshold))
     }
 
-    /// The object underneath the wait object, for other system calls.
+    /// The object behind the wait object, for use with other system calls.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when there is none: with [`WaitObject::None`],
-    /// [`WaitObject::Unspecified`] and [`WaitObject::Yield`].
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when there is none: with [`WaitObject::None`], [`WaitObject::Unspecified`]
+    /// and [`WaitObject::Yield`].
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_handle(&self) -> Result<WaitHandle<'_>> {
         let op = "completion_counter.wait_handle";
@@ -373,7 +373,7 @@ impl CompletionCounter {
         self.state.signal.handle().ok_or_else(none)
     }
 
-    /// The operation flags, as they were set last; 0 at first. They are the owner's: the crate has none that it acts on.
+    /// The operation flags that were set last; initially 0. They are for the program: none has a meaning for the crate.
     #[doc(alias = "FI_GETOPSFLAG")]
     pub fn operation_flags(&self) -> u64 {
         self.state.flags.load(Ordering::Relaxed)
@@ -385,11 +385,11 @@ impl CompletionCounter {
         self.state.flags.store(flags, Ordering::Relaxed);
     }
 
-    /// Closes the counter and says how that went. Dropping it does the same, but for a counter that is bound, which
-    /// goes with its last queue pair.
+    /// Closes the counter and reports any error. Dropping it does the same, except that a bound counter is destroyed with its
+    /// last queue pair.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a queue pair that it is bound to exists; the counter comes back.
+    /// [`Busy`](crate::ErrorKind::Busy) while a queue pair to which it is bound exists; the counter is returned.
     #[doc(alias = "fi_close")]
     #[doc(alias = "ibv_destroy_comp_cntr")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {

@@ -13,24 +13,24 @@ use crate::device::context::Context;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// What the completion counters of a device can do.
+/// The capabilities of a device's completion counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "ibv_comp_cntr_caps")]
 pub struct CompletionCounterCaps {
-    /// Most counters.
+    /// Maximum number of counters.
     pub max_counters: u32,
-    /// Highest value of a counter.
+    /// Maximum value of a counter.
     pub max_value: u64,
     /// Operations that they can count.
     pub operations: Counted,
 }
 
 impl Context {
-    /// What the device's own completion counters can do (Linux 7.3).
+    /// The capabilities of the device's completion counters (Linux 7.3).
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) when there are none.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the device has none.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_COMP_CNTR_CAPS` (uverbs_std_types_device.c, Linux 7.3).
@@ -51,20 +51,22 @@ impl Context {
 }
 
 impl CompletionCounterBuilder {
-    /// Makes a counter of the device's (Linux 7.3). It counts without anybody who takes completions, and also what the other side
-    /// reads and writes here.
+    /// Creates a hardware counter (Linux 7.3). It counts even if no thread takes completions, and it can count the peer's reads
+    /// and writes of this side's memory.
     ///
-    /// Where its values live, [`CompletionCounter::source`] tells. In memory that the device writes they are read without a system
-    /// call; else each read asks the kernel, and when that cannot answer, the device being gone, [`CompletionCounter::read`] tells what
-    /// it told last. Adding and setting are commands, which are sent again while they meet those of another thread. The two values are
-    /// not updated together, and begin again at zero behind the device's highest value.
+    /// [`CompletionCounter::source`] returns where its values are stored. If the device writes them to memory, they are read
+    /// without a system call. Otherwise each read asks the kernel; if the kernel cannot answer because the device has gone,
+    /// [`CompletionCounter::read`] returns its last result. Adding and setting are commands, which are sent again if they collide
+    /// with those of another thread. The two values are not updated together, and start again at zero above the device's maximum
+    /// value.
     ///
-    /// Nothing is signalled, so waiting is looking again. With [`WaitObject::Yield`] a wait looks all the time, and gives the
-    /// processor to others in between. With [`WaitObject::Unspecified`] it does so for 50 microseconds, and sleeps then: 10
-    /// microseconds, and twice as long each time, 1 millisecond at most; so it notices the threshold that much later. Ten times a second the kernel is asked whether the device is still there: a wait ends
-    /// with [`Disassociated`](ErrorKind::Disassociated) when it has gone.
+    /// The device signals nothing, so a wait reads the value repeatedly. With [`WaitObject::Yield`] it reads continuously and
+    /// yields the processor in between. With [`WaitObject::Unspecified`] it does so for 50 microseconds and then sleeps between
+    /// reads: first 10 microseconds, doubling up to 1 millisecond. It notices the threshold with at most this delay. Ten times a
+    /// second the wait asks the kernel whether the device is still there; if not, it ends with
+    /// [`Disassociated`](ErrorKind::Disassociated).
     ///
-    /// A counter that is attached to a queue pair stays attached until that is destroyed: there is no detaching.
+    /// A counter that is attached to a queue pair stays attached until the queue pair is destroyed; it cannot be detached.
     ///
     /// ```
     /// use uverbs::soft::{Profile, SoftDevice};
@@ -80,8 +82,8 @@ impl CompletionCounterBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) when the kernel or the device has no such counters, for bytes, and for a
-    /// wait object that is signalled; [`Exhausted`](ErrorKind::Exhausted) when there are no more;
+    /// [`Unsupported`](ErrorKind::Unsupported) if the kernel or the device has no such counters, for bytes, and for a wait object
+    /// that is signalled; [`Exhausted`](ErrorKind::Exhausted) if the device has no free counter;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for flags other than 0.
     ///
     /// # Kernel

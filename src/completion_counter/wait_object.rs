@@ -10,42 +10,43 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Origin;
 
-/// What can be waited on, for a [`CompletionCounter`](super::CompletionCounter) to reach a threshold.
+/// How threads wait for a [`CompletionCounter`](super::CompletionCounter) to reach a threshold.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 #[doc(alias = "fi_wait_obj")]
 pub enum WaitObject {
-    /// Nobody waits: the counter is only read.
+    /// No waiting: the counter is only read.
     #[default]
     #[doc(alias = "FI_WAIT_NONE")]
     None,
-    /// Waiting is done by the counter's own calls only; how is up to the crate.
+    /// Threads wait with the counter's own calls; the crate chooses the method.
     #[doc(alias = "FI_WAIT_UNSPEC")]
     Unspecified,
-    /// A set of counters that one thread waits for.
+    /// A set of counters for which one thread waits.
     #[doc(alias = "FI_WAIT_SET")]
     Set(WaitSet),
-    /// A file descriptor, which becomes readable: for `select(2)`, `poll(2)` and `epoll(7)`.
+    /// A file descriptor that becomes readable, for `select(2)`, `poll(2)` and `epoll(7)`.
     #[doc(alias = "FI_WAIT_FD")]
     FileDescriptor,
     /// A mutex and a condition variable, which is notified.
     #[doc(alias = "FI_WAIT_MUTEX_COND")]
     MutexCondvar,
-    /// None: whoever waits looks again and again, and gives the processor to others in between.
+    /// A waiting thread reads the value repeatedly and yields the processor in between.
     #[doc(alias = "FI_WAIT_YIELD")]
     Yield,
 }
 
-/// The object underneath, for other calls than the counter's; see [`CompletionCounter::wait_handle`](super::CompletionCounter::wait_handle).
+/// The object behind a wait object, for use with other calls; see
+/// [`CompletionCounter::wait_handle`](super::CompletionCounter::wait_handle).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum WaitHandle<'a> {
-    /// Of [`WaitObject::FileDescriptor`]: readable once the counter has reached what it is armed for.
+    /// For [`WaitObject::FileDescriptor`]: readable when the counter has reached the value for which it is armed.
     FileDescriptor(BorrowedFd<'a>),
-    /// Of [`WaitObject::MutexCondvar`]: the variable is notified, with the mutex held, when the counter reaches what
-    /// it is armed for.
+    /// For [`WaitObject::MutexCondvar`]: the variable is notified, with the mutex held, when the counter reaches the value for
+    /// which it is armed.
     MutexCondvar(&'a Mutex<()>, &'a Condvar),
-    /// Of [`WaitObject::Set`]: the set.
+    /// For [`WaitObject::Set`]: the set.
     Set(&'a WaitSet),
 }
 
@@ -121,10 +122,10 @@ pub(crate) fn event_file(op: &'static str) -> Result<EventFd> {
     EventFd::from_flags(flags).map_err(|errno| Error::kernel(op, errno))
 }
 
-/// Counters that one thread waits for.
+/// A set of counters for which one thread waits.
 ///
-/// A counter belongs to the set that it was made with, as its [`WaitObject::Set`]. When it reaches what it is
-/// [armed](super::CompletionCounter::arm) for, the set is signalled. Cheap to clone.
+/// A counter belongs to the set that it was created with, as its [`WaitObject::Set`]. When it reaches the value for which it is
+/// [armed](super::CompletionCounter::arm), the set is signalled. Cheap to clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -145,6 +146,7 @@ pub(crate) fn event_file(op: &'static str) -> Result<EventFd> {
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "fi_wait_open")]
+#[doc(alias = "fid_wait")]
 pub struct WaitSet(Arc<WaitSetCore>);
 
 impl Default for WaitSet {
@@ -171,13 +173,13 @@ impl WaitSet {
         Self::default()
     }
 
-    /// Waits until a counter of the set has reached what it is armed for, or its error value has changed while it was
-    /// armed; for ever if no `timeout` is given. Signals that came since the last wait count. Each ends one wait: one
-    /// thread waits for a set.
+    /// Waits until a counter of the set has reached the value for which it is armed, or its error value has changed while it was
+    /// armed; without a `timeout`, forever. Signals since the last wait count. Each signal ends one wait, so only one thread
+    /// should wait for a set.
     ///
     /// # Errors
-    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`; [`Disassociated`](crate::ErrorKind::Disassociated) in a
-    /// child of `fork`.
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of
+    /// `fork`.
     #[doc(alias = "fi_wait")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         self.0.origin.check("wait_set.wait")?;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-/// Which read of the device values are of.
+/// Identifies the read of the device from which values come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub(super) epoch: u64,
@@ -11,27 +11,27 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The number of the read: 1 for the first, and one more each time.
+    /// The number of the read; the first is 1.
     #[inline]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The moment before the device was asked, in nanoseconds of `CLOCK_MONOTONIC`; or of the caller's clock, after
+    /// The time just before the device was asked, in nanoseconds of `CLOCK_MONOTONIC`, or of the caller's clock after
     /// [`Snapshot::read_at`](crate::Snapshot::read_at).
     #[inline]
     pub fn taken_ns(&self) -> u64 {
         self.taken_ns
     }
 
-    /// How old the values are at `now_ns` of the same clock.
+    /// The age of the values at `now_ns` of the same clock.
     #[inline]
     pub fn age_at(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns.saturating_sub(self.taken_ns))
     }
 }
 
-/// Which read of the device values are of, and how old they were when they were looked at.
+/// The read of the device from which values come, and their age when they were returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub(super) stamp: Stamp,
@@ -39,14 +39,14 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Which read of the device they are of.
+    /// The read of the device from which they come.
     #[inline]
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// How old they were at most. That is less than `max_age`, or as long as the device took if it was asked. Where the clock of
-    /// the kernel is a coarse one, a step of it is added.
+    /// The maximum age. It is less than `max_age`, or, if the device was asked, the time that it took. If the kernel's clock is
+    /// coarse, one step of it is added.
     #[inline]
     pub fn age(&self) -> Duration {
         Duration::from_nanos(self.age_ns)
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// Values of one read of the device, and how old they were when they were looked at.
+/// Values of one read of the device, and their age when they were returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached<const N: usize> {
     pub(super) values: [u64; N],
@@ -67,19 +67,19 @@ pub struct Cached<const N: usize> {
 }
 
 impl<const N: usize> Cached<N> {
-    /// The values, by index; zero where there is no point.
+    /// The values, by index; zero at indices without a point.
     #[inline]
     pub fn values(&self) -> [u64; N] {
         self.values
     }
 
-    /// Which read of the device they are of.
+    /// The read of the device from which they come.
     #[inline]
     pub fn stamp(&self) -> Stamp {
         self.seen.stamp
     }
 
-    /// How old they were; see [`Seen::age`].
+    /// Their age; see [`Seen::age`].
     #[inline]
     pub fn age(&self) -> Duration {
         self.seen.age()

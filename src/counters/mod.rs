@@ -48,7 +48,7 @@ pub enum Point {
     /// Packets.
     #[doc(alias = "IBV_COUNTER_PACKETS")]
     Packets,
-    /// Bytes of these packets. On the soft device: of the whole frame without its FCS.
+    /// Bytes of these packets. On the soft device, bytes of the whole frame without its FCS.
     #[doc(alias = "IBV_COUNTER_BYTES")]
     Bytes,
 }
@@ -79,12 +79,15 @@ impl TryFrom<u32> for Point {
     }
 }
 
-/// Counters that flows count into, read at the indices that points were attached to.
+/// Values that flows count into: packets and bytes. [`attach`](Self::attach) assigns what is counted to an index, and
+/// [`read`](Self::read) returns the values by index.
 ///
-/// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone. If their first flow
-/// is refused and it may have been for want of a counter, they get another object of the kernel's with the next; the old one
-/// is never touched again, and the device file stays open until the process ends
-/// ([`create_flow`](crate::QueuePair::create_flow) says why).
+/// For repeated reads, use a [`Reader`](crate::Reader) ([`Flow::reader`](crate::Flow::reader)) or a
+/// [`Snapshot`](crate::Snapshot), which caches the values.
+///
+/// Cheap to clone; destroyed when the last clone and the last flow that counts into it are gone. If the first flow is refused,
+/// possibly because the device had no free counter, the next flow uses a new kernel object. The crate then never uses the old one
+/// again, and keeps the device file open until the process ends ([`create_flow`](crate::QueuePair::create_flow) explains why).
 ///
 /// ```
 /// use uverbs::{Eth, FlowRule, Point, SoftDevice};
@@ -156,11 +159,10 @@ impl Drop for CountersCore {
 }
 
 impl Context {
-    /// Makes a counters object, with all values zero and no points.
+    /// Creates a counters object, with all values zero and no points.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) when the driver has no counters: of the kernel's drivers,
-    /// mlx5 alone has.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the driver has no counters. Of the kernel's drivers, only mlx5 has them.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_COUNTERS_CREATE` (uverbs_std_types_counters.c, Linux 6.1).
@@ -202,15 +204,15 @@ impl Counters {
         self.0.binding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds `point` to the value at `index`; values start at zero, and several points at one index are
-    /// summed.
+    /// Attaches `point` to the value at `index`. Values start at zero. If several points have the same index, their counts are
+    /// added.
     ///
-    /// Nothing is sent to the device: the points go with the first flow.
+    /// This sends no command: the points are sent with the first flow.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a flow uses the counters; it is allowed again when the last one is
-    /// gone. [`InvalidInput`](ErrorKind::InvalidInput) for an index above 8190, the last that a read can
-    /// return (mlx5 writes outside its memory for some of those), and for more than 8191 points.
+    /// [`Busy`](ErrorKind::Busy) while a flow uses the counters. [`InvalidInput`](ErrorKind::InvalidInput) for an index above
+    /// 8190, the highest that a read can return (for some higher ones mlx5 writes outside its memory), and for more than 8191
+    /// points.
     #[doc(alias = "ibv_attach_counters_point_flow")]
     #[doc(alias = "ibv_counter_attach_attr")]
     pub fn attach(&self, point: Point, index: u32) -> Result<()> {
@@ -232,11 +234,11 @@ impl Counters {
         Ok(())
     }
 
-    /// Reads all values from the device into `values`; values without a point are zero.
+    /// Reads all values from the device into `values`, by index; values without a point are zero.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) while no flow uses the counters, and when `values` has no
-    /// room for the highest index.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) while no flow uses the counters, and if `values` has no room for the highest
+    /// index.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_COUNTERS_READ` (uverbs_std_types_counters.c, Linux 6.1); on mlx5 one firmware command.
@@ -247,14 +249,15 @@ impl Counters {
 
     /// Reads all values, passing flags to the driver.
     ///
-    /// [`PREFER_CACHED`](ReadCountersFlags::PREFER_CACHED) asks for values that the driver has cached. No
-    /// driver has a cache (Linux 6.1 to 7.2: mlx5 accepts the flag and never looks at it), so today the
-    /// cost and the result are those of [`Counters::read`].
+    /// [`PREFER_CACHED`](ReadCountersFlags::PREFER_CACHED) requests values from the driver's cache. No driver has a cache (mlx5
+    /// of Linux 6.1 to 7.2 accepts the flag and ignores it), so cost and result are those of [`Counters::read`].
+    /// [`Snapshot`](crate::Snapshot) is a cache in user space.
     ///
     /// # Errors
     /// As [`Counters::read`].
     #[doc(alias = "ibv_read_counters")]
     #[doc(alias = "ibv_read_counters_flags")]
+    #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
     pub fn read_with(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()> {
         let op = "counters.read";
         self.context().check_origin(op)?;
@@ -276,10 +279,10 @@ impl Counters {
         Ok(())
     }
 
-    /// Destroys the counters and says how that went.
+    /// Destroys the counters and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone is around.
+    /// [`Busy`](ErrorKind::Busy) while a flow counts into them or a clone exists.
     #[doc(alias = "ibv_destroy_counters")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::Stamp;
 use crate::counters::clock;
 
-/// Counts per second over a window of time, from values as they come.
+/// Calculates counts per second over a time window.
 ///
-/// A rate is that of the oldest and the newest values in the window. Values of the same moment as the last ones are not taken
-/// again, so reading more often than the device is read changes nothing. A counter that wraps around goes on; one that
-/// goes back (by half of its range or more) is another counter, and the window begins anew.
+/// A rate is calculated from the oldest and the newest values in the window. Values with the same time as the last ones are
+/// ignored, so it does no harm to update more often than the device is read. A counter may wrap around. If it goes back (by half
+/// of its range or more), it is regarded as another counter, and the window starts again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,18 +33,18 @@ pub struct Rates<const N: usize> {
 const SAMPLES: usize = 32;
 
 impl<const N: usize> Rates<N> {
-    /// Rates over `window`.
+    /// Creates rates over `window`.
     pub fn new(window: Duration) -> Self {
         Self { window_ns: clock::nanoseconds(window), samples: VecDeque::with_capacity(SAMPLES + 2) }
     }
 
-    /// Takes values in, as [`Snapshot::read_cached`](crate::Snapshot::read_cached) and
-    /// [`Snapshot::latest`](crate::Snapshot::latest) return them with their stamp.
+    /// Adds values with their stamp, as [`Snapshot::read_cached`](crate::Snapshot::read_cached) and
+    /// [`Snapshot::latest`](crate::Snapshot::latest) return them.
     pub fn update(&mut self, stamp: Stamp, values: [u64; N]) {
         self.update_at(stamp.taken_ns(), values);
     }
 
-    /// Takes values in that were read at a moment, in nanoseconds of any clock.
+    /// Adds values that were read at `taken_ns`, in nanoseconds of any clock.
     pub fn update_at(&mut self, taken_ns: u64, values: [u64; N]) {
         if let Some((last_ns, last)) = self.samples.back() {
             if taken_ns <= *last_ns {
@@ -72,7 +72,7 @@ impl<const N: usize> Rates<N> {
         }
     }
 
-    /// Counts per second of each value; none before there are values of two moments.
+    /// Counts per second of each value; none before there are values of two times.
     pub fn per_second(&self) -> Option<[f64; N]> {
         let ((first_ns, first), (last_ns, last)) = (self.samples.front()?, self.samples.back()?);
         let elapsed = last_ns.checked_sub(*first_ns).filter(|elapsed| *elapsed > 0)?;
@@ -80,7 +80,7 @@ impl<const N: usize> Rates<N> {
         Some(std::array::from_fn(|i| last[i].wrapping_sub(first[i]) as f64 / seconds))
     }
 
-    /// The time that the rates are of: from the oldest to the newest values in the window.
+    /// The time between the oldest and the newest values in the window.
     pub fn span(&self) -> Duration {
         let ends = self.samples.front().zip(self.samples.back());
         Duration::from_nanos(ends.map_or(0, |((first, _), (last, _))| last.saturating_sub(*first)))

@@ -10,10 +10,11 @@ use crate::device::context::Context;
 use crate::kernel::command::{CountersRead, READ_OP};
 use crate::kernel::error::Result;
 
-/// A read of counters prepared once: no allocation and no lock at each [`Reader::read`].
+/// A read of counters that is prepared once, for loops: [`Reader::read`] does not allocate and takes no lock. Created by
+/// [`Flow::reader`](crate::Flow::reader).
 ///
-/// It keeps its flow alive, so the counters stay bound and no guard is needed: a flow that is dropped
-/// is destroyed when its last reader is gone too. One reader is for one thread; make one for each.
+/// It keeps its flow alive, so the counters stay bound: a dropped flow is destroyed when its last reader is gone too. Use one
+/// reader per thread.
 ///
 /// ```
 /// # use uverbs::{FlowRule, Point, SoftDevice};
@@ -56,10 +57,11 @@ impl Reader {
         Ok(Self { command, values, context, _flow: flow })
     }
 
-    /// Reads all values from the device, up to the highest index that has a point.
+    /// Reads all values from the device, up to the highest index with a point.
     ///
     /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and in a child of `fork`; those of its firmware.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone, and in a child of `fork`; errors of its
+    /// firmware.
     #[inline]
     #[doc(alias = "ibv_read_counters")]
     pub fn read(&mut self) -> Result<&[u64]> {

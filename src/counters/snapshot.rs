@@ -14,21 +14,23 @@ use crate::device::context::Context;
 use crate::kernel::command::{CountersRead, READ_OP};
 use crate::kernel::error::{Error, Result};
 
-/// The cache of one counters object: all its values, of one read of the device, and when that was.
+/// A cache of one counters object: all its values, from one read of the device, and the time of that read. Created by
+/// [`Flow::snapshot`](crate::Flow::snapshot) or [`Counters::snapshot`].
 ///
-/// A read that finds values young enough costs some 30 instructions: no system call, no lock, no allocation.
-/// Else the device is asked, by one thread for all who wait. Any number of threads may read at once, and none of them
-/// holds up another, nor whoever refreshes: a read of their own that found them too old, or a [`Sampler`](crate::Sampler).
+/// If the values are fresh enough, a read costs about 30 instructions: no system call, no lock, no allocation. Otherwise one
+/// thread asks the device, for all threads that wait. Any number of threads may read at the same time; they do not delay each
+/// other or the thread that refreshes, which is a reader that found the values too old, or a [`Sampler`](crate::Sampler).
 ///
-/// What is promised:
-/// - the values of one read belong together: they are those of one read of the device;
-/// - nothing goes back: no later read has an older [epoch](Stamp::epoch);
-/// - an age is never less than it is told to be, but for one part in 500 and a microsecond: it counts from the
-///   moment before the device was asked. Like `CLOCK_MONOTONIC` it leaves out the time that the machine slept;
-/// - `max_age` alone decides. When the device cannot be read, the error is kept ([`Snapshot::last_error`]), and the values grow
-///   old: they go to whoever still takes values of that age, and whoever does not gets the error of a try of its own;
-/// - when the last flow that counts has gone, or the device has, every read says so, and so it does in a child of `fork`.
-///   A snapshot keeps neither flow nor counters alive.
+/// Guarantees:
+/// - The values of one read belong together: they come from one read of the device.
+/// - Values do not go back: no later read has an older [epoch](Stamp::epoch).
+/// - Values are never older than reported, except for one part in 500 and a microsecond: the age counts from the time just before
+///   the device was asked. Like `CLOCK_MONOTONIC`, it excludes the time in which the machine was suspended.
+/// - Only `max_age` decides whether cached values are returned. If the device cannot be read, the error is stored
+///   ([`Snapshot::last_error`]) and the values become older. Callers that accept values of this age still get them; others try to
+///   read the device and get the error of that attempt.
+/// - When the last flow that counts, or the device, has gone, every read returns an error. So it does in a child of `fork`. A
+///   snapshot keeps neither the flow nor the counters alive.
 ///
 /// Cheap to clone; clones are the same snapshot.
 ///
@@ -85,9 +87,9 @@ impl Source for Single {
 }
 
 impl Counters {
-    /// The cache of these counters: the same one for all who ask while flows count into them.
+    /// The cache of these counters. All callers get the same one while flows count into the counters.
     ///
-    /// No command is sent before its first read.
+    /// It sends no command before its first read.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) while no flow uses the counters.
@@ -139,20 +141,20 @@ impl Snapshot {
         &self.refresher
     }
 
-    /// How many values there are: one more than the highest index that has a point.
+    /// The number of values: one more than the highest index with a point.
     #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.cell.latch.len()
     }
 
-    /// The values, if they are younger than `max_age`; else they are read from the device first.
+    /// Returns the values. If they are older than `max_age`, it reads the device first.
     ///
-    /// Zero asks the device each time, as [`Counters::read`] does, but threads that come together share one command.
+    /// With a `max_age` of zero each call asks the device, like [`Counters::read`], but simultaneous calls share one command.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the last flow that counts has gone, and when `N` has no room for
-    /// the highest index; [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and in a child of `fork`;
-    /// and those of the device's firmware.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the last flow that counts has gone, and if `N` has no room for the
+    /// highest index; [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone, and in a child of `fork`; errors
+    /// of the device's firmware.
     #[inline]
     #[doc(alias = "ibv_read_counters")]
     pub fn read_cached<const N: usize>(&self, max_age: Duration) -> Result<Cached<N>> {
@@ -163,7 +165,8 @@ impl Snapshot {
         }
     }
 
-    /// The same into a slice; what it has room for beyond the highest index is zero. After an error its values mean nothing.
+    /// Like [`read_cached`](Self::read_cached), into a slice. Elements beyond the highest index are set to zero. After an error
+    /// the contents are unspecified.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -176,10 +179,11 @@ impl Snapshot {
         }
     }
 
-    /// The same by the caller's own clock, which is at `now_ns`: `CLOCK_MONOTONIC`, if it is not the only one that this snapshot is
-    /// ever read and sampled by. Values that were taken later are of age zero.
+    /// Like [`read_cached`](Self::read_cached), with the caller's own clock, which shows `now_ns`. It must be `CLOCK_MONOTONIC`,
+    /// unless this snapshot is only ever read and sampled with this clock. Values that were read later than `now_ns` have age
+    /// zero.
     ///
-    /// For loops that look at the time anyway, and for tests.
+    /// For loops that read the time anyway, and for tests.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -192,7 +196,7 @@ impl Snapshot {
         }
     }
 
-    /// The same into a slice.
+    /// Like [`read_at`](Self::read_at), into a slice.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -205,11 +209,11 @@ impl Snapshot {
         }
     }
 
-    /// The values that were read last, whatever their age: no clock is looked at, and the device never asked.
+    /// The latest values, whatever their age. It reads no clock and never asks the device.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) when nothing has been read yet, and those of [`Snapshot::read_cached`] but for the
-    /// firmware's.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if nothing has been read yet, and those of [`Snapshot::read_cached`] except for
+    /// errors of the firmware.
     #[inline]
     pub fn latest<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
         match self.published(|all| all.array()) {
@@ -218,7 +222,7 @@ impl Snapshot {
         }
     }
 
-    /// The same into a slice; what it has room for beyond the highest index is zero.
+    /// Like [`latest`](Self::latest), into a slice. Elements beyond the highest index are set to zero.
     ///
     /// # Errors
     /// As [`Snapshot::latest`].
@@ -258,7 +262,7 @@ impl Snapshot {
         (stamp.taken_ns != NONE && age_ns < limit).then_some((Seen { stamp, age_ns }, taken))
     }
 
-    /// Asks the device now, unless another thread has begun to do so since the call.
+    /// Asks the device now, unless another thread has started to do so since the call.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -266,13 +270,13 @@ impl Snapshot {
         self.refresher.refresh(Clock::Monotonic, || false)
     }
 
-    /// Why the device could not be read the last time that it was asked; none if it could. The snapshot goes on. In a child of
-    /// `fork`, that it is the parent's.
+    /// The error of the last read of the device; none if it succeeded. The snapshot remains usable. In a child of `fork`, the
+    /// error that the snapshot belongs to the parent.
     pub fn last_error(&self) -> Option<Error> {
         self.refresher.failure()
     }
 
-    /// Whether no values will come any more: the last flow that counts has gone, or the device.
+    /// Whether no further values will arrive, because the last flow that counts, or the device, has gone.
     pub fn has_ended(&self) -> bool {
         self.cell.has_ended()
     }

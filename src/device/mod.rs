@@ -25,7 +25,7 @@ pub(crate) use crate::soft::SoftDevice;
 
 const NO_NETLINK: &str = "this needs RDMA netlink, which is refused here, or does not know the device";
 
-/// An RDMA device: plain data, found by [`devices`] or made by a soft device.
+/// An RDMA device: a description, found by [`devices`] or returned by a soft device. [`open`](Self::open) opens it.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_device")]
 pub struct Device {
@@ -70,7 +70,7 @@ impl Device {
         &self.name
     }
 
-    /// The kernel's index of the device; none when it was found without netlink.
+    /// The kernel's index of the device; none if it was found without netlink.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.index
@@ -85,7 +85,7 @@ impl Device {
         }
     }
 
-    /// Number of the kernel driver: one of [`uverbs_abi::types::driver_id`], 0 when unknown.
+    /// Number of the kernel driver: one of [`uverbs_abi::types::driver_id`], 0 if unknown.
     pub fn driver_id(&self) -> u32 {
         self.driver_id
     }
@@ -115,7 +115,7 @@ impl Device {
         Guid(self.sys_image_guid)
     }
 
-    /// Firmware version as the driver words it; empty when it has none.
+    /// Firmware version as the driver prints it; empty if it has none.
     pub fn firmware(&self) -> &str {
         &self.firmware
     }
@@ -125,7 +125,7 @@ impl Device {
         self.node_type
     }
 
-    /// Protocol, such as `roce` or `ib`; none when it was found without netlink.
+    /// Protocol, such as `roce` or `ib`; none if the device was found without netlink.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
@@ -140,7 +140,7 @@ impl Device {
         &self.interfaces
     }
 
-    /// Where sysfs shows the device; none for a soft device. It need not exist.
+    /// The device's folder in sysfs; none for a soft device. The folder need not exist.
     #[doc(alias = "ibdev_path")]
     pub fn sysfs(&self) -> Option<&Path> {
         self.sysfs.as_deref()
@@ -204,7 +204,7 @@ impl Device {
 
 #[cfg(feature = "soft")]
 impl SoftDevice {
-    /// This device as discovery would show it.
+    /// This device as discovery would return it.
     pub fn device(&self) -> Device {
         Device {
             name: self.name().to_owned(),
@@ -242,7 +242,7 @@ impl fmt::Display for Guid {
     }
 }
 
-/// The devices of this machine, as [`devices`] found them.
+/// The devices of this machine, found by [`devices`].
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "ibv_get_device_list")]
 #[doc(alias = "ibv_free_device_list")]
@@ -252,7 +252,7 @@ impl Devices {
     /// The device called `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the existing devices.
     pub fn named(&self, name: &str) -> Result<&Device> {
         self.find(|device| device.name == name, || format!("no device {name}"))
     }
@@ -260,7 +260,7 @@ impl Devices {
     /// The device with the kernel's index `index`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the existing devices.
     pub fn indexed(&self, index: u32) -> Result<&Device> {
         self.find(|device| device.index == Some(index), || format!("no device with index {index}"))
     }
@@ -268,15 +268,15 @@ impl Devices {
     /// The device with the node GUID `guid`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the existing devices.
     pub fn with_guid(&self, guid: Guid) -> Result<&Device> {
         self.find(|device| device.node_guid == guid.0, || format!("no device with node GUID {guid}"))
     }
 
-    /// The device behind a character device: a path, or just `uverbs0`.
+    /// The device of a character device: a path, or just `uverbs0`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the devices there are.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) with a list of the existing devices.
     pub fn at_node(&self, node: impl AsRef<Path>) -> Result<&Device> {
         let node = node.as_ref();
         let named = |path: &Path| path == node || path.file_name() == Some(node.as_os_str());
@@ -314,12 +314,12 @@ impl IntoIterator for Devices {
 
 /// Every RDMA device that can be opened, in the kernel's order.
 ///
-/// The kernel is asked by RDMA netlink; where that is not possible or does not tell all (no module, a sandbox, an older
-/// kernel), sysfs is read, below `SYSFS_PATH` if that is set, as libibverbs does, else below `/sys`. Where netlink
-/// answers, sysfs may be missing.
+/// The kernel is asked through RDMA netlink. If that is not possible or incomplete (no module, a sandbox, an older kernel), sysfs
+/// is read, below `SYSFS_PATH` if that is set, as in libibverbs, otherwise below `/sys`. If netlink answers, sysfs may be
+/// missing.
 ///
 /// # Errors
-/// Those of reading; a machine without RDMA has no devices, which is no error.
+/// Errors of reading. A machine without RDMA has no devices, which is not an error.
 ///
 /// ```
 /// for device in uverbs::devices()? {
@@ -341,10 +341,10 @@ fn found(link: Result<impl netlink::Link>, root: &Path) -> Result<Devices> {
     }
 }
 
-/// Every RDMA device that a sysfs tree shows; `root` is usually `/sys`.
+/// Every RDMA device in a sysfs tree; `root` is usually `/sys`.
 ///
 /// # Errors
-/// Those of reading; a tree without RDMA has no devices, which is no error.
+/// Errors of reading. A tree without RDMA has no devices, which is not an error.
 pub fn devices_in(root: impl AsRef<Path>) -> Result<Devices> {
     sysfs::devices(root.as_ref()).map(Devices)
 }

@@ -5,18 +5,18 @@ use std::mem::MaybeUninit;
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
-/// What became of one posted request.
+/// The completion of one posted request.
 // In the order of the kernel's `Wc`, so that most of it is copied in words of 16 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "ibv_wc")]
 pub struct Completion {
-    /// The number given with the request.
+    /// The number that was given with the request.
     pub wr_id: u64,
-    /// Whether it succeeded, and if not why. All but this, `wr_id`, `qp_num` and `vendor_error` means
-    /// nothing unless it did.
+    /// Whether the request succeeded, and if not, why. If it failed, only this field, `wr_id`, `qp_num` and `vendor_error` are
+    /// valid.
     pub status: Status,
-    /// What was completed: one of [`uverbs_abi::types::wc_opcode`].
+    /// The operation: one of [`uverbs_abi::types::wc_opcode`].
     #[doc(alias = "ibv_wc_opcode")]
     #[doc(alias = "ibv_wc_read_opcode")]
     pub opcode: u32,
@@ -26,29 +26,29 @@ pub struct Completion {
     /// Bytes received.
     #[doc(alias = "ibv_wc_read_byte_len")]
     pub len: u32,
-    /// The key that was invalidated, if `flags` has `WITH_INVALIDATE`. Immediate data as it was on the wire, if `flags` has
-    /// `WITH_IMM`: `u32::from_be` gives the sender's number. Of a raw packet, the flow tag.
+    /// If `flags` has `WITH_IMM`, the immediate data in network byte order: `u32::from_be` returns the sender's number. If
+    /// `flags` has `WITH_INVALIDATE`, the key that was invalidated. For a raw packet, the flow tag.
     #[doc(alias = "ibv_wc_read_imm_data")]
     #[doc(alias = "ibv_wc_read_flow_tag")]
     #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     pub immediate: u32,
-    /// Number of the own queue pair.
+    /// Number of the queue pair on this side.
     #[doc(alias = "ibv_wc_read_qp_num")]
     pub qp_num: u32,
-    /// Number of the sender's queue pair, of a datagram.
+    /// For a datagram, number of the sender's queue pair.
     #[doc(alias = "ibv_wc_read_src_qp")]
     pub source_qp: u32,
-    /// What else is valid.
+    /// Which other fields are valid.
     #[doc(alias = "ibv_wc_flags")]
     #[doc(alias = "ibv_wc_read_wc_flags")]
     pub flags: WcFlags,
     /// See [`Completion::pkey_index`] and [`Completion::source_lid`].
     #[doc(hidden)]
     pub path: u32,
-    /// The VLAN tag that was taken off the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
+    /// The VLAN tag that was removed from the frame (priority, drop bit and number), if `flags` has `WITH_VLAN`.
     #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan: u16,
-    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    /// When the frame arrived or was sent, in ticks of the device's clock; zero if not available.
     #[doc(alias = "ibv_wc_read_completion_ts")]
     pub timestamp: u64,
 }
@@ -76,7 +76,7 @@ pub trait Raised: Copy {
         0
     }
 
-    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    /// When the frame arrived or was sent, in ticks of the device's clock; zero if not available.
     #[inline(always)]
     fn timestamp(&self) -> u64 {
         0
@@ -159,12 +159,12 @@ pub struct Extended {
     pub wc: Wc,
     /// The VLAN tag that was taken off the frame.
     pub vlan: u16,
-    /// When the frame came in or was sent, in ticks of the device's clock; zero where there is none.
+    /// When the frame arrived or was sent, in ticks of the device's clock; zero if not available.
     pub timestamp: u64,
 }
 
 impl Completion {
-    /// An array of empty completions, to be filled by [`poll`](crate::CompletionQueue::poll).
+    /// An array of empty completions, for [`poll`](crate::CompletionQueue::poll) to fill.
     pub fn batch<const N: usize>() -> [Self; N] {
         [Self::default(); N]
     }
@@ -175,23 +175,23 @@ impl Completion {
         *self = Self::from(&raised.extended());
     }
 
-    /// Whether it is a receive that was completed, not a send.
+    /// Whether the request was a receive, not a send.
     pub fn is_receive(&self) -> bool {
         self.opcode & wc_opcode::RECV != 0
     }
 
-    /// Index of the partition key that a datagram came with, on InfiniBand.
+    /// On InfiniBand, index of the partition key of a datagram.
     pub fn pkey_index(&self) -> u16 {
         self.path as u16
     }
 
-    /// Local identifier of a datagram's sender, on InfiniBand.
+    /// On InfiniBand, local identifier (LID) of a datagram's sender.
     #[doc(alias = "ibv_wc_read_slid")]
     pub fn source_lid(&self) -> u16 {
         (self.path >> 16) as u16
     }
 
-    /// The completion if it succeeded, else the error.
+    /// The completion if the request succeeded, otherwise its status as an error.
     ///
     /// # Errors
     /// The completion's status.
@@ -221,8 +221,8 @@ impl From<&Extended> for Completion {
 }
 
 macro_rules! status {
-    ($($name:ident = $number:ident, $text:literal;)*) => {
-        /// Why a request completed.
+    ($($name:ident = $number:ident $alias:literal, $text:literal;)*) => {
+        /// The status of a completion.
         #[non_exhaustive]
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, thiserror::Error)]
@@ -231,10 +231,11 @@ macro_rules! status {
         pub enum Status {
             $(
                 #[doc = concat!("The request ended with: ", $text, ".")]
+                #[doc(alias = $alias)]
                 #[error($text)]
                 $name,
             )*
-            /// A number that this crate does not know; also of a completion never filled in.
+            /// A number that this crate does not know; also the status of an empty completion.
             #[default]
             #[error("unknown status")]
             Unknown,
@@ -253,28 +254,28 @@ macro_rules! status {
 }
 
 status! {
-    Success = SUCCESS, "success";
-    LocalLength = LOC_LEN_ERR, "local length error";
-    LocalQpOperation = LOC_QP_OP_ERR, "local queue pair operation error";
-    LocalEecOperation = LOC_EEC_OP_ERR, "local EE context operation error";
-    LocalProtection = LOC_PROT_ERR, "local protection error";
-    Flushed = WR_FLUSH_ERR, "flushed, since the queue pair is in error";
-    WindowBind = MW_BIND_ERR, "memory window bind error";
-    BadResponse = BAD_RESP_ERR, "bad response";
-    LocalAccess = LOC_ACCESS_ERR, "local access error";
-    RemoteInvalidRequest = REM_INV_REQ_ERR, "remote invalid request";
-    RemoteAccess = REM_ACCESS_ERR, "remote access error";
-    RemoteOperation = REM_OP_ERR, "remote operation error";
-    RetryExceeded = RETRY_EXC_ERR, "transport retries exceeded";
-    RnrRetryExceeded = RNR_RETRY_EXC_ERR, "receiver-not-ready retries exceeded";
-    LocalRddViolation = LOC_RDD_VIOL_ERR, "local RDD violation";
-    RemoteInvalidRdRequest = REM_INV_RD_REQ_ERR, "remote invalid RD request";
-    RemoteAborted = REM_ABORT_ERR, "remote aborted";
-    InvalidEecn = INV_EECN_ERR, "invalid EE context number";
-    InvalidEecState = INV_EEC_STATE_ERR, "invalid EE context state";
-    Fatal = FATAL_ERR, "fatal error";
-    ResponseTimeout = RESP_TIMEOUT_ERR, "response timeout";
-    General = GENERAL_ERR, "general error";
+    Success = SUCCESS "IBV_WC_SUCCESS", "success";
+    LocalLength = LOC_LEN_ERR "IBV_WC_LOC_LEN_ERR", "local length error";
+    LocalQpOperation = LOC_QP_OP_ERR "IBV_WC_LOC_QP_OP_ERR", "local queue pair operation error";
+    LocalEecOperation = LOC_EEC_OP_ERR "IBV_WC_LOC_EEC_OP_ERR", "local EE context operation error";
+    LocalProtection = LOC_PROT_ERR "IBV_WC_LOC_PROT_ERR", "local protection error";
+    Flushed = WR_FLUSH_ERR "IBV_WC_WR_FLUSH_ERR", "flushed, since the queue pair is in error";
+    WindowBind = MW_BIND_ERR "IBV_WC_MW_BIND_ERR", "memory window bind error";
+    BadResponse = BAD_RESP_ERR "IBV_WC_BAD_RESP_ERR", "bad response";
+    LocalAccess = LOC_ACCESS_ERR "IBV_WC_LOC_ACCESS_ERR", "local access error";
+    RemoteInvalidRequest = REM_INV_REQ_ERR "IBV_WC_REM_INV_REQ_ERR", "remote invalid request";
+    RemoteAccess = REM_ACCESS_ERR "IBV_WC_REM_ACCESS_ERR", "remote access error";
+    RemoteOperation = REM_OP_ERR "IBV_WC_REM_OP_ERR", "remote operation error";
+    RetryExceeded = RETRY_EXC_ERR "IBV_WC_RETRY_EXC_ERR", "transport retries exceeded";
+    RnrRetryExceeded = RNR_RETRY_EXC_ERR "IBV_WC_RNR_RETRY_EXC_ERR", "receiver-not-ready retries exceeded";
+    LocalRddViolation = LOC_RDD_VIOL_ERR "IBV_WC_LOC_RDD_VIOL_ERR", "local RDD violation";
+    RemoteInvalidRdRequest = REM_INV_RD_REQ_ERR "IBV_WC_REM_INV_RD_REQ_ERR", "remote invalid RD request";
+    RemoteAborted = REM_ABORT_ERR "IBV_WC_REM_ABORT_ERR", "remote aborted";
+    InvalidEecn = INV_EECN_ERR "IBV_WC_INV_EECN_ERR", "invalid EE context number";
+    InvalidEecState = INV_EEC_STATE_ERR "IBV_WC_INV_EEC_STATE_ERR", "invalid EE context state";
+    Fatal = FATAL_ERR "IBV_WC_FATAL_ERR", "fatal error";
+    ResponseTimeout = RESP_TIMEOUT_ERR "IBV_WC_RESP_TIMEOUT_ERR", "response timeout";
+    General = GENERAL_ERR "IBV_WC_GENERAL_ERR", "general error";
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// A place in the memory of the other side.
+/// An address in the memory of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Address, as [`MemoryRegion::address`](crate::MemoryRegion::address) tells it there.
+    /// Address, as returned by [`MemoryRegion::address`](crate::MemoryRegion::address) on that side.
     pub address: u64,
     /// Remote key of the region.
     pub rkey: u32,

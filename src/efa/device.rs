@@ -9,66 +9,67 @@ use crate::device::context::Context;
 use crate::kernel::error::Result;
 
 bitflags! {
-    /// What an EFA device can.
+    /// Capabilities of an EFA device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCaps: u32 {
         /// Reads of remote memory.
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RDMA_READ")]
         const RDMA_READ = abi::QUERY_DEVICE_CAPS_RDMA_READ;
-        /// How often it tries again when the other side has no receive posted can be set.
+        /// The number of retries when the other side has no receive posted can be set.
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RNR_RETRY")]
         const RNR_RETRY = abi::QUERY_DEVICE_CAPS_RNR_RETRY;
         /// Completion channels.
         const CQ_NOTIFICATIONS = abi::QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS;
-        /// Completions tell the GID of a sender of whom this side has no address handle.
+        /// Completions contain the GID of a sender for which this side has no address handle.
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID")]
         const CQ_WITH_SGID = abi::QUERY_DEVICE_CAPS_CQ_WITH_SGID;
-        /// Data is written in order in pieces of 128 bytes.
+        /// Data is written in order in units of 128 bytes.
         const DATA_POLLING_128 = abi::QUERY_DEVICE_CAPS_DATA_POLLING_128;
         /// Writes to remote memory.
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE")]
         const RDMA_WRITE = abi::QUERY_DEVICE_CAPS_RDMA_WRITE;
-        /// A write with immediate data takes no receive; see [`unsolicited_writes`](crate::QueuePairBuilder::unsolicited_writes).
+        /// A write with immediate data consumes no receive; see
+        /// [`unsolicited_writes`](crate::QueuePairBuilder::unsolicited_writes).
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV")]
         const UNSOLICITED_WRITE_RECEIVE = abi::QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV;
-        /// Completion queues in memory of the process's own (Linux 7.2).
+        /// Completion queues in memory of the program (Linux 7.2).
         #[doc(alias = "EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF")]
         const CQ_IN_OWN_MEMORY = abi::QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM;
         /// Completion counters (Linux 7.3).
         const COMPLETION_COUNTERS = abi::QUERY_DEVICE_CAPS_COMP_CNTR;
-        /// Numbers of sends may have 64 bits (Linux 7.3). The crate uses 16.
+        /// Request ids of sends may have 64 bits (Linux 7.3). The crate uses 16.
         const LONG_REQUEST_IDS = abi::QUERY_DEVICE_CAPS_SQ_64_BIT_REQ_ID;
     }
 }
 
-/// What an EFA device tells of itself beyond [`Context::query_device`].
+/// Attributes of an EFA device that [`Context::query_device`] does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "efadv_device_attr")]
 pub struct Device {
-    /// Most sends in flight of a queue pair.
+    /// Maximum number of outstanding sends of a queue pair.
     pub max_sends: u32,
-    /// Most receives in flight.
+    /// Maximum number of outstanding receives.
     pub max_receives: u32,
-    /// Most segments of a send.
+    /// Maximum number of segments of a send.
     pub max_send_segments: u16,
-    /// Most segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_receive_segments: u16,
-    /// Most bytes of a read or write of remote memory.
+    /// Maximum bytes of a read or write of remote memory.
     pub max_rdma_size: u32,
-    /// Most bytes of inline data of a send in a small slot, and in one of any size.
+    /// Maximum bytes of inline data of a send in a small slot.
     pub max_inline: u32,
-    /// See `max_inline`.
+    /// Maximum bytes of inline data of a send in a slot of any size.
     pub max_wide_inline: u32,
-    /// What it can.
+    /// Capabilities.
     pub caps: DeviceCaps,
 }
 
 impl Device {
-    /// Asks the device.
+    /// Queries the device.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is another driver's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device of another driver.
     ///
     /// # Kernel
     /// Extended `QUERY_DEVICE` with the driver's answer (efa_query_device, efa_verbs.c, Linux 6.1).
@@ -93,7 +94,7 @@ impl Device {
     /// Most requests of a send queue whose slots are small, or wide, as they are for longer inline data and for inline writes.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is another driver's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device of another driver.
     #[cfg(feature = "raw")]
     pub fn most_sends(context: &Context, is_wide: bool) -> Result<u32> {
         Ok(is_efa("efa.most_sends", context)?.most_in_ring(is_wide))

@@ -1,6 +1,7 @@
-//! What EFA alone has: what the device tells of itself, choices of its reliable datagrams, and completion queues in memory of one's own.
+//! Features of EFA only: device attributes, options of reliable datagrams, and completion queues in memory of the program.
 //!
-//! Queue pairs for reliable datagrams ([`Srd`]) are made, brought up and posted to as all others are.
+//! Queue pairs for reliable datagrams ([`Srd`]) are created, activated and used like all others: start with
+//! [`ProtectionDomain::srd`](crate::ProtectionDomain::srd) and [`SrdDatagram`](crate::SrdDatagram).
 //!
 //! ```no_run
 //! use uverbs::{AccessFlags, ConnectionOptions, Route, SendRequest, SrdDatagram, SrdOperation};

@@ -24,23 +24,23 @@ pub(super) fn is_efa<'a>(op: &'static str, context: &'a Context) -> Result<&'a S
     }
 }
 
-/// By which of its interconnects the device reaches a region; none where it does not say.
+/// The interconnects through which the device accesses a region; none if the device does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "efadv_mr_attr")]
 pub struct Ways {
-    /// For messages that come in.
+    /// For received messages.
     pub receive: Option<u16>,
-    /// For what reads bring.
+    /// For the data of reads.
     pub rdma_read: Option<u16>,
-    /// For writes that come in.
+    /// For writes from the other side.
     pub rdma_receive: Option<u16>,
 }
 
 impl Ways {
-    /// Asks the device.
+    /// Queries the device.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) when it is another driver's, or the kernel older.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a device of another driver, and on older kernels.
     ///
     /// # Kernel
     /// `EFA_IB_METHOD_MR_QUERY` (efa_verbs.c, Linux 7.2; not in Linux 6.1).

@@ -28,10 +28,11 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::qp::{self, QpType, QueuePair, RssQueuePair};
 
-/// A rule in force: packets that match go to its queue pair, and into its counters.
+/// A rule in force: matching packets go to its queue pair and are counted by its counters. Created by
+/// [`QueuePair::create_flow`](crate::QueuePair::create_flow).
 ///
-/// The flow ends when this handle and every [`Reader`] made from it are gone. It keeps its queue pair
-/// and its counters alive.
+/// The flow is destroyed when this handle and every [`Reader`] created from it are gone. It keeps its queue pair and its counters
+/// alive.
 #[derive(Debug)]
 #[doc(alias = "ibv_flow")]
 pub struct Flow(Arc<FlowCore>);
@@ -67,22 +68,21 @@ impl<T: QpType> QueuePair<T> {
     /// Puts a rule in force, with this queue pair as destination.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver
-    /// refuses, and for a queue pair that is neither for raw packets nor UD; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
-    /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for what the driver cannot match;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no counter or no room left. The counters of the rule
-    /// are as they were.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a rule that contradicts itself or that the driver refuses, and for a queue
+    /// pair that is neither for raw packets nor UD; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without flows, or for a match that the driver does not support;
+    /// [`Exhausted`](ErrorKind::Exhausted) if the device has no free counter or no room for the rule. After an error the counters
+    /// of the rule are unchanged.
     ///
     /// # Kernel
-    /// `CREATE_FLOW` by `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    /// `CREATE_FLOW` through `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
     ///
-    /// Keep below the device's number of flow counters: once mlx5's driver could not have one for the first flow of some
-    /// counters, the kernel oopses when their kernel object is destroyed, or the device file closed
-    /// (mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). So after a failure that may be this one the crate never
-    /// touches that object again, and keeps the device file open until the process ends, whatever is dropped. After 1024
-    /// such failures of one process on one device, rules with new counters are refused as
-    /// [`Exhausted`](ErrorKind::Exhausted). What happens when the process ends, and what to do about it, is in
-    /// `docs/internals/kernels.md`.
+    /// Stay below the device's number of flow counters. If mlx5's driver cannot allocate one for the first flow of a counters
+    /// object, the kernel oopses when that kernel object is destroyed or the device file is closed (mlx5_ib_destroy_counters,
+    /// counters.c, Linux 6.1 to 7.3). After a failure that may be this one, the crate therefore never uses that object again, and
+    /// keeps the device file open until the process ends, whatever is dropped. After 1024 such failures in one process on one
+    /// device, rules with new counters are refused as [`Exhausted`](ErrorKind::Exhausted). `docs/internals/kernels.md` describes
+    /// what happens when the process ends, and what to do.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow<K: RuleType>(&self, rule: &FlowRule<K>) -> Result<Flow> {
         self.shared().steer(rule, T::NUMBER)
@@ -90,7 +90,7 @@ impl<T: QpType> QueuePair<T> {
 }
 
 impl RssQueuePair {
-    /// Puts a rule in force: what matches is spread over the work queues of the table.
+    /// Puts a rule in force: matching packets are spread over the work queues of the table.
     ///
     /// # Errors
     /// As [`QueuePair::create_flow`].
@@ -195,9 +195,9 @@ pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) 
 }
 
 impl Context {
-    /// Whether the driver has flows. Nothing is made, and no capability is needed.
+    /// Whether the driver supports flows. It creates nothing and needs no capability.
     ///
-    /// Which headers it can match is another question, that only [`QueuePair::create_flow`] answers.
+    /// It does not say which headers the driver can match; only [`QueuePair::create_flow`] shows that.
     ///
     /// ```
     /// use uverbs::soft::{Profile, SoftDevice};
@@ -209,12 +209,11 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone.
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone.
     ///
     /// # Kernel
-    /// A command that the driver has no function for is refused before it is looked at; one with a
-    /// `comp_mask` is refused as the first thing that is looked at (uverbs_uapi.c and
-    /// ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+    /// The kernel refuses a command for which the driver has no function before it checks the request, and a request with a
+    /// `comp_mask` in its first check (uverbs_uapi.c and ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
     pub fn has_flows(&self) -> Result<bool> {
         let request = CreateFlow { comp_mask: !0, ..CreateFlow::new_zeroed() };
         let mut response = CreateFlowResp::new_zeroed();
@@ -230,7 +229,7 @@ impl Context {
 }
 
 impl Flow {
-    /// The counters that the flow counts into.
+    /// The counters into which the flow counts.
     pub fn counters(&self) -> Option<&Counters> {
         self.0.counters.as_ref()
     }
@@ -238,7 +237,7 @@ impl Flow {
     /// Prepares a read of the flow's counters for a hot loop.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when the flow counts into none.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the flow has no counters.
     pub fn reader(&self) -> Result<Reader> {
         self.reader_with(ReadCountersFlags::empty())
     }
@@ -251,12 +250,12 @@ impl Flow {
         Reader::new(self.counted()?, self.0.clone(), flags)
     }
 
-    /// The cache of the flow's counters, which all flows that count into them share: see [`Counters::snapshot`].
+    /// The cache of the flow's counters, shared by all flows that count into them: see [`Counters::snapshot`].
     ///
-    /// Unlike a [`Reader`] it does not keep the flow.
+    /// Unlike a [`Reader`], it does not keep the flow alive.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when the flow counts into none.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the flow has no counters.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.counted()?.snapshot()
     }
@@ -272,10 +271,10 @@ impl Flow {
         self.counters().ok_or_else(none)
     }
 
-    /// Ends the flow and says how that went.
+    /// Ends the flow and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a [`Reader`] keeps the flow.
+    /// [`Busy`](ErrorKind::Busy) while a [`Reader`] keeps the flow alive.
     #[doc(alias = "ibv_destroy_flow")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {

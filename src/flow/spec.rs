@@ -66,7 +66,7 @@ macro_rules! specs {
             }
 
             impl $name {
-                /// Matches any such header.
+                /// Matches any header of this type.
                 pub fn any() -> Self {
                     Self { val: $filter::new_zeroed(), mask: $filter::new_zeroed() }
                 }
@@ -76,7 +76,7 @@ macro_rules! specs {
                     Self { val, mask }
                 }
 
-                /// Value and mask as the kernel is told them.
+                /// Value and mask in the kernel's layout.
                 pub fn filters(&self) -> (&$filter, &$filter) {
                     (&self.val, &self.mask)
                 }
@@ -128,31 +128,41 @@ fn ether_type(val: &[u8], mask: &[u8], layer: Layer) -> Option<u16> {
 specs! {
     /// An Ethernet header.
     #[doc(alias = "ibv_flow_spec_eth")]
+    #[doc(alias = "IBV_FLOW_SPEC_ETH")]
     Eth: FlowEthFilter in FlowSpecEth = SPEC_ETH, Link, InnerSpec;
     /// An IPv4 header.
     #[doc(alias = "ibv_flow_spec_ipv4")]
     #[doc(alias = "ibv_flow_spec_ipv4_ext")]
+    #[doc(alias = "IBV_FLOW_SPEC_IPV4")]
+    #[doc(alias = "IBV_FLOW_SPEC_IPV4_EXT")]
     Ipv4: FlowIpv4Filter in FlowSpecIpv4 = SPEC_IPV4, Ipv4, InnerSpec;
     /// An IPv6 header.
     #[doc(alias = "ibv_flow_spec_ipv6")]
+    #[doc(alias = "IBV_FLOW_SPEC_IPV6")]
     Ipv6: FlowIpv6Filter in FlowSpecIpv6 = SPEC_IPV6, Ipv6, InnerSpec;
     /// A TCP header.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
+    #[doc(alias = "IBV_FLOW_SPEC_TCP")]
     Tcp: FlowTcpUdpFilter in FlowSpecTcpUdp = SPEC_TCP, Transport, InnerSpec;
     /// A UDP header.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
+    #[doc(alias = "IBV_FLOW_SPEC_UDP")]
     Udp: FlowTcpUdpFilter in FlowSpecTcpUdp = SPEC_UDP, Transport, InnerSpec;
     /// An IPsec ESP header. mlx5 cannot match it.
     #[doc(alias = "ibv_flow_spec_esp")]
+    #[doc(alias = "IBV_FLOW_SPEC_ESP")]
     Esp: FlowEspFilter in FlowSpecEsp = SPEC_ESP, Transport, InnerSpec;
     /// A GRE header.
     #[doc(alias = "ibv_flow_spec_gre")]
+    #[doc(alias = "IBV_FLOW_SPEC_GRE")]
     Gre: FlowGreFilter in FlowSpecGre = SPEC_GRE, Transport, InnerSpec;
     /// A VXLAN header; only an outer one.
     #[doc(alias = "ibv_flow_spec_tunnel")]
+    #[doc(alias = "IBV_FLOW_SPEC_VXLAN_TUNNEL")]
     Vxlan: FlowTunnelFilter in FlowSpecTunnel = SPEC_VXLAN_TUNNEL, Tunnel;
     /// The first MPLS label of a stack.
     #[doc(alias = "ibv_flow_spec_mpls")]
+    #[doc(alias = "IBV_FLOW_SPEC_MPLS")]
     Mpls: FlowMplsFilter in FlowSpecMpls = SPEC_MPLS, Label, InnerSpec;
 }
 
@@ -197,7 +207,7 @@ impl Eth {
         vlan_tag: vlan_tci, vlan_tci_masked(u16 => Into::into) = 0xffff;
     }
 
-    /// VLAN identifier, 12 bits; priority and drop eligibility are left open.
+    /// VLAN identifier, 12 bits; any priority and drop eligibility match.
     #[must_use]
     pub fn vlan(self, id: VlanId) -> Self {
         self.vlan_tci_masked(id.get() as u16, 0x0fff)
@@ -289,7 +299,7 @@ impl Mpls {
         label: word, word_masked(u32 => Into::into) = !0;
     }
 
-    /// The label alone.
+    /// The label only.
     #[must_use]
     pub fn label(self, label: MplsLabel) -> Self {
         self.word_masked(label.get() << 12, MplsLabel::MAX.get() << 12)
@@ -305,7 +315,7 @@ macro_rules! bounded {
             pub struct $name(u32);
 
             impl $name {
-                /// The highest.
+                /// The maximum.
                 pub const MAX: Self = Self((1 << $bits) - 1);
 
                 #[doc = concat!("The number, if it has no more than ", $bits, " bits.")]
@@ -323,7 +333,7 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// The identifier of a VLAN: 12 bits.
+    /// A VLAN identifier: 12 bits.
     VlanId, 12;
     /// The flow label of IPv6: 20 bits.
     FlowLabel, 20;

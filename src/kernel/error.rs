@@ -5,29 +5,42 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-/// What callers branch on; see [`Error::kind`].
+/// The kinds of errors between which programs distinguish; see [`Error::kind`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No such device, port, object or table entry.
+    #[doc(alias = "ENOENT")]
     NotFound,
     /// The process lacks a capability (`CAP_NET_RAW`, ...) or access to the device file.
+    #[doc(alias = "EPERM")]
+    #[doc(alias = "EACCES")]
     PermissionDenied,
     /// This kernel, driver or device does not have the feature.
+    #[doc(alias = "EOPNOTSUPP")]
+    #[doc(alias = "FI_ENOSYS")]
     Unsupported,
-    /// The object is in use, or an operation on it is under way.
+    /// The object is in use, or an operation on it is in progress.
+    #[doc(alias = "EBUSY")]
+    #[doc(alias = "FI_EBUSY")]
     Busy,
     /// An argument or a combination of arguments is refused.
+    #[doc(alias = "EINVAL")]
     InvalidInput,
-    /// The device or the kernel has no more of a resource.
+    /// The device or the kernel has run out of a resource.
+    #[doc(alias = "ENOMEM")]
     Exhausted,
     /// The device has gone away (unplugged, reset, driver unloaded).
+    #[doc(alias = "EIO")]
     Disassociated,
-    /// The time that was given is over.
+    /// The given time has elapsed.
+    #[doc(alias = "ETIMEDOUT")]
+    #[doc(alias = "FI_ETIMEDOUT")]
     TimedOut,
     /// An operation that a completion counter counts has failed: its error value changed.
+    #[doc(alias = "FI_EAVAIL")]
     OperationFailed,
-    /// The kernel's answer makes no sense.
+    /// The kernel's answer is not valid.
     Malformed,
     /// Anything else; see [`Error::errno`].
     Other,
@@ -67,8 +80,8 @@ impl ErrorKind {
     }
 }
 
-/// The error of every call: which operation, what kind, the kernel's errno if it was the
-/// kernel that refused, and what to do about it.
+/// The error type of all calls: the operation, the kind, the kernel's errno if the kernel refused, and a hint that says what to
+/// do.
 ///
 /// ```
 /// # fn main() -> uverbs::Result<()> {
@@ -154,7 +167,7 @@ impl Error {
         if self.kind == kind { self.hinted(hint) } else { self }
     }
 
-    /// What callers branch on.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -164,12 +177,12 @@ impl Error {
         self.op
     }
 
-    /// The errno, as a positive number; none when the kernel's answer itself was at fault, or it was not asked.
+    /// The errno, as a positive number; none if the kernel's answer was not valid, or if the kernel was not asked.
     pub fn errno(&self) -> Option<i32> {
         self.errno.map(|errno| errno as i32)
     }
 
-    /// What to do about it, when the crate knows.
+    /// What to do, if the crate knows.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -10,13 +10,14 @@ use crate::driver::mlx5::Formats;
 use crate::kernel::error::Result;
 
 impl Context {
-    /// What mlx5 tells beyond [`Context::query_device`]: large sends, hashes, sending rates. None of other drivers.
+    /// Attributes of mlx5 that [`Context::query_device`] does not contain: large sends, hashes, sending rates. None for other
+    /// drivers.
     ///
     /// # Errors
     /// As [`Context::query_device`].
     ///
     /// # Kernel
-    /// The driver's answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
+    /// The driver's part of the answer to the same command (mlx5_ib_query_device, main.c, Linux 6.1).
     pub fn query_device_mlx5(&self) -> Result<Option<QueryDeviceResp>> {
         if !matches!(self.driver(), Driver::Mlx5(_)) {
             return Ok(None);

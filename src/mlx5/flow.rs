@@ -19,7 +19,7 @@ use crate::verbs::qp::{self, QueuePair, RawPacket, RssQueuePair};
 const MATCHER: Kind =
     Kind::OfDriver("flow_matcher.destroy", flow_matcher::OBJECT, flow_matcher::method::DESTROY);
 
-/// Where packets of a flow can go: to a raw packet queue pair, or to one that spreads them; sealed.
+/// A destination for the packets of a flow: a raw packet queue pair, or one that spreads them; sealed.
 pub trait Destination: sealed::Sealed {}
 
 impl Destination for QueuePair<RawPacket> {}
@@ -32,7 +32,7 @@ mod sealed {
         fn target(&self) -> Target<'_>;
     }
 
-    /// What a queue pair shares with its flows.
+    /// The part of a queue pair that its flows share.
     #[derive(Debug)]
     pub struct Target<'a>(pub(in super::super) &'a Arc<qp::QueuePairCore>);
 
@@ -51,7 +51,7 @@ mod sealed {
 
 /// A rule in force that counts into a [`PoolCounter`].
 ///
-/// It ends when it is dropped. It keeps its queue pair, its counter and the pool.
+/// It is destroyed when it is dropped. It keeps its queue pair, its counter and the pool alive.
 #[derive(Debug)]
 pub struct PoolFlow {
     flow: Object,
@@ -62,15 +62,14 @@ pub struct PoolFlow {
 }
 
 impl PoolCounter {
-    /// Puts a rule in force that counts into this counter, with a queue pair as destination.
+    /// Puts a rule in force whose packets go to `qp` and are counted by this counter.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a rule that contradicts itself, has a count action of its own or that
-    /// the driver refuses, and for a queue pair of another open device;
-    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for what such a flow cannot match: MPLS, ESP, time to live, fragments;
-    /// packets that are sent, rules that let packets go on; [`Exhausted`](crate::ErrorKind::Exhausted) for a priority above 15,
-    /// and when the device has no room left.
+    /// the driver refuses, and for a queue pair of another open device; [`PermissionDenied`](crate::ErrorKind::PermissionDenied)
+    /// without `CAP_NET_RAW`; [`Unsupported`](crate::ErrorKind::Unsupported) for rules that such a flow cannot express: MPLS,
+    /// ESP, time to live, fragments, sent packets, `dont_trap`; [`Exhausted`](crate::ErrorKind::Exhausted) for a priority above
+    /// 15, and if the device has no room for the rule.
     ///
     /// # Kernel
     /// `MLX5_IB_METHOD_FLOW_MATCHER_CREATE` and `MLX5_IB_METHOD_CREATE_FLOW` (fs.c, Linux 6.1).
@@ -138,15 +137,15 @@ fn create_matcher(context: &Context, op: &'static str, found: &Match, priority: 
 }
 
 impl PoolFlow {
-    /// The counter that it counts into.
+    /// The counter into which it counts.
     pub fn counter(&self) -> &PoolCounter {
         &self.counter
     }
 
-    /// Ends the flow and says how that went.
+    /// Ends the flow and reports any error.
     ///
     /// # Errors
-    /// Those of the kernel, with the flow.
+    /// Those of the kernel; the flow is returned with the error.
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.flow.release().map_err(|error| (self, error))
     }

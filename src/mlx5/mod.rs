@@ -1,9 +1,8 @@
-//! What ConnectX alone has: flow counters in rows, all of which one command reads.
+//! Features of ConnectX only: pools of flow counters that one command reads.
 //!
-//! A [`CounterPool`] is up to 4,092 counters. A rule is put in force with one of them ([`PoolCounter::create_flow`]), and
-//! a [`PoolReader`] reads all with one command to the firmware, where [`Counters`](crate::Counters) take one each; a
-//! [`PoolQueries`] does so without waiting for it. The context has to be opened with
-//! [`OpenOptions::devx`](crate::OpenOptions::devx).
+//! Open the context with [`OpenOptions::devx`](crate::OpenOptions::devx) and create a [`CounterPool`] of up to 4,092 counters.
+//! [`PoolCounter::create_flow`] puts a rule in force that counts into one of them. A [`PoolReader`] reads all counters with one
+//! firmware command, whereas each [`Counters`](crate::Counters) object takes one command. [`PoolQueries`] reads asynchronously.
 //!
 //! ```no_run
 //! use uverbs::mlx5::CounterPool;

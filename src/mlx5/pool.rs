@@ -22,9 +22,9 @@ use crate::device::context::Context;
 use crate::device::object;
 use crate::kernel::error::{Error, Result};
 
-/// Flow counters with numbers in a row, which one command to the firmware reads.
+/// Flow counters with consecutive numbers, which one firmware command reads.
 ///
-/// Cheap to clone; freed when the last clone, counter, flow and reader is gone.
+/// Cheap to clone; freed when the last clone, counter, flow and reader are gone.
 #[derive(Clone, Debug)]
 pub struct CounterPool(pub(super) Arc<PoolCore>);
 
@@ -39,17 +39,16 @@ pub(super) struct PoolCore {
 }
 
 impl CounterPool {
-    /// Most counters of a pool: what one command can read.
+    /// Maximum number of counters in a pool: as many as one command can read.
     pub const MAX: usize = row::MAX;
 
-    /// Allocates `capacity` counters. The firmware gives them in rows of 128 times a power of two, so some more may be
-    /// taken.
+    /// Allocates `capacity` counters. The firmware allocates rows of 128 times a power of two, so it may reserve more.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for none or more than [`CounterPool::MAX`];
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for zero or more than [`CounterPool::MAX`] counters;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) on a context that was not opened with
-    /// [`OpenOptions::devx`](crate::OpenOptions::devx), and when the device does not have that many in a row;
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when it has no more.
+    /// [`OpenOptions::devx`](crate::OpenOptions::devx), and if the device does not support rows of that length;
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if it has no free counters.
     ///
     /// # Kernel
     /// `MLX5_IB_METHOD_DEVX_OBJ_CREATE` with `ALLOC_FLOW_COUNTER` (devx.c, Linux 6.1).
@@ -89,28 +88,28 @@ impl CounterPool {
         Ok(Self(Arc::new(PoolCore { row, features, snapshots, free })))
     }
 
-    /// How many counters it has.
+    /// Number of counters in the pool.
     pub fn capacity(&self) -> usize {
         self.0.row.capacity
     }
 
-    /// How many of them nobody has; none in a child of `fork`.
+    /// Number of free counters; zero in a child of `fork`.
     pub fn available(&self) -> usize {
         self.0.free().map_or(0, |free| free.len())
     }
 
-    /// The device that it is on.
+    /// The open device to which it belongs.
     pub fn context(&self) -> &Context {
         self.0.row.object.context()
     }
 
-    /// Takes a counter, which begins at zero. It is given back when the last clone of it and the last flow that counts
-    /// into it are gone.
+    /// Takes a counter, which starts at zero. It is returned to the pool when its last clone and the last flow that counts into
+    /// it are gone.
     ///
-    /// The device does not set counters back, so what the counter has is read, by a command, and subtracted from then on.
+    /// The device does not reset counters. The present value is therefore read, with a command, and subtracted from later values.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when all are taken; those of [`PoolReader::read`].
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if all are taken; those of [`PoolReader::read`].
     pub fn take(&self) -> Result<PoolCounter> {
         let op = "pool.take";
         self.context().check_origin(op)?;
@@ -127,15 +126,15 @@ impl CounterPool {
         Ok(PoolCounter(Arc::new(Slot { taken, base })))
     }
 
-    /// Prepares reads of all counters, for one thread.
+    /// Prepares reads of all counters, for use by one thread.
     pub fn reader(&self) -> PoolReader {
         PoolReader::new(self.0.clone())
     }
 
-    /// Prepares reads of all counters that nobody waits for.
+    /// Prepares asynchronous reads of all counters.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when the process has no file descriptor left.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if the process has no free file descriptor.
     ///
     /// # Kernel
     /// `MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC` (devx.c, Linux 6.1).
@@ -143,10 +142,10 @@ impl CounterPool {
         PoolQueries::new(self.0.clone())
     }
 
-    /// Frees the counters and says how that went.
+    /// Frees the counters and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a counter, a flow or a reader is around.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a counter, a flow or a reader exists.
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let released = Arc::get_mut(&mut self.0).and_then(|inner| {
             // They may read the row.
@@ -168,7 +167,7 @@ impl PoolCore {
 
 /// A counter of a [`CounterPool`], for one flow or several.
 ///
-/// Cheap to clone. It counts from zero from when it was [taken](CounterPool::take).
+/// Cheap to clone. It starts at zero when it is [taken](CounterPool::take).
 #[derive(Clone, Debug)]
 pub struct PoolCounter(Arc<Slot>);
 
@@ -200,7 +199,7 @@ impl Drop for Taken {
 }
 
 impl PoolCounter {
-    /// Its place in the pool, from 0.
+    /// Its index in the pool, from 0.
     pub fn index(&self) -> usize {
         self.0.taken.index as usize
     }
@@ -220,15 +219,15 @@ impl PoolCounter {
         self.0.taken.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// The cache of this counter: packets and bytes, as values 0 and 1. The same one for all who ask.
+    /// The cache of this counter: packets and bytes, as values 0 and 1. All callers get the same one.
     ///
-    /// One command refreshes the snapshots of all counters of the pool: those that are asked for together, or of which one
-    /// is found too old. They end when the counter is given back.
+    /// One command refreshes the snapshots of all counters of the pool, also if only one was too old. A snapshot ends when its
+    /// counter is returned to the pool.
     pub fn snapshot(&self) -> Snapshot {
         self.pool().snapshots.of(self.0.taken.index, self.0.base)
     }
 
-    /// Reads this one alone, by a command.
+    /// Reads only this counter, with one command.
     ///
     /// # Errors
     /// Those of [`PoolReader::read`].

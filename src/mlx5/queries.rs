@@ -20,10 +20,10 @@ const OP: &str = "pool.query";
 /// Bytes before the firmware's answer.
 const NUMBER: usize = size_of::<DevxAsyncCmdHdr>();
 
-/// Reads of all counters of a [`CounterPool`](super::CounterPool) that nobody waits for: each is one command, and its
-/// answer comes by a file that can be polled ([`AsFd`]).
+/// Asynchronous reads of all counters of a [`CounterPool`](super::CounterPool). Each is one command, and its answer arrives
+/// through a file that can be polled ([`AsFd`]).
 ///
-/// It keeps the pool. Dropping it waits until the firmware has answered what was asked.
+/// It keeps the pool alive. Dropping it waits until the firmware has answered all commands.
 #[derive(Debug)]
 pub struct PoolQueries {
     answers: OwnedFd,
@@ -42,11 +42,11 @@ impl PoolQueries {
         Ok(Self { answers, pool, request, answer: answer.into(), started: 0 })
     }
 
-    /// Begins a read, and says its number: 1 for the first.
+    /// Starts a read and returns its number; the first is 1.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when answers of 1 MiB are under way or not taken yet, which are 16 of the
-    /// largest pool.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if answers of 1 MiB are outstanding or not taken yet, which are 16 answers of
+    /// the largest pool.
     ///
     /// # Kernel
     /// `MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY` (devx.c, Linux 6.1).
@@ -62,14 +62,14 @@ impl PoolQueries {
         Ok(number)
     }
 
-    /// The next answer with its number, or none when there is none yet; never waits, but see below. Answers come in the
-    /// order in which the reads began.
+    /// The next answer with its number, or none if there is none yet. It does not block, with the exception below. Answers arrive
+    /// in the order in which the reads were started.
     ///
-    /// The kernel hands out zeros also for a command that never reached the firmware (devx_query_callback, devx.c, Linux
-    /// 6.1, ignores how it went). So when all counters are zero they are read once more, and that is waited for.
+    /// The kernel also returns zeros for a command that never reached the firmware (devx_query_callback, devx.c, Linux 6.1,
+    /// ignores the status). If all counters are zero, they are therefore read once more, and the call waits for that read.
     ///
     /// # Errors
-    /// Those of [`PoolReader::read`](super::PoolReader::read). The answer is gone then.
+    /// Those of [`PoolReader::read`](super::PoolReader::read). The answer is lost then.
     pub fn try_next(&mut self) -> Result<Option<(u64, Values<'_>)>> {
         match self.take()? {
             Some(number) => Ok(Some((number, self.values()?))),
@@ -113,7 +113,7 @@ impl PoolQueries {
         Ok(Values::new(&self.pool, row.counters(OP, answer)?))
     }
 
-    /// Waits until there is an answer, or `timeout` is over (none: for ever). True when there is one.
+    /// Waits until there is an answer or `timeout` has elapsed (none: forever). Returns whether there is one.
     ///
     /// # Errors
     /// Those of `poll(2)`; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
@@ -124,7 +124,7 @@ impl PoolQueries {
 }
 
 impl AsFd for PoolQueries {
-    /// The file of answers, ready for reading when [`PoolQueries::try_next`] has one.
+    /// The file of answers, readable when [`PoolQueries::try_next`] has one.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.answers.as_fd()
     }

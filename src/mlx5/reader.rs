@@ -9,7 +9,7 @@ use super::devx;
 use super::pool::{PoolCore, PoolCounter};
 use crate::kernel::error::{Error, Result};
 
-/// What was counted.
+/// The values of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets.
@@ -34,9 +34,9 @@ impl From<TrafficCounter> for Totals {
     }
 }
 
-/// Reads of all counters of a [`CounterPool`](super::CounterPool), each by one command: no allocation and no lock.
+/// Reads all counters of a [`CounterPool`](super::CounterPool) with one command per read, without allocation and without a lock.
 ///
-/// It keeps the pool. One reader is for one thread; make one for each.
+/// It keeps the pool alive. Use one reader per thread.
 #[derive(Debug)]
 pub struct PoolReader {
     pool: Arc<PoolCore>,
@@ -50,11 +50,11 @@ impl PoolReader {
         Self { pool, request, answer: answer.into() }
     }
 
-    /// Reads all counters of the pool at once, by one command.
+    /// Reads all counters of the pool, with one command.
     ///
     /// # Errors
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone; when the firmware refuses, the hint
-    /// has its status and syndrome. There are no values then, not even old ones.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone; if the firmware refuses, the hint contains its
+    /// status and syndrome. After an error there are no values, not even old ones.
     ///
     /// # Kernel
     /// `MLX5_IB_METHOD_DEVX_OBJ_QUERY` with `QUERY_FLOW_COUNTER` (devx.c, Linux 6.1).
@@ -65,11 +65,11 @@ impl PoolReader {
         Ok(Values::new(&self.pool, self.pool.row.counters(op, &self.answer)?))
     }
 
-    /// Reads all counters, and writes what these have into `totals`, one for each.
+    /// Reads all counters, and writes the values of `counters` into `totals`, one for each.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), before any command, when there are not as many places as counters or
-    /// one is of another pool; those of [`PoolReader::read`], which leave `totals` as they are.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), before any command, if the slices have different lengths or a counter
+    /// belongs to another pool; those of [`PoolReader::read`], which leave `totals` unchanged.
     pub fn read_all(&mut self, counters: &[PoolCounter], totals: &mut [Totals]) -> Result<()> {
         let op = "pool.read";
         if counters.len() != totals.len() {
@@ -87,7 +87,7 @@ impl PoolReader {
     }
 }
 
-/// What one read has found: all counters of the pool at one time.
+/// The result of one read: all counters of the pool at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     pool: &'a Arc<PoolCore>,
@@ -100,16 +100,15 @@ impl<'a> Values<'a> {
         Self { pool, counters }
     }
 
-    /// What a counter has counted since it was taken: nothing if that was after the read. None for a counter of another
-    /// pool.
+    /// What a counter has counted since it was taken; zero if it was taken after the read. None for a counter of another pool.
     #[inline]
     pub fn of(&self, counter: &PoolCounter) -> Option<Totals> {
         let now = *self.counters.get(counter.index())?;
         Arc::ptr_eq(counter.pool(), self.pool).then(|| counter.since(now.into()))
     }
 
-    /// The device's own counts by [index](PoolCounter::index), as it wrote them: in network order, of everything since
-    /// the pool was made.
+    /// The device's own counts by [index](PoolCounter::index), as it wrote them: in network byte order, since the pool was
+    /// created.
     #[inline]
     pub fn raw(&self) -> &'a [TrafficCounter] {
         self.counters

@@ -11,8 +11,8 @@ use super::queries::PoolQueries;
 use super::reader::Values;
 use crate::kernel::error::{Error, Result};
 
-/// Reads of all counters of a [`CounterPool`](super::CounterPool), for tasks of tokio: each is one command, and no
-/// thread waits for it.
+/// Reads all counters of a [`CounterPool`](super::CounterPool) from tasks of tokio. Each read is one command, and no thread is
+/// blocked meanwhile.
 ///
 /// ```no_run
 /// # async fn task(pool: uverbs::mlx5::CounterPool) -> uverbs::Result<()> {
@@ -31,13 +31,13 @@ pub struct AsyncPoolReader {
 }
 
 impl AsyncPoolReader {
-    /// Watches the file that answers come by.
+    /// Watches the file through which answers arrive.
     ///
     /// # Errors
     /// Those of `dup(2)` and `epoll_ctl(2)`.
     ///
     /// # Panics
-    /// Outside a runtime of tokio with its I/O driver enabled.
+    /// If called outside a runtime of tokio with its I/O driver enabled.
     pub fn new(queries: PoolQueries) -> Result<Self> {
         let file = queries.as_fd().try_clone_to_owned().map_err(of_io)?;
         #[allow(deprecated, reason = "as for `Events`")]
@@ -45,9 +45,9 @@ impl AsyncPoolReader {
         Ok(Self { queries, file })
     }
 
-    /// Reads all counters of the pool at once, by one command.
+    /// Reads all counters of the pool, with one command.
     ///
-    /// When the future is dropped the command goes on, and its answer is passed over by the next read.
+    /// If the future is dropped, the command continues, and the next read skips its answer.
     ///
     /// # Errors
     /// Those of [`PoolQueries::start`] and [`PoolQueries::try_next`].

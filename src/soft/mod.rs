@@ -1,20 +1,21 @@
-//! The soft device: a complete RDMA device inside the process, for tests and for machines without hardware.
+//! The soft device: a complete RDMA device inside the process, for tests and for machines without hardware. Start with
+//! [`SoftDevice`]; [`Traffic`] generates frames, and [`Capture`] reads them from a file.
 //!
-//! It answers the same commands that the kernel answers, by the same rules and with the same errno: those of the
-//! uverbs core, of mlx5's flows and counters, and of rxe's queues, as of Linux 6.1. It carries messages and
-//! datagrams between its own queue pairs, raw Ethernet frames too, and with [`SoftDevice::inject`] those from the
-//! wire. One thing it never asks for is a capability.
+//! It answers the same commands as the kernel, with the same checks and the same errno: those of the uverbs core, of mlx5's flows
+//! and counters, and of rxe's queues, as of Linux 6.1. It carries messages, datagrams and raw Ethernet frames between its own
+//! queue pairs; [`SoftDevice::inject`] delivers frames from outside. Unlike the kernel, it requires no capability.
 //!
-//! What it does otherwise than hardware:
-//! - its port is looped back: what is sent comes in again, except to the sender itself;
-//! - its queues are rxe's rings but take raw packets and extended reliable connections, which rxe does not;
-//! - messages and datagrams do not become frames: no flow and no capture sees them; nothing of them gets lost on
-//!   the way, and nothing is timed: a message for which no receive is posted waits until there is one, if the sender's
-//!   RNR retry count is 7, and fails at once with a smaller count; so does one to a queue pair that is not there,
-//!   whatever the retry count. Posting a receive tells the device, so all that follows has happened when it returns;
-//! - a flow tag is in the completion's immediate data;
-//! - no event is reported as read when its object is destroyed;
-//! - its port counts frames and their bytes ([`Device::statistics`](crate::Device::statistics)), those that are looped back in both directions.
+//! Differences from hardware:
+//! - Its port is looped back: sent frames arrive again, except at the sender itself.
+//! - Its queues are rxe's rings, but they also support raw packets and extended reliable connections, which rxe does not.
+//! - Messages and datagrams do not become frames: no flow and no capture sees them. None is lost, and there are no timers: a
+//!   message without a posted receive waits for one if the sender's RNR retry count is 7, and fails immediately with a smaller
+//!   count. A message to a queue pair that does not exist fails immediately, whatever the retry count. Posting a receive notifies
+//!   the device, so its effects are complete when the call returns.
+//! - A flow tag is in the completion's immediate data.
+//! - When an object is destroyed, the number of its events that were read is reported as zero.
+//! - Its port counts frames and their bytes ([`Device::statistics`](crate::Device::statistics)); looped-back frames count in both
+//!   directions.
 
 mod addresses;
 mod attributes;
@@ -89,10 +90,10 @@ pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
 pub(crate) const FIRMWARE: &str = "0.1.0";
 const NAME: &str = "soft0";
 
-/// A soft device: the hardware, which any number of files can be opened on.
+/// A soft device: it plays the part of the hardware, and can be opened any number of times.
 ///
-/// Clones are the same hardware. It lasts as long as a clone or an open file does. It is memory of the process that made it: in a
-/// child of `fork` it cannot be opened, and nothing happens to it.
+/// Clones are the same device. It exists as long as a clone or an open context. It is memory of the process that created it: in a
+/// child of `fork` it cannot be opened, and calls have no effect.
 #[derive(Clone)]
 pub struct SoftDevice {
     hardware: Arc<Hardware>,
@@ -121,9 +122,9 @@ impl Default for SoftDevice {
 }
 
 impl SoftDevice {
-    /// New hardware.
+    /// Creates a device with the given profile.
     ///
-    /// Sizes in the profile that the device's numbers have no room for are made smaller.
+    /// Sizes in the profile that exceed the range of the device's numbers are reduced.
     pub fn new(profile: Profile) -> Self {
         let profile = profile.bounded();
         let state = Mutex::new(State::new(profile.clone()));
@@ -135,12 +136,12 @@ impl SoftDevice {
         NAME
     }
 
-    /// What it can do.
+    /// The device's capabilities and sizes.
     pub fn profile(&self) -> &Profile {
         &self.hardware.profile
     }
 
-    /// What is alive on it, in all open files together.
+    /// The number of existing objects, of all open contexts together.
     ///
     /// ```
     /// let device = uverbs::soft::SoftDevice::default();
@@ -150,20 +151,20 @@ impl SoftDevice {
         self.hardware.lock().map_or_else(Resources::default, |mut state| state.resources())
     }
 
-    /// A frame comes in from the wire on port 1, from the destination address to the end of the payload (no
-    /// check sequence).
+    /// Delivers a frame from outside to port 1. It starts with the destination address and ends with the payload (without check
+    /// sequence).
     pub fn inject(&self, frame: &[u8]) {
         if let Some(mut state) = self.hardware.lock() {
             state.arrive_from_wire(frame);
         }
     }
 
-    /// Frames of a capture come in from the wire, as by [`inject`](Self::inject): the next one, for which the source is waited
-    /// for, and those behind it that have been read with it. Says how many there were, which is zero at the capture's end.
+    /// Delivers frames of a capture, as [`inject`](Self::inject) does: it waits for the next one, and also delivers those that
+    /// were read together with it. Returns the number of frames, which is zero at the end of the capture.
     ///
     /// # Errors
     ///
-    /// Those of [`Capture::next_frame`]. All frames before have come in.
+    /// Those of [`Capture::next_frame`]. All frames before the error were delivered.
     ///
     /// ```
     /// # use uverbs::soft::{Capture, SoftDevice};
@@ -194,11 +195,11 @@ impl SoftDevice {
         Ok(frames)
     }
 
-    /// The hardware vanishes.
+    /// Removes the hardware.
     ///
-    /// Its objects are destroyed; their handles can still be destroyed, and everything else answers `EIO`. Event
-    /// files announce "device fatal", completion channels end. A device whose profile has no `disassociate`
-    /// stays until the last file is closed.
+    /// Its objects are destroyed. Their handles can still be destroyed; all other calls fail with `EIO`. Event files report
+    /// "device fatal", and completion channels end. If the profile has no `disassociate`, the device stays until the last context
+    /// is closed.
     pub fn unplug(&self) {
         if let Some(mut state) = self.hardware.lock() {
             state.unplug();
@@ -228,7 +229,7 @@ impl SoftDevice {
         Connection { file, hardware: self.hardware.clone() }
     }
 
-    /// Opens a file on it that takes any command, also a malformed one.
+    /// Opens a connection that accepts any command, also a malformed one.
     pub fn raw(&self) -> RawConnection {
         let connection = self.open_file();
         if let Some(mut state) = self.hardware.lock()

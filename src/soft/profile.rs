@@ -1,6 +1,6 @@
-//! What a soft device can do, and how much of it.
+//! The capabilities and sizes of a soft device.
 
-/// What a soft device can do, and how much of it.
+/// The capabilities and sizes of a soft device.
 ///
 /// The default is a small ConnectX: counters, flows, and hot-unplug.
 ///
@@ -13,57 +13,56 @@
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Counters objects exist.
+    /// Counters objects are supported.
     pub counters: bool,
-    /// Flows exist.
+    /// Flows are supported.
     pub flows: bool,
-    /// Most hardware counters. One is taken when a counters object is first used by a flow, not when it is
-    /// made; running out of them is `ENOMEM`, as the firmware's "limits exceeded" is.
+    /// Maximum number of hardware counters. A counters object allocates one when a flow first uses it, not when it is created. If
+    /// none is free, the error is `ENOMEM`, as for the firmware's "limits exceeded".
     pub max_bound_counters: u32,
-    /// Most completion counters; one more is `ENOMEM`. With none, as by default and on every released kernel, the object
-    /// does not exist.
+    /// Maximum number of completion counters; one more is `ENOMEM`. With 0, the default, the object does not exist.
     pub completion_counters: u32,
-    /// Most flows; one more is `ENOSPC`.
+    /// Maximum number of flows; one more is `ENOSPC`.
     pub max_flows: u32,
-    /// Most queue pairs; one more is `ENOMEM`.
+    /// Maximum number of queue pairs; one more is `ENOMEM`.
     pub max_qp: u32,
-    /// Most completion queues; one more is `ENOMEM`.
+    /// Maximum number of completion queues; one more is `ENOMEM`.
     pub max_cq: u32,
-    /// Most memory regions; one more is `ENOMEM`.
+    /// Maximum number of memory regions; one more is `ENOMEM`.
     pub max_mr: u32,
-    /// Most memory windows; one more is `ENOMEM`. With none the object does not exist.
+    /// Maximum number of memory windows; one more is `ENOMEM`. With 0 the object does not exist.
     pub max_mw: u32,
-    /// Most protection domains; one more is `ENOMEM`.
+    /// Maximum number of protection domains; one more is `ENOMEM`.
     pub max_pd: u32,
-    /// Most entries of a completion queue, below 2^24.
+    /// Maximum number of entries of a completion queue, below 2^24.
     pub max_cqe: u32,
-    /// Most requests in a ring, below 2^16.
+    /// Maximum number of requests in a ring, below 2^16.
     pub max_qp_wr: u32,
-    /// Most pieces of memory of a request, at most 64.
+    /// Maximum number of segments of a request, at most 64.
     pub max_sge: u32,
-    /// Completion vectors: interrupts among which completion queues choose.
+    /// Number of completion vectors: the interrupts that completion queues can use.
     pub completion_vectors: u32,
-    /// Extended reliable connections exist, unless the device is [like rxe](Self::rxe), which has none.
+    /// Extended reliable connections are supported, unless the device is [like rxe](Self::rxe), which has none.
     pub xrc: bool,
-    /// The announcements of completion queues can be moderated. What is set has no effect here.
+    /// Completion queues accept moderation, which has no effect here.
     pub cq_moderation: bool,
-    /// Bytes of the port's largest packet, which no datagram may exceed: 256, 512, 1024, 2048 or 4096.
+    /// The port's MTU in bytes, which no datagram may exceed: 256, 512, 1024, 2048 or 4096.
     pub port_mtu: u32,
-    /// Length of the GID table. Entry 0 holds a GID, the others are empty; none means an empty table.
+    /// Length of the GID table. Entry 0 contains a GID, the others are empty; 0 means no table.
     pub gids: u32,
-    /// Matches what mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word) and takes flag
-    /// bit 0, `ALLOW_LOOP_BACK`, by which a queue pair receives what it sends.
+    /// Rules may match fields that mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word), and may have flag bit
+    /// 0, `ALLOW_LOOP_BACK`, with which a queue pair receives the frames that it sends.
     pub wide_rules: bool,
-    /// Flows can be sniffers, which get a copy of everything.
+    /// Flows can be sniffers, which get a copy of all packets.
     pub sniffers: bool,
-    /// A queue pair receives the frames that it sends itself, where its flows match them; else only others do.
+    /// A queue pair receives the frames that it sends itself, if its flows match them; otherwise only other queue pairs do.
     pub hears_itself: bool,
-    /// A memory region can be put on other memory, as on mlx5; on rxe it cannot.
+    /// A memory region can be moved to other memory, as on mlx5; on rxe it cannot.
     pub moves_regions: bool,
-    /// Queue pairs, regions and windows are as those of the kernel's software device rxe, of this version of Linux, where they are
-    /// otherwise than on cards: statuses, events, checks of attributes, what happens when a completion queue is full.
+    /// Queue pairs, regions and windows behave as on the kernel's software device rxe of this version of Linux, where that
+    /// differs from cards: statuses, events, checks of attributes, a full completion queue.
     pub rxe: Option<(u32, u32)>,
-    /// The device can vanish while it is in use; without this it stays until it is closed everywhere.
+    /// The device can be removed while it is in use; otherwise it stays until all contexts are closed.
     pub disassociate: bool,
 }
 

@@ -1,11 +1,10 @@
 //! What is alive on a soft device.
 
-/// How many objects of each kind are alive on a soft device; see
-/// [`SoftDevice::resources`](super::SoftDevice::resources).
+/// The number of objects of each kind on a soft device; see [`SoftDevice::resources`](super::SoftDevice::resources).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Contexts: open files on which one was made.
+    /// Contexts.
     pub contexts: usize,
     /// Protection domains.
     pub protection_domains: usize,
@@ -29,7 +28,7 @@ pub struct Resources {
     pub counters: usize,
     /// Completion counters of the hardware.
     pub completion_counters: usize,
-    /// Hardware counters: those of counters objects that a flow has used.
+    /// Hardware counters, which counters objects allocate when a flow first uses them.
     pub hardware_counters: usize,
     /// Completion channels.
     pub completion_channels: usize,
@@ -38,7 +37,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Whether nothing is alive.
+    /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -9,36 +9,36 @@ const IPV4: usize = 20;
 const UDP: usize = 8;
 const HEADERS: usize = ETHERNET + IPV4 + UDP;
 
-/// What tells the flows of a [`Traffic`] apart.
+/// The field in which the flows of a [`Traffic`] differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vary {
-    /// The UDP source port counts up, and wraps behind 65535: at most 65536 flows.
+    /// The UDP source port counts up and wraps after 65535: at most 65536 flows.
     #[default]
     SourcePort,
     /// The IPv4 destination address counts up, and wraps.
     DestinationAddress,
 }
 
-/// Why a [`Traffic`] cannot be.
+/// Why the settings of a [`Traffic`] are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
     /// The size is outside 60..=9216.
     #[error("frame size {0} is outside 60..=9216 bytes (without FCS)")]
     Size(usize),
-    /// No flow at all, or more than there are source ports.
+    /// Zero flows, or more flows than source ports.
     #[error("{0} flows: there must be at least one, and at most 65536 by source port")]
     Flows(u32),
 }
 
-/// A generator of Ethernet frames: IPv4 and UDP, round and round through a number of flows.
+/// A generator of Ethernet frames with IPv4 and UDP, which belong to a number of flows in turn.
 ///
-/// Frames come out of one buffer that is rewritten in place, so making one costs a few stores. The same settings
-/// always give the same frames. The payload is the number of the frame (64 bits, network order), then zeros. The
-/// IPv4 checksum is right; the UDP checksum is zero, which means "none".
+/// Frames are built in one buffer that is rewritten in place, so generating one costs a few stores. The same settings always give
+/// the same frames. The payload is the number of the frame (64 bits, network byte order), then zeros. The IPv4 checksum is
+/// correct; the UDP checksum is zero, which means "none".
 ///
-/// A generator has no clock: [`due`](Self::due) says how many frames a rate asks for, and the caller waits.
+/// A generator has no clock: [`due`](Self::due) returns how many frames are due at the set rate, and the caller waits.
 ///
 /// ```
 /// use uverbs::soft::Traffic;
@@ -103,12 +103,12 @@ impl Traffic {
         Ok(self)
     }
 
-    /// Sets the number of flows; frames go through them in turn.
+    /// Sets the number of flows, to which the frames belong in turn.
     ///
     /// # Errors
     ///
-    /// [`TrafficError::Flows`] for 0, and for more than 65536 as long as they vary by source port: choose
-    /// [`vary`](Self::vary) first.
+    /// [`TrafficError::Flows`] for 0, and for more than 65536 while they differ in the source port: call [`vary`](Self::vary)
+    /// first.
     pub fn flows(mut self, flows: u32) -> Result<Self, TrafficError> {
         if flows == 0 || (flows > 1 << 16 && self.vary == Vary::SourcePort) {
             return Err(TrafficError::Flows(flows));
@@ -117,7 +117,7 @@ impl Traffic {
         Ok(self)
     }
 
-    /// Sets what tells flows apart. By [`Vary::SourcePort`] the number of flows falls to 65536 at most.
+    /// Sets the field in which flows differ. [`Vary::SourcePort`] limits the number of flows to 65536.
     pub fn vary(mut self, vary: Vary) -> Self {
         self.vary = vary;
         if vary == Vary::SourcePort {
@@ -126,7 +126,7 @@ impl Traffic {
         self
     }
 
-    /// Sets the rate in frames per second; None is as fast as the caller can.
+    /// Sets the rate in frames per second; none means as fast as possible.
     pub fn rate(mut self, per_second: Option<NonZeroU64>) -> Self {
         self.rate = per_second;
         self
@@ -144,7 +144,7 @@ impl Traffic {
         self
     }
 
-    /// Sets the IPv4 destination, of the first flow if that is what varies.
+    /// Sets the IPv4 destination; that of the first flow, if flows differ in it.
     pub fn dst_ip(mut self, address: Ipv4Addr) -> Self {
         self.destination = address;
         self
@@ -162,19 +162,18 @@ impl Traffic {
         self
     }
 
-    /// Sets the UDP source port, of the first flow if that is what varies.
+    /// Sets the UDP source port; that of the first flow, if flows differ in it.
     pub fn src_port(mut self, port: u16) -> Self {
         self.source_port = port;
         self
     }
 
-    /// Frames made so far.
+    /// Number of frames generated so far.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Frames that the rate asks for by this time after the start and that have not been made. Without a rate,
-    /// `u64::MAX`.
+    /// Number of frames that are due `elapsed` after the start and have not been generated. Without a rate, `u64::MAX`.
     ///
     /// ```
     /// # use std::{num::NonZeroU64, time::Duration};
@@ -191,7 +190,7 @@ impl Traffic {
         u64::try_from(asked).unwrap_or(u64::MAX).saturating_sub(self.sent)
     }
 
-    /// Makes the next frame. It is good until the next call.
+    /// Generates the next frame. It is valid until the next call.
     pub fn next_frame(&mut self) -> &[u8] {
         let flow = (self.sent % u64::from(self.flows)) as u32;
         let (mut port, mut address) = (self.source_port, u32::from(self.destination));

@@ -14,42 +14,42 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::pd::ProtectionDomain;
 
-/// The way from a port of this device to another.
+/// The route from a port of this device to another port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct Route {
-    /// GID of the other port; zeros where its local identifier says all.
+    /// GID of the other port; zeros if its local identifier is sufficient.
     pub gid: [u8; 16],
-    /// Index of the own GID in the port's table.
+    /// Index of this side's GID in the port's table.
     pub gid_index: u8,
-    /// Own port, from 1.
+    /// Port of this side, from 1.
     pub port: u8,
-    /// Hop limit; 64 if not changed.
+    /// Hop limit; default 64.
     pub hop_limit: u8,
-    /// Traffic class; 0 if not changed.
+    /// Traffic class; default 0.
     pub traffic_class: u8,
-    /// Service level; 0 if not changed.
+    /// Service level; default 0.
     pub service_level: u8,
-    /// Local identifier of the other port; only InfiniBand has one.
+    /// Local identifier (LID) of the other port; only on InfiniBand.
     pub lid: u16,
 }
 
 impl Route {
-    /// The way to the port with the GID `gid`, from `port` with its GID at `gid_index`.
+    /// The route to the port with the GID `gid`, from `port` with its GID at `gid_index`.
     pub fn new(port: u8, gid_index: u8, gid: [u8; 16]) -> Self {
         Self { gid, gid_index, port, hop_limit: 64, traffic_class: 0, service_level: 0, lid: 0 }
     }
 
-    /// The way back to who sent a datagram. `header` is the routing header that the datagram came with: the first 40
-    /// bytes of its receive. `gids` is the device's table ([`Context::gid_table`](crate::Context::gid_table)), in which the own GID is
+    /// The route back to the sender of a datagram. `header` is the routing header of the datagram: the first 40 bytes of its
+    /// receive. `gids` is the device's table ([`Context::gid_table`](crate::Context::gid_table)), in which this side's GID is
     /// looked up.
     ///
-    /// With [`Completion::source_qp`](crate::Completion::source_qp) it is all that an answer needs; on InfiniBand the local identifier is
-    /// to be added, [`Completion::source_lid`](crate::Completion::source_lid).
+    /// An answer also needs [`Completion::source_qp`](crate::Completion::source_qp). On InfiniBand, set `lid` to
+    /// [`Completion::source_lid`](crate::Completion::source_lid).
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither IPv6's (InfiniBand's is the same) nor, in its
-    /// second half, IPv4's; [`NotFound`](ErrorKind::NotFound) when it was not for a GID of `port`.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither one of IPv6 (InfiniBand's is the same) nor, in its
+    /// second half, one of IPv4; [`NotFound`](ErrorKind::NotFound) if its destination is not a GID of `port`.
     #[doc(alias = "ibv_init_ah_from_wc")]
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn back(port: u8, gids: &[Gid], header: &[u8; 40]) -> Result<Self> {
@@ -129,7 +129,7 @@ fn checksum_is_good(header: &[u8]) -> bool {
     (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// A place that datagrams can be sent to.
+/// A destination for datagrams.
 ///
 /// Cheap to clone; destroyed when the last clone and the last posted request with it are gone.
 #[derive(Clone, Debug)]
@@ -144,13 +144,13 @@ struct AddressHandleCore {
 }
 
 impl ProtectionDomain {
-    /// Makes an address handle for a way to another port.
+    /// Creates an address handle for a route.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a port or GID index that the device does not have.
     ///
     /// # Kernel
-    /// `CREATE_AH` by `INVOKE_WRITE` (ib_uverbs_create_ah, uverbs_cmd.c, Linux 6.1).
+    /// `CREATE_AH` through `INVOKE_WRITE` (ib_uverbs_create_ah, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, route: &Route) -> Result<AddressHandle> {
         self.make_ah(route.attr())
@@ -189,7 +189,7 @@ impl AddressHandle {
         Arc::strong_count(&self.0)
     }
 
-    /// The device it belongs to.
+    /// The open device to which it belongs.
     pub fn context(&self) -> &Context {
         self.0.object.context()
     }
@@ -199,10 +199,10 @@ impl AddressHandle {
         self.0.address
     }
 
-    /// Destroys the address handle and says how that went.
+    /// Destroys the address handle and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while there is a clone, or a posted request with it whose slot has not been used again.
+    /// [`Busy`](ErrorKind::Busy) while a clone exists, or a posted request with it whose slot has not been used again.
     #[doc(alias = "ibv_destroy_ah")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {

@@ -11,7 +11,8 @@ use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
-/// A protection domain: memory regions and queue pairs work together only within one.
+/// A protection domain: it creates memory regions and queue pairs, which work together only within one domain. Created by
+/// [`Context::alloc_pd`].
 ///
 /// Cheap to clone; deallocated when the last clone and the last object in it are gone.
 #[derive(Clone, Debug)]
@@ -19,13 +20,13 @@ use crate::kernel::error::{Error, Result};
 pub struct ProtectionDomain(Arc<Object>);
 
 impl Context {
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when the device has no more.
     ///
     /// # Kernel
-    /// `ALLOC_PD` by `INVOKE_WRITE` (ib_uverbs_alloc_pd, uverbs_cmd.c, Linux 6.1).
+    /// `ALLOC_PD` through `INVOKE_WRITE` (ib_uverbs_alloc_pd, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         let request = AllocPd::default();
@@ -41,7 +42,7 @@ impl Context {
 }
 
 impl ProtectionDomain {
-    /// The device it belongs to.
+    /// The open device to which it belongs.
     pub fn context(&self) -> &Context {
         self.0.context()
     }
@@ -54,10 +55,10 @@ impl ProtectionDomain {
         self.0.id()
     }
 
-    /// Deallocates the domain and says how that went.
+    /// Deallocates the domain and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory region or window, or a queue pair still has it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory region or window, or a queue pair uses it.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let object = Arc::try_unwrap(self.0).map_err(|shared| {

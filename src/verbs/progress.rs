@@ -20,11 +20,9 @@ use crate::verbs::cq::{CompletionChannel, CompletionQueue};
 const BATCH: usize = 16;
 
 impl CompletionQueue {
-    /// Takes all completions that are in the queue, so that [`CompletionCounter`]s count them, and drops them; says how many
-    /// there were.
+    /// Takes all completions from the queue, so that [`CompletionCounter`]s count them, and discards them. Returns their number.
     ///
-    /// For queues whose completions nobody looks at. Whoever does takes them by [`poll`](Self::poll), which counts them
-    /// all the same.
+    /// For queues whose completions the program does not need. [`poll`](Self::poll) counts them too, and returns them.
     pub fn progress(&mut self) -> usize {
         self.take_all(&mut drop)
     }
@@ -43,16 +41,15 @@ impl CompletionQueue {
         }
     }
 
-    /// Waits as [`CompletionCounter::wait`] does, and takes and drops completions meanwhile, as
-    /// [`progress`](Self::progress) does: for programs of one thread.
+    /// Waits like [`CompletionCounter::wait`], and meanwhile takes and discards completions like [`progress`](Self::progress):
+    /// for programs with one thread.
     ///
-    /// A queue that was made with a [`CompletionChannel`] lets the thread sleep in between; its events are taken from the channel, which must
-    /// be this queue's alone. Without one the thread looks again and again, and gives the processor to others. The wait
-    /// object of the counter does not matter. A counter of the device's wakes nobody, so the thread does not sleep for it.
+    /// If the queue has a [`CompletionChannel`], the thread sleeps in between. It takes the queue's events from the channel,
+    /// which no other queue may use. Without a channel the thread polls repeatedly and yields the processor. The wait object of
+    /// the counter is irrelevant. A hardware counter wakes no thread, so for it the thread does not sleep.
     ///
     /// # Errors
-    /// Those of [`CompletionCounter::wait`], and of [`notify`](Self::notify) and
-    /// [`CompletionChannel::next_event`].
+    /// Those of [`CompletionCounter::wait`], and of [`notify`](Self::notify) and [`CompletionChannel::next_event`].
     ///
     /// ```
     /// use uverbs::{CompletionCounter, Counted, Frame, SendRequest, WaitObject};
@@ -124,8 +121,8 @@ impl CompletionQueue {
     }
 }
 
-/// A thread that takes completions from a queue as they come, so that [`CompletionCounter`]s count them. Dropped, it
-/// ends.
+/// A thread that takes completions from a queue as they arrive, so that [`CompletionCounter`]s count them. It ends when this
+/// handle is dropped.
 ///
 /// ```
 /// use uverbs::{CompletionCounter, Counted, Frame, Progress, SendRequest, WaitObject};
@@ -161,12 +158,12 @@ struct Stop {
 }
 
 impl Progress {
-    /// Starts a thread for a queue that has a [`CompletionChannel`], which must be this queue's alone. The thread hands every
-    /// completion to `take` after it is counted.
+    /// Starts a thread for a queue with a [`CompletionChannel`] that no other queue uses. The thread passes every completion to
+    /// `take` after it is counted.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a queue without a channel; those of `eventfd(2)` and of
-    /// starting a thread.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a queue without a channel; those of `eventfd(2)` and of starting a
+    /// thread.
     pub fn start(cq: CompletionQueue, mut take: impl FnMut(Completion) + Send + 'static) -> Result<Self> {
         let op = "progress.start";
         cq.check_origin(op)?;
@@ -189,14 +186,14 @@ impl Progress {
         Ok(Self { thread: Some(thread), stop, origin })
     }
 
-    /// Ends the thread, and gives the queue back.
+    /// Ends the thread and returns the queue.
     ///
     /// # Errors
-    /// What ended the thread before: those of [`CompletionQueue::notify`] and [`CompletionChannel::next_event`],
-    /// such as [`Disassociated`](crate::ErrorKind::Disassociated), which it also is in a child of `fork`. The queue is gone then.
+    /// The error with which the thread ended before: those of [`CompletionQueue::notify`] and [`CompletionChannel::next_event`],
+    /// such as [`Disassociated`](crate::ErrorKind::Disassociated), which it also is in a child of `fork`. The queue is lost then.
     ///
     /// # Panics
-    /// If the thread has panicked, that is, if `take` has.
+    /// If the thread has panicked, that is, if `take` has panicked.
     pub fn stop(mut self) -> Result<CompletionQueue> {
         self.origin.check("progress.stop")?;
         match self.end() {

@@ -25,14 +25,14 @@ use crate::verbs::xrcd::XrcDomain;
 const MAX_WR: u32 = 1 << 0;
 const LIMIT: u32 = 1 << 1;
 
-/// A receive queue that several queue pairs take from.
+/// A receive queue that several queue pairs share. Created by [`ProtectionDomain::srq`] or [`XrcDomain::srq`].
 ///
-/// Posting takes `&mut self`: the queue has one poster, and no lock is needed. Queue pairs keep the kernel object
-/// alive, and with it the memory of the requests that are posted; only this handle can post more.
+/// Posting takes `&mut self`: the queue has one poster, so it needs no lock. Queue pairs keep the kernel object alive, and with
+/// it the memory of posted requests; only this handle can post more.
 ///
-/// A completion of a shared receive comes to the completion queue of the queue pair that took it, and names
-/// that queue pair. A device may take a request out of the queue when its message begins, so its slot may be
-/// used again before its completion is there: keep a handle of its memory until then.
+/// The completion of a shared receive goes to the completion queue of the queue pair that took it, and contains the number of
+/// that queue pair. A device may take a request from the queue when its message begins, so its slot may be used again before its
+/// completion arrives: keep a handle of its memory until then.
 ///
 /// ```
 /// use uverbs::{AccessFlags, ReceiveRequest};
@@ -51,8 +51,8 @@ const LIMIT: u32 = 1 << 1;
 /// # }
 /// ```
 ///
-/// A queue of an [`XrcDomain`] is another kind: messages name it by its [number](Self::number), no queue pair is made with it, and
-/// its completions come to a completion queue of its own.
+/// A queue of an [`XrcDomain`] is different: messages name it by its [number](Self::number), no queue pair is created with it,
+/// and it has its own completion queue.
 #[derive(Debug)]
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {
@@ -93,7 +93,7 @@ impl SharedReceiveQueueCore {
     }
 }
 
-/// A shared receive queue about to be made; see [`ProtectionDomain::srq`] and [`XrcDomain::srq`].
+/// Builder for a shared receive queue; see [`ProtectionDomain::srq`] and [`XrcDomain::srq`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 #[doc(alias = "ibv_srq_init_attr")]
@@ -117,7 +117,7 @@ struct Extended<'a> {
 }
 
 impl ProtectionDomain {
-    /// Makes a shared receive queue with room for at least `depth` requests of one segment.
+    /// Creates a shared receive queue with room for at least `depth` requests of one segment.
     ///
     /// # Errors
     /// As [`SharedReceiveQueueBuilder::create`].
@@ -126,8 +126,7 @@ impl ProtectionDomain {
         self.srq(depth).create()
     }
 
-    /// Begins a shared receive queue with more to say about it; `depth` is as in
-    /// [`ProtectionDomain::create_srq`].
+    /// Starts a builder for a shared receive queue with more options; `depth` is as in [`ProtectionDomain::create_srq`].
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
         SharedReceiveQueueBuilder {
@@ -143,7 +142,7 @@ impl ProtectionDomain {
 }
 
 impl XrcDomain {
-    /// Begins a shared receive queue of the domain: its receives are of memory of `pd`, and complete in `cq`; `depth` is as in
+    /// Starts a builder for a shared receive queue of the domain, with memory of `pd` and completions in `cq`; `depth` is as in
     /// [`ProtectionDomain::create_srq`].
     #[doc(alias = "ibv_create_srq_ex")]
     #[doc(alias = "IBV_SRQT_XRC")]
@@ -180,13 +179,13 @@ impl XrcDomain {
 }
 
 impl SharedReceiveQueueBuilder<'_> {
-    /// Up to `segments` segments in each request; 1 if not given.
+    /// Up to `segments` segments in each request; default 1.
     pub fn segments(mut self, segments: u32) -> Self {
         self.segments = segments;
         self
     }
 
-    /// Arms the queue at once, as [`SharedReceiveQueue::arm`] does; not armed if not given.
+    /// Arms the queue immediately, as [`SharedReceiveQueue::arm`] does; default not armed.
     pub fn limit(mut self, limit: u32) -> Self {
         (self.limit, self.arms) = (limit, true);
         self
@@ -199,18 +198,18 @@ impl SharedReceiveQueueBuilder<'_> {
         self
     }
 
-    /// A number by which asynchronous events tell which queue they are about; 0 if not given.
+    /// A number that identifies the queue in asynchronous events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// Makes the queue.
+    /// Creates the queue.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a depth of zero, or more requests or segments than the device
-    /// has, or a domain or a completion queue of another open device; [`Unsupported`](ErrorKind::Unsupported) when the device has
-    /// no such queues.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a depth of zero, more requests or segments than the device supports, or a
+    /// domain or a completion queue of another open device; [`Unsupported`](ErrorKind::Unsupported) if the device has no such
+    /// queues.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_SRQ_CREATE` (uverbs_std_types_srq.c, Linux 6.1).
@@ -289,27 +288,27 @@ impl SharedReceiveQueue {
         &self.shared
     }
 
-    /// How many requests the queue can hold.
+    /// The number of requests that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// How many segments one request can have.
+    /// Maximum number of segments of a request.
     pub fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// The number by which requests over extended connections name the queue; none if it is of no domain.
+    /// The number with which requests over extended connections name the queue; none if it belongs to no domain.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Option<u32> {
         self.number
     }
 
-    /// Posts room for messages, all of it or nothing.
+    /// Posts receives for messages, all of them or none.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue has no room for all of them; [`InvalidInput`](ErrorKind::InvalidInput)
+    /// for more segments than the queue was created with.
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
@@ -317,15 +316,16 @@ impl SharedReceiveQueue {
         self.receives.post(op, requests)
     }
 
-    /// Asks for one event ([`SrqLimitReached`](crate::EventKind::SrqLimitReached)) when fewer than `limit` requests
-    /// are left, after one was taken; 0 asks for none. The event disarms the queue.
+    /// Requests one event ([`SrqLimitReached`](crate::EventKind::SrqLimitReached)) for when a request is taken and fewer than
+    /// `limit` are left; 0 disables it. The event disarms the queue.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more than the queue can hold.
     ///
     /// # Kernel
-    /// `MODIFY_SRQ` by `INVOKE_WRITE` (ib_uverbs_modify_srq, uverbs_cmd.c; rxe_modify_srq, rxe_verbs.c, Linux 6.1).
+    /// `MODIFY_SRQ` through `INVOKE_WRITE` (ib_uverbs_modify_srq, uverbs_cmd.c; rxe_modify_srq, rxe_verbs.c, Linux 6.1).
     #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn arm(&self, limit: u32) -> Result<()> {
         let op = "srq.arm";
         let context = self.shared.context();
@@ -340,18 +340,19 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Gives the queue room for at least `depth` requests; those that are posted stay posted.
+    /// Resizes the queue to at least `depth` requests; posted requests stay posted.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero, for fewer than are posted or than the limit, or for more
-    /// than the device has, [`Unsupported`](ErrorKind::Unsupported) on mlx5: the queue is as it was. [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)`
-    /// when the device has changed the ring but the new one cannot be mapped: nothing can be posted until another
-    /// resize succeeds.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero, for fewer than are posted or than the limit, or for more than the
+    /// device supports, [`Unsupported`](ErrorKind::Unsupported) on mlx5: the queue is unchanged.
+    /// [`Malformed`](ErrorKind::Malformed) or the error of `mmap(2)` if the device has changed the ring but the new one cannot be
+    /// mapped: nothing can be posted until another resize succeeds.
     ///
     /// # Kernel
-    /// `MODIFY_SRQ` by `INVOKE_WRITE`; rxe tells of the new ring at an address that the request carries
-    /// (rxe_srq_from_attr, rxe_srq.c, Linux 6.1).
+    /// `MODIFY_SRQ` through `INVOKE_WRITE`; rxe returns the new ring at an address in the request (rxe_srq_from_attr, rxe_srq.c,
+    /// Linux 6.1).
     #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_SRQ_MAX_WR")]
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         let op = "srq.resize";
         let context = self.shared.context().clone();
@@ -373,13 +374,13 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// What the kernel says about the queue: its size, and the limit that it is armed with.
+    /// The kernel's attributes of the queue: its size, and the limit with which it is armed.
     ///
     /// # Errors
     /// Those of the kernel.
     ///
     /// # Kernel
-    /// `QUERY_SRQ` by `INVOKE_WRITE` (ib_uverbs_query_srq, uverbs_cmd.c, Linux 6.1).
+    /// `QUERY_SRQ` through `INVOKE_WRITE` (ib_uverbs_query_srq, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_srq")]
     #[doc(alias = "ibv_srq_attr")]
     pub fn query(&self) -> Result<QuerySrqResp> {
@@ -391,10 +392,10 @@ impl SharedReceiveQueue {
         Ok(response)
     }
 
-    /// Destroys the queue and says how that went. Requests still posted are gone without completion.
+    /// Destroys the queue and reports any error. Posted requests are discarded without a completion.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a queue pair still receives from it.
+    /// [`Busy`](ErrorKind::Busy) while a queue pair receives from it.
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.alone().and_then(Object::release).map_err(|error| (self, error))

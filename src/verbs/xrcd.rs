@@ -14,20 +14,20 @@ use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
-/// A domain of extended reliable connections: a receiving queue pair of it takes messages for every shared receive queue of
-/// it, whoever has made that.
+/// A domain of extended reliable connections (XRC): its receiving queue pairs take messages for all its shared receive queues,
+/// whichever process created them. Created by [`Context::open_xrcd`].
 ///
-/// Without them, each process that wants to reach each of `n` processes of another machine needs `n` connections; with them one
-/// connection to that machine is enough, since each message names the queue that it is for. There
-/// - receives are posted to a [`SharedReceiveQueue`](crate::SharedReceiveQueue) made by [`XrcDomain::srq`], which has a number and
-///   a completion queue;
+/// Without XRC, a process needs `n` connections to reach `n` processes of another machine. With XRC, one connection to that
+/// machine is sufficient, because each message names the queue that it uses. In a domain,
+/// - receives are posted to a [`SharedReceiveQueue`](crate::SharedReceiveQueue) created by [`XrcDomain::srq`], which has a number
+///   and a completion queue;
 /// - messages arrive at an [`XrcReceiveQueuePair`](crate::XrcReceiveQueuePair), which has no queues at all;
 /// - a [`QueuePair<XrcSend>`](crate::XrcSend) sends, and each of its requests names the number of a queue
-///   ([`XrcOperation`](crate::XrcOperation)). The remote memory that it reaches is in the protection domain of that queue.
+///   ([`XrcOperation`](crate::XrcOperation)). The remote memory that it accesses is in the protection domain of that queue.
 ///
-/// Processes share a domain by a file ([`Context::open_xrcd_of`]).
+/// Processes share a domain through a file ([`Context::open_xrcd_of`]).
 ///
-/// Cheap to clone; closed when the last clone and the last object made in it are gone.
+/// Cheap to clone; closed when the last clone and the last object created in it are gone.
 ///
 /// ```
 /// use uverbs::{AccessFlags, Completion, ConnectionOptions, Operation, ReceiveRequest, SendRequest};
@@ -60,15 +60,15 @@ use crate::kernel::error::{Error, Result};
 #[doc(alias = "ibv_xrcd")]
 pub struct XrcDomain(Arc<Object>);
 
-/// Whether a domain of a file must be there; see [`Context::open_xrcd_of`].
+/// Whether the domain of a file must exist; see [`Context::open_xrcd_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_xrcd_init_attr")]
 pub enum XrcOpen {
-    /// Somebody has it open.
+    /// The domain must exist, that is, some process has it open.
     Existing,
-    /// It is made if nobody has it open.
+    /// The domain is created if no process has it open.
     Create,
-    /// Nobody has it open, and it is made.
+    /// The domain must not exist, and is created.
     CreateNew,
 }
 
@@ -86,24 +86,24 @@ impl XrcOpen {
 const NO_FILE: RawFd = -1;
 
 impl Context {
-    /// Makes a domain that nobody else can open.
+    /// Creates a private domain, which no other process can open.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) on devices without extended reliable connections.
     ///
     /// # Kernel
-    /// `OPEN_XRCD` by `INVOKE_WRITE` (ib_uverbs_open_xrcd, uverbs_cmd.c, Linux 6.1).
+    /// `OPEN_XRCD` through `INVOKE_WRITE` (ib_uverbs_open_xrcd, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self) -> Result<XrcDomain> {
         self.open_xrcd_as(NO_FILE, OFlag::O_CREAT)
     }
 
-    /// Opens the domain that this file stands for, which everybody does who opens the same file, in whichever process. What is in
-    /// the file does not matter. The domain lasts as long as somebody has it open; the file needs not stay open.
+    /// Opens the domain that belongs to this file. All processes that pass the same file open the same domain. The contents of
+    /// the file are irrelevant. The domain exists as long as a process has it open; the file need not stay open.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a file of which nobody has a domain open, with [`XrcOpen::Existing`];
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for one of which somebody has, with [`XrcOpen::CreateNew`];
+    /// [`NotFound`](crate::ErrorKind::NotFound) with [`XrcOpen::Existing`], if no process has the domain of the file open;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) with [`XrcOpen::CreateNew`], if a process has it open;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) on devices without extended reliable connections.
     ///
     /// # Kernel
@@ -154,7 +154,7 @@ impl Context {
 }
 
 impl XrcDomain {
-    /// The device it belongs to.
+    /// The open device to which it belongs.
     pub fn context(&self) -> &Context {
         self.0.context()
     }
@@ -163,10 +163,10 @@ impl XrcDomain {
         self.0.id()
     }
 
-    /// Closes the domain and says how that went.
+    /// Closes the domain and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a shared receive queue or a receiving queue pair still has it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a shared receive queue or a receiving queue pair uses it.
     #[doc(alias = "ibv_close_xrcd")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let object = Arc::try_unwrap(self.0).map_err(|shared| {

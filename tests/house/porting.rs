@@ -201,6 +201,84 @@ fn every_name_of_the_manual_pages_has_a_row() {
     assert!(missing.is_empty(), "without a row: {missing:?}");
 }
 
+/// Names of libibverbs and libfabric that users search for, besides those of the manual pages: a search of the documentation must find
+/// an item for each.
+const SEARCHED: &[&str] = &[
+    "ibv_get_device_list",
+    "ibv_open_device",
+    "ibv_query_device",
+    "ibv_query_port",
+    "ibv_alloc_pd",
+    "ibv_reg_mr",
+    "ibv_create_cq",
+    "ibv_poll_cq",
+    "ibv_req_notify_cq",
+    "ibv_create_qp",
+    "ibv_modify_qp",
+    "ibv_post_send",
+    "ibv_post_recv",
+    "ibv_create_srq",
+    "ibv_create_ah",
+    "ibv_alloc_mw",
+    "ibv_create_flow",
+    "ibv_create_counters",
+    "ibv_attach_counters_point_flow",
+    "ibv_read_counters",
+    "ibv_create_comp_cntr",
+    "ibv_get_async_event",
+    "ibv_wc_status_str",
+    "IBV_SEND_SIGNALED",
+    "IBV_SEND_INLINE",
+    "IBV_WR_RDMA_WRITE",
+    "IBV_WR_ATOMIC_CMP_AND_SWP",
+    "IBV_QPS_RTS",
+    "IBV_QPT_RC",
+    "IBV_ACCESS_REMOTE_WRITE",
+    "IBV_WC_RETRY_EXC_ERR",
+    "IBV_WC_RNR_RETRY_EXC_ERR",
+    "IBV_EVENT_SRQ_LIMIT_REACHED",
+    "IBV_MW_TYPE_2",
+    "efadv_create_qp_ex",
+    "efadv_query_device",
+    "fi_cntr",
+    "fi_ep_bind",
+    "FI_EAVAIL",
+    "rdma_statistic",
+    "rdma_resource",
+    "perfquery",
+];
+
+/// Names of the manual pages that no item has, since nothing here is like them.
+const NOT_SEARCHED: &[&str] = &["fid_domain"];
+
+#[test]
+fn a_search_finds_the_names_that_users_know() {
+    let mut found = BTreeSet::new();
+    for text in sources() {
+        let named = text.split("#[doc(alias = \"").skip(1);
+        found.extend(named.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        // A macro takes the name from its row.
+        if text.contains("#[doc(alias = $alias)]") {
+            found.extend(
+                text.split('"').skip(1).step_by(2).filter(|name| word(name) == *name).map(str::to_owned),
+            );
+        }
+    }
+    let list = read("tests/golden/manual-names.txt");
+    let manual =
+        list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.split_once(' ')?.1));
+    // Parameters and fields are found with their call or type.
+    let is_own = |name: &&str| !name.contains('.') && name.contains('_') && !name.starts_with("counters_");
+    let wanted: BTreeSet<_> = manual
+        .filter(is_own)
+        .filter(|name| !NOT_SEARCHED.contains(name))
+        .chain(SEARCHED.iter().copied())
+        .collect();
+    assert!(wanted.len() > 80, "the list is read: {}", wanted.len());
+    let missing: Vec<_> = wanted.into_iter().filter(|name| !found.contains(*name)).collect();
+    assert!(missing.is_empty(), "no item has `doc(alias)` of: {missing:?}");
+}
+
 /// Whether a line defines a method, field or variant of that name.
 fn defines(line: &str, name: &str) -> bool {
     let line = line.trim_start();

@@ -13,20 +13,20 @@ use super::refresh::Refresher;
 use crate::counters::clock::{self, Clock, Pace};
 use crate::kernel::process::Origin;
 
-/// Reads many snapshots from the device at an interval, so that readers always find young values.
+/// Refreshes many snapshots from the device at an interval, so that readers always find fresh values.
 ///
-/// Nothing happens by itself: the caller's loop calls [`Sampler::tick`], or a thread is started by [`Sampler::spawn`], or with the
-/// feature `tokio` a task awaits `Sampler::run`.
+/// It must be driven in one of three ways: your loop calls [`Sampler::tick`], [`Sampler::spawn`] starts a thread, or, with the
+/// feature `tokio`, a task awaits `Sampler::run`.
 ///
 /// In each interval there is one round, in which every snapshot is refreshed once. Snapshots of one bulk source (`CounterPool` of
-/// mlx5) are refreshed together, by one command. A snapshot that another thread has refreshed since the round was due is left out.
-/// When the device cannot be read, the others are read all the same; the error is kept with its snapshot
-/// ([`Snapshot::last_error`]) and the next round tries again. A snapshot that has ended is let go.
+/// mlx5) are refreshed together, with one command. A snapshot that another thread has refreshed since the round was due is
+/// skipped. If reading one snapshot fails, the others are still read; the snapshot keeps the error ([`Snapshot::last_error`]) and
+/// the next round tries again. A snapshot that has ended is removed.
 ///
-/// Rounds that take longer than the interval, and ticks that come late, are not made up for: [`Sampler::report`]
-/// says how many intervals were missed and how late rounds began.
+/// If rounds take longer than the interval, or ticks are late, missed rounds are not repeated: [`Sampler::report`] returns how
+/// many intervals were missed and how late rounds began.
 ///
-/// In a child of `fork` a sampler of the parent's has no snapshots, and takes none.
+/// In a child of `fork` the parent's sampler has no snapshots and accepts none.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -100,20 +100,20 @@ struct Member {
 /// What one [`Sampler::tick`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Commands that read the device, and snapshots found refreshed by others.
+    /// Commands that read the device, and snapshots that others had refreshed.
     pub refreshed: usize,
     /// Commands that failed.
     pub failed: usize,
-    /// Snapshots, or bulk sources of them, that have ended and were let go.
+    /// Snapshots, or bulk sources of them, that have ended and were removed.
     pub ended: usize,
-    /// How long there is nothing to do now; zero when the round is not over, or the next one is due.
+    /// How long there is nothing to do; zero if the round is not over or the next one is due.
     pub wait: Duration,
 }
 
-/// What a [`Sampler`] has done since it was made, and how late.
+/// What a [`Sampler`] has done since it was created, and how late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SamplerReport {
-    /// Rounds that have begun.
+    /// Rounds that were started.
     pub rounds: u64,
     /// As [`Tick::refreshed`], of all ticks.
     pub refreshed: u64,
@@ -121,13 +121,13 @@ pub struct SamplerReport {
     pub failed: u64,
     /// As [`Tick::ended`], of all ticks.
     pub ended: u64,
-    /// Intervals that went by without a round.
+    /// Intervals without a round.
     pub missed: u64,
-    /// How long after it was due the last round began.
+    /// How late the last round began.
     pub last_lateness: Duration,
-    /// The most of all rounds.
+    /// The maximum lateness of all rounds.
     pub max_lateness: Duration,
-    /// How long the last round took that is over.
+    /// Duration of the last complete round.
     pub last_round: Duration,
 }
 
@@ -246,7 +246,7 @@ fn keys(snapshot: &Snapshot) -> (usize, usize, &Arc<Refresher>) {
 }
 
 impl Sampler {
-    /// A sampler of no snapshots, with one round in each `interval`; zero for rounds without a pause.
+    /// Creates a sampler without snapshots, with one round per `interval`; zero for rounds without a pause.
     pub fn new(interval: Duration) -> Self {
         let interval_ns = clock::nanoseconds(interval);
         let set = Set {
@@ -266,19 +266,19 @@ impl Sampler {
         }
     }
 
-    /// Bounds the work of one tick: at most this many commands (64 if nothing is said, and never none). The next tick goes on.
+    /// Limits the commands of one tick (default 64, at least 1). The next tick continues.
     #[must_use]
     pub fn at_most(mut self, commands: usize) -> Self {
         self.at_most = commands.max(1);
         self
     }
 
-    /// Adds a snapshot; nothing happens if it is there already.
+    /// Adds a snapshot; no effect if it was added already.
     pub fn add(&self, snapshot: &Snapshot) {
         self.set.add(snapshot);
     }
 
-    /// Takes a snapshot out; whether it was there.
+    /// Removes a snapshot and returns whether it was there.
     pub fn remove(&self, snapshot: &Snapshot) -> bool {
         self.set.remove(snapshot)
     }
@@ -288,7 +288,7 @@ impl Sampler {
         self.set.members().map_or(0, |members| members.len())
     }
 
-    /// Whether there is nothing to keep fresh.
+    /// Whether there is no snapshot to refresh.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -298,12 +298,12 @@ impl Sampler {
         self.set.report()
     }
 
-    /// Does what is due, at most as much as [`Sampler::at_most`] says.
+    /// Makes the refreshes that are due, up to the limit of [`Sampler::at_most`].
     pub fn tick(&mut self) -> Tick {
         self.step(Clock::Monotonic, || true)
     }
 
-    /// The same by the caller's own clock, which is at `now_ns`; see [`Snapshot::read_at`].
+    /// Like [`tick`](Self::tick), with the caller's own clock, which shows `now_ns`; see [`Snapshot::read_at`].
     pub fn tick_at(&mut self, now_ns: u64) -> Tick {
         self.step(Clock::At(now_ns), || true)
     }

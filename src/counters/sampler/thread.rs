@@ -62,10 +62,10 @@ impl Stop {
     }
 }
 
-/// A thread that samples, until this is dropped: then it ends at once, or after the one command that it has sent.
+/// A thread that refreshes snapshots. It ends when this handle is dropped: immediately, or after the command in progress.
 ///
-/// Snapshots can be read, added and taken out meanwhile. A child of `fork` has this handle, but not the thread: there nothing
-/// is added or taken out, and the report is empty.
+/// Snapshots can be read, added and removed at any time. A child of `fork` has this handle, but not the thread: adding and
+/// removing have no effect there, and the report is empty.
 #[derive(Debug)]
 pub struct SamplerThread {
     set: Arc<Set>,
@@ -74,7 +74,7 @@ pub struct SamplerThread {
 }
 
 impl SamplerThread {
-    /// As [`Sampler::add`]; it is refreshed from the next round on.
+    /// As [`Sampler::add`]; the snapshot is refreshed from the next round on.
     pub fn add(&self, snapshot: &Snapshot) {
         self.set.add(snapshot);
     }

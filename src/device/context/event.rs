@@ -5,22 +5,22 @@ use std::fmt;
 use uverbs_abi::types::event_type;
 use uverbs_abi::write::AsyncEventDesc;
 
-/// Something happened on the device, not in answer to a command.
+/// An event of the device that is not an answer to a command. [`Context::next_event`](super::Context::next_event) returns it.
 ///
-/// Nothing needs to be acknowledged: an event names its object by a number, so an object can be destroyed while
-/// events of it are on their way. The kernel then drops those that were not read.
+/// Events are not acknowledged: an event identifies its object by a number, so an object can be destroyed while events for it are
+/// pending. The kernel then discards those that were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_async_event")]
 pub struct AsyncEvent {
     /// What happened.
     pub kind: EventKind,
-    /// The cookie of the object it is about, or the port's number; [`AsyncEvent::subject`] says which.
+    /// The cookie of the object, or the number of the port; [`AsyncEvent::subject`] returns which of the two.
     pub element: u64,
 }
 
-/// What an event is about.
+/// The object that an event concerns.
 ///
-/// Objects are named by the cookie that they were made with, 0 if they were made without.
+/// Objects are identified by the cookie with which they were created, 0 by default.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -36,7 +36,7 @@ pub enum Subject {
     Port(u64),
     /// The whole device.
     Device,
-    /// An event that this crate does not know, with the number that came with it.
+    /// An event that this crate does not know, with the number that it contained.
     Unknown(u64),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Subject {
 }
 
 impl AsyncEvent {
-    /// What the event is about.
+    /// The object that the event concerns.
     pub fn subject(&self) -> Subject {
         self.kind.subject(self.element)
     }
@@ -74,7 +74,7 @@ impl fmt::Display for AsyncEvent {
 }
 
 macro_rules! kinds {
-    ($($name:ident = $number:ident, $subject:ident $(($element:ident))?, $text:literal;)*) => {
+    ($($name:ident = $number:ident $alias:literal, $subject:ident $(($element:ident))?, $text:literal;)*) => {
         /// What happened.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,15 +83,16 @@ macro_rules! kinds {
         pub enum EventKind {
             $(
                 #[doc = concat!("It ", $text, ".")]
-                #[doc = concat!("`IBV_EVENT_", stringify!($number), "`.")]
+                #[doc = concat!("`", $alias, "`.")]
+                #[doc(alias = $alias)]
                 $name,
             )*
-            /// A number that this crate does not know.
+            /// An event number that this crate does not know.
             Other(u32),
         }
 
         impl EventKind {
-            /// The kernel's number for it: one of [`uverbs_abi::types::event_type`].
+            /// The kernel's number of the event: one of [`uverbs_abi::types::event_type`].
             pub fn number(self) -> u32 {
                 match self {
                     $(Self::$name => event_type::$number,)*
@@ -130,26 +131,26 @@ macro_rules! kinds {
 }
 
 kinds! {
-    CqError = CQ_ERR, CompletionQueue(c), "overran or failed";
-    QpFatal = QP_FATAL, QueuePair(c), "failed";
-    QpRequestError = QP_REQ_ERR, QueuePair(c), "got an invalid request";
-    QpAccessError = QP_ACCESS_ERR, QueuePair(c), "got a request without permission";
-    QpEstablished = COMM_EST, QueuePair(c), "got a message before it was ready to send";
-    SqDrained = SQ_DRAINED, QueuePair(c), "has drained its send queue";
-    PathMigrated = PATH_MIG, QueuePair(c), "went to the alternate path";
-    PathMigrationFailed = PATH_MIG_ERR, QueuePair(c), "could not go to the alternate path";
-    DeviceFatal = DEVICE_FATAL, Device, "failed, or is gone";
-    PortActive = PORT_ACTIVE, Port(c), "became active";
-    PortError = PORT_ERR, Port(c), "went down";
-    LidChange = LID_CHANGE, Port(c), "has another local identifier";
-    PkeyChange = PKEY_CHANGE, Port(c), "has other partition keys";
-    SmChange = SM_CHANGE, Port(c), "has another subnet manager";
-    SrqError = SRQ_ERR, SharedReceiveQueue(c), "failed";
-    SrqLimitReached = SRQ_LIMIT_REACHED, SharedReceiveQueue(c), "has fewer requests left than its limit";
-    QpLastWqeReached = QP_LAST_WQE_REACHED, QueuePair(c), "takes nothing more from its shared receive queue";
-    ClientReregister = CLIENT_REREGISTER, Port(c), "lost its registrations with the subnet manager";
-    GidChange = GID_CHANGE, Port(c), "has other GIDs";
-    WqFatal = WQ_FATAL, WorkQueue(c), "failed";
+    CqError = CQ_ERR "IBV_EVENT_CQ_ERR", CompletionQueue(c), "overran or failed";
+    QpFatal = QP_FATAL "IBV_EVENT_QP_FATAL", QueuePair(c), "failed";
+    QpRequestError = QP_REQ_ERR "IBV_EVENT_QP_REQ_ERR", QueuePair(c), "got an invalid request";
+    QpAccessError = QP_ACCESS_ERR "IBV_EVENT_QP_ACCESS_ERR", QueuePair(c), "got a request without permission";
+    QpEstablished = COMM_EST "IBV_EVENT_COMM_EST", QueuePair(c), "got a message before it was ready to send";
+    SqDrained = SQ_DRAINED "IBV_EVENT_SQ_DRAINED", QueuePair(c), "has drained its send queue";
+    PathMigrated = PATH_MIG "IBV_EVENT_PATH_MIG", QueuePair(c), "went to the alternate path";
+    PathMigrationFailed = PATH_MIG_ERR "IBV_EVENT_PATH_MIG_ERR", QueuePair(c), "could not go to the alternate path";
+    DeviceFatal = DEVICE_FATAL "IBV_EVENT_DEVICE_FATAL", Device, "failed, or is gone";
+    PortActive = PORT_ACTIVE "IBV_EVENT_PORT_ACTIVE", Port(c), "became active";
+    PortError = PORT_ERR "IBV_EVENT_PORT_ERR", Port(c), "went down";
+    LidChange = LID_CHANGE "IBV_EVENT_LID_CHANGE", Port(c), "has another local identifier";
+    PkeyChange = PKEY_CHANGE "IBV_EVENT_PKEY_CHANGE", Port(c), "has other partition keys";
+    SmChange = SM_CHANGE "IBV_EVENT_SM_CHANGE", Port(c), "has another subnet manager";
+    SrqError = SRQ_ERR "IBV_EVENT_SRQ_ERR", SharedReceiveQueue(c), "failed";
+    SrqLimitReached = SRQ_LIMIT_REACHED "IBV_EVENT_SRQ_LIMIT_REACHED", SharedReceiveQueue(c), "has fewer requests left than its limit";
+    QpLastWqeReached = QP_LAST_WQE_REACHED "IBV_EVENT_QP_LAST_WQE_REACHED", QueuePair(c), "takes nothing more from its shared receive queue";
+    ClientReregister = CLIENT_REREGISTER "IBV_EVENT_CLIENT_REREGISTER", Port(c), "lost its registrations with the subnet manager";
+    GidChange = GID_CHANGE "IBV_EVENT_GID_CHANGE", Port(c), "has other GIDs";
+    WqFatal = WQ_FATAL "IBV_EVENT_WQ_FATAL", WorkQueue(c), "failed";
 }
 
 #[cfg(test)]

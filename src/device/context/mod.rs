@@ -36,13 +36,13 @@ use crate::kernel::event::EventFile;
 use crate::kernel::process::{Here, Origin};
 use crate::kernel::transport::{Mapping, Transport};
 
-/// An open device: the parent of every object, and the place of its events.
+/// An open device: it creates all other objects, and reports the device's events. Created by [`Device::open`].
 ///
-/// Cheap to clone; the device file is closed when the last clone and the last object are gone. The one exception is a file
-/// whose close the kernel may not survive: see [`create_flow`](crate::QueuePair::create_flow).
+/// Cheap to clone; the device file is closed when the last clone and the last object are gone. The one exception is a file whose
+/// close could crash the kernel: see [`create_flow`](crate::QueuePair::create_flow).
 ///
-/// After a `fork` it belongs to the process that is the first to make something of it but a [`ProtectionDomain`](crate::ProtectionDomain),
-/// before the fork or after it. In the other process it, and all that was made of it, is
+/// It belongs to the process that first creates an object other than a [`ProtectionDomain`](crate::ProtectionDomain) with it,
+/// before or after a `fork`. In the other process, calls on it and on its objects fail with
 /// [`Disassociated`](crate::ErrorKind::Disassociated).
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_context")]
@@ -187,17 +187,17 @@ impl Context {
         self.0.devx
     }
 
-    /// Number of completion vectors; a completion queue names one of `0..completion_vectors()`.
+    /// Number of completion vectors; a completion queue uses one of `0..completion_vectors()`.
     pub fn completion_vectors(&self) -> u32 {
         self.0.completion_vectors
     }
 
-    /// The next asynchronous event, or none when there is none yet; never waits.
+    /// The next asynchronous event, or none if there is none yet; never blocks.
     ///
     /// To wait, poll the context's file descriptor ([`AsFd`]) for reading.
     ///
     /// # Errors
-    /// [`Malformed`](crate::ErrorKind::Malformed) if the record is cut short.
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the record is incomplete.
     #[doc(alias = "ibv_get_async_event")]
     #[doc(alias = "ibv_ack_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
@@ -218,7 +218,7 @@ impl Context {
 
 #[cfg(feature = "raw")]
 impl Context {
-    /// Refuses what a device is not for that is another process's since a fork.
+    /// Checks that this device does not belong to another process since a fork.
     ///
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated).
@@ -265,7 +265,7 @@ impl driver::Kernel for Context {
 }
 
 impl AsFd for Context {
-    /// The file of asynchronous events, ready for reading when [`Context::next_event`] has one.
+    /// The file of asynchronous events, readable when [`Context::next_event`] has one.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.events.as_fd()
     }

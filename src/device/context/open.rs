@@ -12,7 +12,7 @@ use crate::kernel::transport::{Transport, Uverbs, Watched, Watcher};
 #[cfg(feature = "soft")]
 use crate::soft::SoftDevice;
 
-/// How a device is opened, for more than [`Device::open`] does.
+/// Options for opening a device, beyond [`Device::open`].
 ///
 /// ```
 /// use uverbs::{ErrorKind, OpenOptions, SoftDevice};
@@ -29,16 +29,16 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Opens as [`Device::open`] does.
+    /// Options with which a device is opened as by [`Device::open`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the context may also send commands to the firmware of an mlx5 device (DEVX), which what is in
-    /// [`mlx5`](crate::mlx5) is made of.
+    /// Whether the context may also send commands to the firmware of an mlx5 device (DEVX). The counter pools of
+    /// [`mlx5`](crate::mlx5) need it.
     ///
-    /// The firmware then keeps the objects of this context apart from those of others. It takes no capability, and gives
-    /// none: the kernel passes on only commands about objects that the context has made itself.
+    /// The firmware separates the objects of this context from those of others. DEVX needs no capability and gives none: the
+    /// kernel passes on only commands about objects that this context created.
     ///
     /// # Kernel
     /// `MLX5_IB_ALLOC_UCTX_DEVX` (mlx5_ib_alloc_ucontext, main.c, and mlx5_ib_devx_create, devx.c, Linux 6.1).
@@ -52,14 +52,14 @@ impl OpenOptions {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`Device::open`]; [`ErrorKind::Unsupported`] when DEVX is wanted and the driver or the device does not have it.
+    /// As [`Device::open`]; [`ErrorKind::Unsupported`] if DEVX was requested and the driver or the device does not support it.
     pub fn open(self, device: &Device) -> Result<Context> {
         // A soft device is the memory of its process.
         let inheritable = matches!(device.node, Node::File(_));
         self.establish(device, |transport| transport, inheritable)
     }
 
-    /// Opens the device with somebody who watches, as [`Device::open_with`] does.
+    /// Opens the device with a [`Watcher`], as [`Device::open_with`] does.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -116,13 +116,14 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] and [`ErrorKind::NotFound`] as the device file's mode and presence say.
+    /// [`ErrorKind::PermissionDenied`] if the mode of the device file forbids it, [`ErrorKind::NotFound`] if the file does not
+    /// exist.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
         OpenOptions::new().open(self)
     }
 
-    /// Opens the device with a [`Watcher`]: to trace, to count, to inject faults.
+    /// Opens the device with a [`Watcher`], which can trace and count commands and inject faults.
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -130,8 +131,8 @@ impl Device {
         OpenOptions::new().open_with(self, watcher)
     }
 
-    /// Opens the device, and goes through what `wrap` makes of its transport: a [`Transport`] of one's own, several
-    /// [`Watched`], or a [`Script`](crate::kernel::transport::Script) in the place of the device.
+    /// Opens the device and uses the transport that `wrap` returns for it: your own [`Transport`], several [`Watched`], or a
+    /// [`Script`](crate::kernel::transport::Script) in place of the device.
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -174,7 +175,7 @@ impl SoftDevice {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`] when it was unplugged.
+    /// [`ErrorKind::Disassociated`] if it was unplugged.
     pub fn open(&self) -> Result<Context> {
         self.device().open()
     }

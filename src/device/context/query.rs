@@ -37,10 +37,10 @@ impl Context {
     /// Limits and capabilities of the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`] when the device has gone.
+    /// [`ErrorKind::Disassociated`] if the device has gone.
     ///
     /// # Kernel
-    /// Extended `QUERY_DEVICE` by `INVOKE_WRITE` (ib_uverbs_ex_query_device, uverbs_cmd.c, Linux 6.1).
+    /// Extended `QUERY_DEVICE` through `INVOKE_WRITE` (ib_uverbs_ex_query_device, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_device_ex")]
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_device_attr_ex")]
@@ -101,7 +101,7 @@ impl Context {
         Ok(offloads)
     }
 
-    /// State and limits of `port`, which counts from 1.
+    /// State and limits of `port`; the first port is 1.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a port that the device does not have.
@@ -121,10 +121,11 @@ impl Context {
         Ok(response)
     }
 
-    /// What `port` can carry, all lanes together, in units of 100 Mb/s.
+    /// The data rate of `port`, all lanes together, in units of 100 Mb/s.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] on kernels before 7.2, and on drivers that do not tell, such as rxe; others of the kernel.
+    /// [`ErrorKind::Unsupported`] on kernels before 7.2, and for drivers that do not report it, such as rxe; others of the
+    /// kernel.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_PORT_SPEED` (uverbs_std_types_device.c, Linux 7.2).
@@ -200,7 +201,7 @@ impl Context {
     /// [`ErrorKind::NotFound`] for an index or port that does not exist.
     ///
     /// # Kernel
-    /// There is no command for it: as in libibverbs the key comes from sysfs (`ports/N/pkeys/I`).
+    /// The kernel has no command for it: as in libibverbs, the key is read from sysfs (`ports/N/pkeys/I`).
     #[doc(alias = "ibv_query_pkey")]
     pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         self.0.device.pkey(port, index)
@@ -211,21 +212,21 @@ impl Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_gid_entry")]
 pub struct Gid {
-    /// The address, in network order.
+    /// The address, in network byte order.
     pub raw: [u8; 16],
     /// Its port, from 1.
     pub port: u32,
-    /// Its place in the port's table.
+    /// Its index in the port's table.
     pub index: u32,
-    /// What it is for.
+    /// Its type.
     pub kind: GidKind,
-    /// Index of the network interface it belongs to; zero for none.
+    /// Index of the network interface to which it belongs; zero for none.
     pub interface: u32,
 }
 
 impl Context {
-    /// The version of the firmware in words: `number` is that of [`query_device`](Self::query_device), which each driver takes apart in its own
-    /// way; where it has none, what the kernel says. It may be empty.
+    /// The firmware version as text. `number` is `fw_ver` of [`query_device`](Self::query_device), which each driver formats in
+    /// its own way; without a number, it is the text that the kernel reports. It may be empty.
     pub fn firmware(&self, number: u64) -> String {
         self.driver().firmware(number).unwrap_or_else(|| self.device().firmware().to_owned())
     }
@@ -275,7 +276,7 @@ impl Context {
     }
 }
 
-/// What a GID is for.
+/// The type of a GID.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_gid_type")]
@@ -287,7 +288,7 @@ pub enum GidKind {
     RoceV1,
     /// RoCE version 2 (UDP port 4791).
     RoceV2,
-    /// A number that this crate does not know.
+    /// A type that this crate does not know.
     Unknown(u32),
 }
 

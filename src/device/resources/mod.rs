@@ -1,4 +1,5 @@
-//! Objects that are alive on a device, of all processes and of the kernel, and who has them: what `rdma resource` shows.
+//! The existing objects of a device, of all processes and of the kernel, and their owners, as `rdma resource` shows them. Start
+//! with [`Device::resources`](crate::Device::resources).
 //!
 //! ```no_run
 //! # fn main() -> uverbs::Result<()> {
@@ -40,15 +41,15 @@ const LIST: &str = "resources.list";
 const SOFT: &str =
     "a soft device lists no objects; it counts them in the summary, and in SoftDevice::resources";
 
-/// How many objects of a kind there are.
+/// The number of objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
     /// The kind as the kernel names it: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`; later kernels have more.
     pub kind: String,
-    /// How many there are.
+    /// Number of objects.
     pub number: u64,
-    /// How many there may be; none where there is no bound, or the kernel does not tell (before Linux 7.3).
+    /// Maximum number; none if there is no limit or the kernel does not report it (before Linux 7.3).
     pub limit: Option<u64>,
 }
 
@@ -78,11 +79,11 @@ impl From {
 }
 
 impl Device {
-    /// The objects that are alive on the device. It is not opened, and no right is needed: those of all users are shown. A soft device has the
-    /// summary alone.
+    /// The existing objects of the device, those of all users. The device is not opened, and no privileges are needed. A soft
+    /// device has only the summary.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without RDMA netlink: sysfs does not show them.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) without RDMA netlink, because sysfs does not contain them.
     ///
     /// # Kernel
     /// `fill_res_info` and `res_get_common_dumpit` (core/nldev.c), Linux 6.1.
@@ -119,7 +120,7 @@ macro_rules! lists {
             $(#[$doc])*
             ///
             /// # Errors
-            /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) when the device has gone, and
+            /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone, and
             /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a soft device.
             pub fn $name(&mut self) -> Result<Vec<$row>> {
                 self.list(op::$command, (attr::$table, attr::$entry), $row::of)
@@ -134,10 +135,10 @@ impl Resources {
         Self(From::Kernel { exchange, index })
     }
 
-    /// How many objects of each kind there are, those of the kernel itself too.
+    /// The number of objects of each kind, including those of the kernel itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) when the device has gone.
+    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone.
     pub fn summary(&mut self) -> Result<Vec<Count>> {
         let mut counts = Vec::new();
         match &mut self.0 {

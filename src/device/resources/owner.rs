@@ -1,4 +1,4 @@
-//! Who has an object.
+//! The owner of an object.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use uverbs_abi::netlink::attr;
 
 use crate::device::netlink::{Attributes, number, text};
 
-/// Who has an object.
+/// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Owner {
@@ -22,7 +22,8 @@ pub enum Owner {
     },
     /// A part of the kernel, by the name of its module: `ib_core`, `rdma_cm`.
     Kernel(String),
-    /// The kernel does not tell: a process or a thread that has ended since it made the object, or one of another namespace.
+    /// The kernel does not report it: a process or a thread that has ended since it created the object, or one of another
+    /// namespace.
     Unknown,
 }
 
@@ -46,7 +47,7 @@ impl Owner {
         owner
     }
 
-    /// The process, if it is one.
+    /// The process id, if the owner is a process.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Self::Process { pid, .. } => Some(*pid),

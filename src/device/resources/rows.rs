@@ -15,21 +15,21 @@ use crate::device::netlink::{Attributes, number, wide};
 pub struct QueuePairRow {
     /// Its number.
     pub number: u32,
-    /// The port, from 1; none before it has one.
+    /// The port, from 1; none before it is assigned.
     pub port: Option<u32>,
     /// Its type, one of [`uverbs_abi::types::qp_type`].
     pub qp_type: u8,
     /// Its state, one of [`uverbs_abi::types::qp_state`].
     pub state: u8,
-    /// The queue pair that it is connected to, if it is connected.
+    /// Number of the connected queue pair, if there is a connection.
     pub remote: Option<u32>,
-    /// The packet sequence number that is expected next; of connections only.
+    /// The packet sequence number that is expected next; only for connections.
     pub receive_psn: Option<u32>,
     /// The packet sequence number that is sent next.
     pub send_psn: u32,
-    /// Its protection domain, as numbered in [`ProtectionDomainRow`]; none of the kernel's.
+    /// Its protection domain, as numbered in [`ProtectionDomainRow`]; none for objects of the kernel.
     pub protection_domain: Option<u32>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -39,15 +39,15 @@ pub struct QueuePairRow {
 pub struct CompletionQueueRow {
     /// Its number in this list.
     pub number: u32,
-    /// Completions that have room.
+    /// Capacity in completions.
     pub entries: u32,
-    /// Queue pairs and shared queues that complete to it.
+    /// Number of queue pairs and shared queues that complete to it.
     pub users: u64,
-    /// Whether the kernel moderates its events by itself.
+    /// Whether the kernel moderates its events adaptively.
     pub adaptive: bool,
-    /// Its context, as numbered in [`ContextRow`]; none of the kernel's.
+    /// Its context, as numbered in [`ContextRow`]; none for objects of the kernel.
     pub context: Option<u32>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -59,13 +59,13 @@ pub struct MemoryRegionRow {
     pub number: u32,
     /// Bytes.
     pub length: u64,
-    /// Its local key; with `CAP_NET_ADMIN` only.
+    /// Its local key; only with `CAP_NET_ADMIN`.
     pub local_key: Option<u32>,
-    /// Its remote key; with `CAP_NET_ADMIN` only. Linux 6.1 tells 0 of rxe's.
+    /// Its remote key; only with `CAP_NET_ADMIN`. Linux 6.1 reports 0 for rxe.
     pub remote_key: Option<u32>,
-    /// Its protection domain; none of the kernel's.
+    /// Its protection domain; none for objects of the kernel.
     pub protection_domain: Option<u32>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -75,11 +75,11 @@ pub struct MemoryRegionRow {
 pub struct ProtectionDomainRow {
     /// Its number in this list.
     pub number: u32,
-    /// Objects that are made in it.
+    /// Number of objects in it.
     pub users: u64,
-    /// Its context; none of the kernel's.
+    /// Its context; none for objects of the kernel.
     pub context: Option<u32>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -89,7 +89,7 @@ pub struct ProtectionDomainRow {
 pub struct ContextRow {
     /// Its number in this list.
     pub number: u32,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -99,7 +99,7 @@ pub struct ContextRow {
 pub struct ConnectionIdRow {
     /// Its number in this list.
     pub number: u32,
-    /// The port, from 1; none before it has one.
+    /// The port, from 1; none before it is assigned.
     pub port: Option<u32>,
     /// Its queue pair, if it has one.
     pub queue_pair: Option<u32>,
@@ -109,11 +109,11 @@ pub struct ConnectionIdRow {
     pub port_space: u32,
     /// Its state, as the kernel numbers them (`enum rdma_cm_state`, core/cma_priv.h): 5 is connected, 8 listening.
     pub state: u8,
-    /// Its own address, if it is one of IP.
+    /// The local address, if it is an IP address.
     pub local: Option<SocketAddr>,
-    /// The other side's address, if it is one of IP.
+    /// The address of the other side, if it is an IP address.
     pub remote: Option<SocketAddr>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 
@@ -123,7 +123,7 @@ pub struct ConnectionIdRow {
 pub struct SharedReceiveQueueRow {
     /// Its number in this list.
     pub number: u32,
-    /// Its type: 0 basic, 1 of extended connections, 2 with tag matching (`enum ib_srq_type`).
+    /// Its type: 0 basic, 1 for extended connections, 2 with tag matching (`enum ib_srq_type`).
     pub srq_type: u8,
     /// Its protection domain.
     pub protection_domain: Option<u32>,
@@ -131,7 +131,7 @@ pub struct SharedReceiveQueueRow {
     pub completion_queue: Option<u32>,
     /// The queue pairs that receive from it.
     pub queue_pairs: Vec<RangeInclusive<u32>>,
-    /// Who has it.
+    /// Its owner.
     pub owner: Owner,
 }
 

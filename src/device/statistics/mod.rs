@@ -1,10 +1,10 @@
-//! Counters that every RDMA device has, without opening it: those of its ports, its driver's, and those of queue pairs.
+//! Counters of every RDMA device, read without opening it: of its ports, of its driver, and of queue pairs.
 //!
-//! [`Device::statistics`] makes a reader of all counters of a device, which is used again and again and takes each of them once in a
-//! pass. [`Device::queue_pair_counters`] binds queue pairs to counters of their own. They are not the
-//! [`Counters`](crate::Counters) of flows, which count what a rule takes.
+//! Start with [`Device::statistics`], which creates a reader of all counters of a device. Keep the reader and call
+//! [`read`](Statistics::read) repeatedly. [`Device::queue_pair_counters`] binds queue pairs to their own counters. These are not
+//! the [`Counters`](crate::Counters) of flows, which count what a rule matches.
 //!
-//! Reading is open to everybody, and asks the driver: on mlx5 a pass is some firmware commands.
+//! Reading needs no privileges. It asks the driver: on mlx5 one pass takes a few firmware commands.
 //!
 //! ```no_run
 //! # fn main() -> uverbs::Result<()> {
@@ -47,24 +47,24 @@ const READ: &str = "statistics.read";
 
 const NO_COUNTERS: &str = "the driver has no counters of its own of ports";
 
-/// A counter that is there, and could not be read.
+/// A counter that exists and could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// The port, from 1; none of the device.
+    /// The port, from 1; none for a counter of the device.
     pub port: Option<u32>,
-    /// Where it would come from.
+    /// The source of the counter.
     pub source: Source,
-    /// The kernel's name of it; none of all that come from there.
+    /// The kernel's name of the counter; none if it concerns all counters of this source.
     pub name: Option<String>,
-    /// Why not.
+    /// The error.
     pub error: Error,
 }
 
 /// A reader of all counters of a device, or of those of one port.
 ///
-/// It keeps what it needs: a socket of RDMA netlink and a folder of sysfs for each port, and memory for the values. As long as the device has the
-/// same counters, [`read`](Self::read) allocates nothing after the first time. A child of `fork` can go on with its copy.
+/// It holds an RDMA netlink socket, a sysfs folder for each port, and memory for the values. As long as the device has the same
+/// counters, [`read`](Self::read) allocates nothing after the first call. A child of `fork` can use its copy.
 #[derive(Debug)]
 pub struct Statistics {
     from: From,
@@ -94,16 +94,17 @@ impl From {
 }
 
 impl Device {
-    /// Makes a reader of all counters of the device: of each port those of InfiniBand's own set ([`Source::Port`]) and the driver's
-    /// ([`Source::Hardware`]), then those of the device. The device is not opened, and no right is needed.
+    /// Creates a reader of all counters of the device: for each port InfiniBand's own counters ([`Source::Port`]) and the
+    /// driver's ([`Source::Hardware`]), then the counters of the device. The device is not opened, and no privileges are needed.
     ///
-    /// Hardware counters of ports come by RDMA netlink, all of a port's in one request; where it is not there, or its answer has not room for
-    /// them, they are read from sysfs, as all others are. A driver without counters gives none; that is no error.
+    /// Hardware counters of a port are read through RDMA netlink, in one request. If netlink is not available, or its answer has
+    /// no room for them, they are read from sysfs, like all other counters. For a driver without counters the result is empty,
+    /// which is not an error.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) when the device has gone,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when neither netlink nor sysfs knows it, as in some containers, and those of reading
-    /// sysfs.
+    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone,
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if neither netlink nor sysfs knows it, as in some containers,
+    /// and those of reading sysfs.
     ///
     /// # Kernel
     /// `nldev_stat_get_doit` (core/nldev.c) and core/sysfs.c, Linux 5.3.
@@ -114,10 +115,11 @@ impl Device {
         Statistics::open(self, &ports, true)
     }
 
-    /// Makes a reader of the counters of one port, from 1.
+    /// Creates a reader of the counters of one port, from 1.
     ///
     /// # Errors
-    /// Those of [`statistics`](Self::statistics), and [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) without such a port.
+    /// Those of [`statistics`](Self::statistics), and [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such
+    /// port.
     ///
     /// ```
     /// let device = uverbs::SoftDevice::default().device();
@@ -151,14 +153,15 @@ impl Statistics {
         }
     }
 
-    /// Reads each counter once: the ports in their order, of each its own counters first, then the device's. Values of one source and port belong
-    /// to one moment if they come by netlink; files are read one after the other.
+    /// Reads each counter once, in this order: for each port InfiniBand's own counters, then the driver's; at the end the
+    /// counters of the device. Values of one source and port are read at the same time if they come through netlink; sysfs files
+    /// are read one after the other.
     ///
-    /// What cannot be read is left out, and told by [`missing`](Self::missing).
+    /// Counters that cannot be read are left out; [`missing`](Self::missing) returns them.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) when the device has gone since the reader was made. One that comes back is
-    /// another device: look for it again.
+    /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone since the reader was created. A
+    /// device that comes back is another device: search for it again.
     pub fn read(&mut self) -> Result<&[Statistic]> {
         self.table.begin();
         self.missing.clear();
@@ -181,12 +184,12 @@ impl Statistics {
         Ok(self.table.rows())
     }
 
-    /// What the last [`read`](Self::read) has found; nothing before the first.
+    /// The result of the last [`read`](Self::read); empty before the first.
     pub fn latest(&self) -> &[Statistic] {
         self.table.rows()
     }
 
-    /// What the last [`read`](Self::read) could not read, and why.
+    /// The counters that the last [`read`](Self::read) could not read, and why.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }

@@ -11,28 +11,28 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 const LIST: &str = "statistics.optional";
 const SET: &str = "statistics.set_optional";
 
-/// A counter that is counted only when it is switched on.
+/// A counter that counts only while it is switched on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionalStatistic {
-    /// The kernel's name of it.
+    /// The kernel's name of the counter.
     pub name: String,
-    /// Whether it is on: only then it is counted, and read.
+    /// Whether it is on. Only then it counts and is read.
     pub is_on: bool,
     /// Its place in the driver's table.
     index: u32,
 }
 
 impl Statistics {
-    /// The optional counters of a port, on or off. None of most drivers; mlx5 has some, which need rules of its own to count
+    /// The optional counters of a port, on or off. Most drivers have none. Those of mlx5 need rules in the device to count
     /// (`cc_rx_ce_pkts`, `rdma_tx_bytes`, ...).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without such a port. [`ErrorKind::Unsupported`] when the driver has no counters of ports, on a soft device, and
-    /// without RDMA netlink. [`ErrorKind::Disassociated`] when the device has gone.
+    /// [`ErrorKind::NotFound`] if there is no such port. [`ErrorKind::Unsupported`] if the driver has no counters of ports, on a
+    /// soft device, and without RDMA netlink. [`ErrorKind::Disassociated`] if the device has gone.
     ///
     /// # Kernel
-    /// `nldev_stat_get_counter_status_doit` (core/nldev.c), Linux 5.16. It asks for no rights.
+    /// `nldev_stat_get_counter_status_doit` (core/nldev.c), Linux 5.16. It needs no privileges.
     #[doc(alias = "rdma_statistic_mode")]
     pub fn optional(&mut self, port: u32) -> Result<Vec<OptionalStatistic>> {
         self.optional_for(LIST, port)
@@ -55,12 +55,12 @@ impl Statistics {
         }
     }
 
-    /// Switches on those of a port's optional counters that are named, and off all others. They begin at zero.
+    /// Switches on the named optional counters of a port, and switches off all others. They start at zero.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the first user namespace. [`ErrorKind::NotFound`] for a name that is none of
-    /// [`optional`](Self::optional); then nothing is changed. [`ErrorKind::Unsupported`] when the device cannot count it. When one of several cannot
-    /// be switched, those before it in the driver's table have been.
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the initial user namespace. [`ErrorKind::NotFound`] for a name
+    /// that is not in [`optional`](Self::optional); nothing is changed then. [`ErrorKind::Unsupported`] if the device cannot
+    /// count it. If one of several cannot be switched, those before it in the driver's table have been switched.
     ///
     /// # Kernel
     /// `nldev_stat_set_counter_dynamic_doit` (core/nldev.c), Linux 5.16.

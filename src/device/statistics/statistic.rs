@@ -2,18 +2,18 @@
 
 use super::meaning::Meaning;
 
-/// Where a counter comes from.
+/// The source of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Source {
-    /// InfiniBand's own set of a port (PortCounters, PortCountersExtended), by sysfs: `ports/P/counters`.
+    /// InfiniBand's own counters of a port (PortCounters, PortCountersExtended), from sysfs: `ports/P/counters`.
     Port,
-    /// The driver's own: of a port by RDMA netlink or `ports/P/hw_counters`, of the device by `hw_counters`.
+    /// The driver's own counters: of a port from RDMA netlink or `ports/P/hw_counters`, of the device from `hw_counters`.
     Hardware,
 }
 
 impl Source {
-    /// As sysfs names its folder: `counters` or `hw_counters`.
+    /// The name of the sysfs folder: `counters` or `hw_counters`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Port => "counters",
@@ -30,9 +30,9 @@ pub enum Unit {
     Bytes,
     /// Packets.
     Packets,
-    /// Ticks of the port's own clock, whose length nobody tells (`port_xmit_wait`).
+    /// Ticks of the port's own clock, whose length is not reported (`port_xmit_wait`).
     Ticks,
-    /// What the name says: errors, requests, messages.
+    /// Events as described by the name: errors, requests, messages.
     Events,
 }
 
@@ -48,18 +48,18 @@ impl Unit {
     }
 }
 
-/// How far a counter counts.
+/// The range of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Width {
-    /// Its bits, from 4 to 64.
+    /// Number of bits, 4 to 64.
     pub bits: u8,
-    /// Whether it stays at its highest value (true), or begins at zero again.
+    /// Whether it stops at its maximum (true) or starts again at zero.
     pub saturates: bool,
 }
 
 impl Width {
-    /// The highest raw value: all ones.
+    /// The maximum raw value: all bits set.
     pub fn highest(self) -> u64 {
         u64::MAX >> (64 - self.bits.clamp(1, 64))
     }
@@ -92,18 +92,18 @@ pub struct Statistic {
 }
 
 impl Statistic {
-    /// The port, from 1; none of a counter of the whole device.
+    /// The port, from 1; none for a counter of the whole device.
     pub fn port(&self) -> Option<u32> {
         self.port
     }
 
-    /// Where it comes from.
+    /// Its source.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The kernel's name of it, such as `port_rcv_data`. A driver may name its own as it likes: what prints or exports names has to escape
-    /// them.
+    /// The kernel's name, such as `port_rcv_data`. Drivers choose the names of their counters, so programs that print or export
+    /// names must escape them.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -113,48 +113,50 @@ impl Statistic {
         self.meaning.unit
     }
 
-    /// The value, in [`unit`](Self::unit)s: of `port_rcv_data` and `port_xmit_data` in bytes, of which the kernel tells words of four. It stays at
-    /// `u64::MAX` where bytes do not fit.
+    /// The value, in [`unit`](Self::unit)s. `port_rcv_data` and `port_xmit_data` are in bytes; the kernel reports words of four
+    /// bytes. If the bytes exceed 64 bits, the value is `u64::MAX`.
     pub fn value(&self) -> u64 {
         self.raw.saturating_mul(self.scale())
     }
 
-    /// The value as the kernel tells it.
+    /// The value as the kernel reports it.
     pub fn raw(&self) -> u64 {
         self.raw
     }
 
-    /// How many units the raw value counts by: 4 of words in bytes, else 1.
+    /// The number of units per raw count: 4 for words in bytes, otherwise 1.
     pub fn scale(&self) -> u64 {
         self.meaning.scale.into()
     }
 
-    /// How far it counts, if that is known. The kernel does not tell: it is known of the port's counters by InfiniBand's specification (16.1.3.5,
-    /// PortCounters), and of some drivers' by their source. A value that is higher than it could be says that the width is another one.
+    /// The range, if it is known. The kernel does not report it: for counters of a port it comes from the InfiniBand
+    /// specification (16.1.3.5, PortCounters), and for some drivers from their source. If the value is higher than this range,
+    /// the range is another one, and the result is none.
     pub fn width(&self) -> Option<Width> {
         self.meaning.width.filter(|width| self.raw <= width.highest())
     }
 
-    /// Whether it stands at its end and does not count any more: the true number is this one or any higher one, until somebody sets it back.
+    /// Whether it has reached its maximum and stopped: the true number is this or higher, until the counter is reset.
     pub fn is_saturated(&self) -> bool {
         self.width().is_some_and(|width| width.saturates && self.raw == width.highest())
     }
 
-    /// Whether it is a level, which also falls, and no counter: objects that there are, not events that were.
+    /// Whether it is a level, which also decreases, such as a number of objects, and not a count of events.
     pub fn is_gauge(&self) -> bool {
         self.meaning.gauge
     }
 
-    /// Whether it was switched on, as one of the driver's optional counters: see [`Statistics::optional`](super::Statistics::optional).
+    /// Whether it is one of the driver's optional counters, which are switched on: see
+    /// [`Statistics::optional`](super::Statistics::optional).
     pub fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// By how much it has grown since an earlier reading, in [`unit`](Self::unit)s. A counter that has begun at zero again after all its bits is
-    /// taken for that.
+    /// The increase since an earlier reading, in [`unit`](Self::unit)s. One wrap of the counter at its width is taken into
+    /// account.
     ///
-    /// None where nothing can be said: of a gauge, of one that is saturated, of one that was set back or belongs to another device now, and of
-    /// another counter.
+    /// None if it is not known: for a gauge, for a saturated counter, for one that was reset or now belongs to another device,
+    /// and if `earlier` is another counter.
     pub fn growth(&self, earlier: &Self) -> Option<u64> {
         let is_same = self.port == earlier.port && self.source == earlier.source && self.name == earlier.name;
         if !is_same || self.is_gauge() || self.is_saturated() {

@@ -31,11 +31,11 @@ mod sealed {
 #[derive(Clone, Copy, Debug)]
 pub enum Normal {}
 
-/// A rule that takes what no other rule takes.
+/// A rule for packets that no other rule matches.
 #[derive(Clone, Copy, Debug)]
 pub enum CatchAll {}
 
-/// A rule that takes a copy of everything.
+/// A rule that gets a copy of all packets.
 #[derive(Clone, Copy, Debug)]
 pub enum Sniffer {}
 
@@ -49,11 +49,12 @@ impl RuleType for Sniffer {}
 /// Room for the most and largest specs that the kernel takes.
 const SPECS_SIZE: usize = MAX_SPECS * MAX_SPEC_SIZE;
 
-/// A rule about packets, to be put in force by [`create_flow`](crate::QueuePair::create_flow).
+/// A rule: which packets match, and what happens to them. [`create_flow`](crate::QueuePair::create_flow) puts it in force. Start
+/// with [`FlowRule::normal`], or parse a text with [`AnyRule::parse`](crate::AnyRule::parse).
 ///
-/// What contradicts itself is refused when the rule is put in force, with the reason, and nothing is sent;
-/// or before, by [`FlowRule::check`]. Default and sniffer rules have no headers to match and cannot count:
-/// their types have no methods for it.
+/// A rule that contradicts itself is refused when it is put in force, with the reason and before a command is sent.
+/// [`FlowRule::check`] does the same check. Default and sniffer rules have no headers to match and cannot count: their types have
+/// no methods for it.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -130,21 +131,21 @@ impl<K: RuleType> FlowRule<K> {
         }
     }
 
-    /// Also applies the rule to packets that its own queue pair sent.
+    /// Also applies the rule to packets sent by its own queue pair.
     ///
-    /// Reserved by libibverbs' header; mlx5 refuses it with EINVAL.
+    /// libibverbs' header reserves this flag; mlx5 refuses it with EINVAL.
     #[must_use]
+    #[doc(alias = "IBV_FLOW_ATTR_FLAGS_ALLOW_LOOP_BACK")]
     pub fn allow_loop_back(mut self) -> Self {
         self.attr.flags |= flow::FLAG_ALLOW_LOOP_BACK;
         self
     }
 
-    /// Whether the rule makes sense; [`create_flow`](crate::QueuePair::create_flow) asks it first.
+    /// Checks the rule for contradictions, as [`create_flow`](crate::QueuePair::create_flow) does.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) with the first contradiction; and for a VXLAN, MPLS or inner Ethernet
-    /// header of which nothing but zeros is asked for, if no other header of the rule announces it: every packet
-    /// would match then.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) with the first contradiction; also for a VXLAN, MPLS or inner Ethernet
+    /// header with only zero values, if no other header of the rule announces it, because every packet would match.
     pub fn check(&self) -> Result<()> {
         self.contradiction()?;
         let missing = self.missing().map(|(_, hint)| Error::refused("flow.create", Errno::EINVAL, hint));
@@ -161,18 +162,18 @@ impl<K: RuleType> FlowRule<K> {
         self.seen.announced.missing()
     }
 
-    /// The counters that the rule counts into.
+    /// The counters into which the rule counts.
     pub fn counters(&self) -> Option<&Counters> {
         self.counters.as_ref()
     }
 
-    /// The rule's head as the kernel is told it.
+    /// The rule's attributes in the kernel's layout.
     pub fn attr(&self) -> &FlowAttr {
         &self.attr
     }
 
-    /// The rule's specs as the kernel is told them, back to back. The handle in a count action is zero here: it is filled
-    /// in when the rule is put in force.
+    /// The rule's specs in the kernel's layout, one after the other. The handle in a count action is zero until the rule is put
+    /// in force.
     pub fn specs(&self) -> &[u8] {
         &self.specs[..usize::from(self.attr.size)]
     }
@@ -229,13 +230,13 @@ impl<K: RuleType> FlowRule<K> {
 }
 
 impl FlowRule<CatchAll> {
-    /// Takes all packets of `port` that no other rule takes. Broken in the mlx5 driver of Linux 7.2.
+    /// A rule for all packets of `port` that no other rule matches. It fails with the mlx5 driver of Linux 7.2 and 7.3.
     #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
     pub fn all_default(port: u8) -> Self {
         Self::new(flow::ATTR_ALL_DEFAULT, port)
     }
 
-    /// Takes multicast packets of `port` that no other rule takes. Broken in the mlx5 driver of Linux 7.2.
+    /// A rule for multicast packets of `port` that no other rule matches. It fails with the mlx5 driver of Linux 7.2 and 7.3.
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub fn mc_default(port: u8) -> Self {
         Self::new(flow::ATTR_MC_DEFAULT, port)
@@ -243,7 +244,7 @@ impl FlowRule<CatchAll> {
 }
 
 impl FlowRule<Sniffer> {
-    /// Takes a copy of all packets of `port`, received and sent.
+    /// A rule that gets a copy of all packets of `port`, received and sent.
     #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
     pub fn sniffer(port: u8) -> Self {
         Self::new(flow::ATTR_SNIFFER, port)
@@ -251,20 +252,20 @@ impl FlowRule<Sniffer> {
 }
 
 impl FlowRule<Normal> {
-    /// Takes packets of `port` that match every header named; without any, all packets.
+    /// A rule for packets of `port` that match all headers of the rule; without headers, all packets.
     #[doc(alias = "IBV_FLOW_ATTR_NORMAL")]
     pub fn normal(port: u8) -> Self {
         Self::new(flow::ATTR_NORMAL, port)
     }
 
-    /// Rules of a lower number are tried first; 0 if not given. mlx5 and the soft device have 0 to 15.
+    /// The priority; default 0. Rules with a lower number are tried first. mlx5 and the soft device support 0 to 15.
     #[must_use]
     pub fn priority(mut self, priority: u16) -> Self {
         self.attr.priority = priority;
         self
     }
 
-    /// Lets a packet that matches also go on to rules of the same number without this flag, and of higher numbers.
+    /// A matching packet is also passed on to rules of the same priority without this flag, and to rules with higher numbers.
     #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
     #[must_use]
     pub fn dont_trap(mut self) -> Self {
@@ -272,7 +273,7 @@ impl FlowRule<Normal> {
         self
     }
 
-    /// Matches packets that are sent, not packets that are received.
+    /// Matches sent packets, not received packets.
     #[doc(alias = "IBV_FLOW_ATTR_FLAGS_EGRESS")]
     #[must_use]
     pub fn egress(mut self) -> Self {
@@ -322,14 +323,14 @@ impl FlowRule<Normal> {
         self.outer(gre)
     }
 
-    /// Matches a VXLAN header. Without a network identifier, or with zero, the rule must name a UDP destination port too: see
+    /// Matches a VXLAN header. Without a network identifier, or with zero, the rule must also contain a UDP destination port: see
     /// [`FlowRule::check`].
     #[must_use]
     pub fn vxlan(self, vxlan: Vxlan) -> Self {
         self.outer(vxlan)
     }
 
-    /// Matches the first MPLS label. Without a value, or with zero, the rule must name an Ethertype, a UDP destination port or
+    /// Matches the first MPLS label. Without a value, or with zero, the rule must contain an Ethertype, a UDP destination port or
     /// GRE's protocol that announces it: see [`FlowRule::check`].
     #[must_use]
     pub fn mpls(self, mpls: Mpls) -> Self {
@@ -383,9 +384,10 @@ impl FlowRule<Normal> {
         }
     }
 
-    /// Marks packets with a tag, which their completions carry.
+    /// Marks packets with a tag, which their completions contain.
     #[must_use]
     #[doc(alias = "ibv_flow_spec_action_tag")]
+    #[doc(alias = "IBV_FLOW_SPEC_ACTION_TAG")]
     pub fn tag(mut self, tag: FlowTag) -> Self {
         if std::mem::replace(&mut self.seen.tag, true) {
             self.refuse("a rule has one tag");
@@ -396,9 +398,10 @@ impl FlowRule<Normal> {
         self
     }
 
-    /// Drops packets, after they were counted.
+    /// Drops packets after they are counted.
     #[must_use]
     #[doc(alias = "ibv_flow_spec_action_drop")]
+    #[doc(alias = "IBV_FLOW_SPEC_ACTION_DROP")]
     pub fn drop(mut self) -> Self {
         if std::mem::replace(&mut self.seen.drop, true) {
             self.refuse("a rule drops once");
@@ -411,6 +414,7 @@ impl FlowRule<Normal> {
     /// Counts packets into `counters`.
     #[must_use]
     #[doc(alias = "ibv_flow_spec_counter_action")]
+    #[doc(alias = "IBV_FLOW_SPEC_ACTION_COUNT")]
     pub fn count(mut self, counters: &Counters) -> Self {
         if self.counters.is_some() {
             self.refuse("a rule counts into one counters object");

@@ -10,7 +10,7 @@ use crate::kernel::error::Error;
 const BEFORE: usize = 70;
 const AFTER: usize = 30;
 
-/// Why a text is no rule: what is wrong, at which column, and what could stand there.
+/// An error in the text of a rule: what is wrong, at which column, and what was expected.
 ///
 /// The alternate form (`{:#}`) also shows the text, with a caret below the column:
 ///
@@ -59,7 +59,7 @@ impl Fault {
 }
 
 impl RuleError {
-    /// Where it is, in characters from 1; one behind the last word if the text ends too early.
+    /// The column of the error, in characters from 1; behind the last word if the text ends too early.
     pub fn column(&self) -> usize {
         self.column
     }
@@ -69,7 +69,7 @@ impl RuleError {
         &self.message
     }
 
-    /// What could stand there: keywords, and descriptions of values (they have spaces in them).
+    /// What was expected: keywords, and descriptions of values (which contain spaces).
     pub fn expected(&self) -> &[&'static str] {
         &self.expected
     }

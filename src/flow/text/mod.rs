@@ -15,7 +15,7 @@ use uverbs_abi::flow::FlowAttr;
 pub use self::error::RuleError;
 use super::rule::{CatchAll, FlowRule, Normal, Sniffer};
 
-/// A rule of any type, as a text gives it.
+/// A rule of any type, parsed from a text.
 ///
 /// ```
 /// use uverbs::{AnyRule, Eth, FlowRule, Udp};
@@ -36,24 +36,24 @@ use super::rule::{CatchAll, FlowRule, Normal, Sniffer};
 pub enum AnyRule {
     /// A rule that matches headers.
     Normal(FlowRule<Normal>),
-    /// `all-default` or `mc-default`: a rule that takes what no other takes.
+    /// `all-default` or `mc-default`: a rule for packets that no other rule matches.
     CatchAll(FlowRule<CatchAll>),
-    /// `sniffer`: a rule that takes a copy of everything.
+    /// `sniffer`: a rule that gets a copy of all packets.
     Sniffer(FlowRule<Sniffer>),
 }
 
 impl AnyRule {
-    /// Reads a rule for `port` from `text`; the text itself names no port.
+    /// Parses a rule for `port` from `text`; the text does not contain the port.
     ///
-    /// A rule that comes out passes [`FlowRule::check`].
+    /// The resulting rule passes [`FlowRule::check`].
     ///
     /// # Errors
-    /// The first word that cannot stand where it stands, with its column and what could.
+    /// The first unexpected word, with its column and what was expected.
     pub fn parse(text: &str, port: u8) -> Result<Self, RuleError> {
         parse::rule(text, port)
     }
 
-    /// The rule's head as the kernel is told it.
+    /// The rule's attributes in the kernel's layout.
     pub fn attr(&self) -> &FlowAttr {
         match self {
             Self::Normal(rule) => rule.attr(),
@@ -62,7 +62,7 @@ impl AnyRule {
         }
     }
 
-    /// The rule's specs as the kernel is told them, back to back.
+    /// The rule's specs in the kernel's layout, one after the other.
     pub fn specs(&self) -> &[u8] {
         match self {
             Self::Normal(rule) => rule.specs(),

@@ -8,9 +8,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{Command, EMPTY};
 
-/// `POST_SEND` by `INVOKE_WRITE` without a request in it: the kernel looks at the ring (ib_uverbs_post_send,
-/// uverbs_cmd.c; rxe_post_send, rxe_verbs.c; Linux 6.1). Like a [`Command`] it can be passed on, but not made, outside
-/// the crate.
+/// `POST_SEND` through `INVOKE_WRITE` without a request: it makes the kernel read the ring (ib_uverbs_post_send, uverbs_cmd.c;
+/// rxe_post_send, rxe_verbs.c; Linux 6.1). Like a [`Command`], it can be passed on but not created outside the crate.
 #[derive(Debug)]
 pub struct Doorbell {
     wire: Wire,

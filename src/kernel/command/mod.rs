@@ -1,13 +1,13 @@
-//! One command to the kernel: its attributes in kernel layout, and the buffers it borrows.
+//! Commands to the kernel, for [`Watcher`](crate::transport::Watcher)s and [`Transport`](crate::transport::Transport)s: the
+//! attributes in the kernel's layout, and the borrowed buffers.
 //!
-//! A [`Command`] lives on the caller's stack. Nothing is copied into it but values of at most
-//! eight bytes, which the ABI carries inline; everything else is borrowed. Addresses are made
-//! only by `Command::lower`, which the real transport calls right before the ioctl; a transport
-//! inside the process (the soft device) reads and writes the borrowed buffers instead and never
-//! sees an address.
+//! A [`Command`] is on the caller's stack. Only values of at most eight bytes, which the ABI carries inline, are copied into it;
+//! everything else is borrowed. Addresses are created only by `Command::lower`, which the real transport calls immediately before
+//! the ioctl. A transport inside the process (the soft device) instead reads and writes the borrowed buffers and never uses an
+//! address.
 //!
-//! Outside the crate a command can be looked at and passed on, but not made: an attribute made by
-//! hand could name any address as the place of an answer.
+//! Outside the crate a command can be examined and passed on, but not created, because an attribute built by hand could give any
+//! address as the destination of an answer.
 
 mod doorbell;
 mod read;
@@ -58,7 +58,7 @@ struct Nested<'a> {
     bytes: &'a [u8],
 }
 
-/// One command to the kernel, and the buffers it borrows.
+/// One command to the kernel, and the buffers that it borrows.
 pub struct Command<'a> {
     op: &'static str,
     wire: Wire,
@@ -392,13 +392,12 @@ impl Command<'_> {
         self.len() == 0
     }
 
-    /// The attributes in their order. The `data` of one with a buffer means nothing here.
+    /// The attributes in their order. For an attribute with a buffer, `data` has no meaning here.
     pub fn attrs(&self) -> impl ExactSizeIterator<Item = &Attr> {
         self.wire.attrs[..self.len()].iter()
     }
 
-    /// The bytes that attribute `index` sends: inline or borrowed; none for an output or when the
-    /// memory is missing.
+    /// The bytes that attribute `index` sends, inline or borrowed; none for an output or if the memory is missing.
     pub fn input_bytes(&self, index: usize) -> Option<&[u8]> {
         let attr = self.wire.attrs[..self.len()].get(index)?;
         match &self.buffers[index] {
@@ -409,7 +408,7 @@ impl Command<'_> {
         }
     }
 
-    /// The input that attribute `index` refers to by the address inside it, and where that stands.
+    /// The input to which the address inside attribute `index` refers, and the offset of that address.
     pub fn nested_bytes(&self, index: usize) -> Option<(usize, &[u8])> {
         self.nested.as_ref().filter(|nested| nested.attr == index).map(|nested| (nested.at, nested.bytes))
     }
@@ -420,7 +419,7 @@ impl Command<'_> {
         self.memory
     }
 
-    /// The place of the answer of attribute `index`.
+    /// The buffer for the answer of attribute `index`.
     pub fn output_bytes(&self, index: usize) -> Option<&[u8]> {
         match self.buffers.get(index)? {
             Buffer::Out(bytes) => Some(bytes),

@@ -12,10 +12,10 @@ pub(crate) const OP: &str = "counters.read";
 /// Most values that one read can return: their length in bytes is a 16-bit number.
 pub(crate) const MAX_VALUES: usize = u16::MAX as usize / size_of::<u64>();
 
-/// A read of counters, ready to be sent any number of times, each time with a place for the values.
+/// A read of counters that can be sent any number of times, each time with a buffer for the values.
 ///
-/// Little is left to do for each read: to say where the values are, and to take back the mark that the
-/// kernel wrote them. Like a [`Command`] it can be passed on, but not made, outside the crate.
+/// Each read only sets the address of the values and clears the flag with which the kernel marks them as written. Like a
+/// [`Command`], it can be passed on but not created outside the crate.
 #[derive(Debug)]
 pub struct CountersRead(Wire);
 

@@ -38,14 +38,14 @@ const PAGE: usize = 4096;
 /// The size from which on a block is a mapping of its own.
 const LARGE: usize = 1 << 20;
 
-/// Memory that a device may read and write: of the device itself, or memory to be registered.
+/// Memory that a device may read and write: memory of the device itself, or memory to be registered.
 ///
-/// It can be copied from and to, and its words be read and written atomically; it is never lent as a
-/// slice, because a device may write to it at any time. Clones are the same memory.
+/// Its contents are copied in and out, and its words can be read and written atomically. It is never lent as a slice, because a
+/// device may write to it at any time. Clones refer to the same memory.
 ///
-/// Memory is handed over as an owned object, `Box<[u8]>` or [`MmapMut`] (of the crate `memmap2`: huge pages), and comes back
-/// with `try_from` once no clone and no region has it any more. Memory shared between processes is mapped by
-/// [`Mapping::of_file`]. Memory of an allocator of your own is for [`Mapping::from_raw`].
+/// Create it from an owned object, `Box<[u8]>` or [`MmapMut`] (of the crate `memmap2`, for huge pages); `try_from` returns this
+/// object when no other clone and no region uses the memory. [`Mapping::of_file`] maps memory that processes share.
+/// [`Mapping::from_raw`] is for memory of your own allocator.
 ///
 /// ```
 /// use uverbs::{AccessFlags, Mapping};
@@ -183,13 +183,13 @@ impl Mapping {
         }
     }
 
-    /// A part of a file, mapped for reading and writing and shared with whoever else has it: memory shared between processes
-    /// (`shm_open(3)`, `memfd_create(2)`), or of a device.
+    /// Maps a part of a file for reading and writing, shared with others that map it: memory shared between processes
+    /// (`shm_open(3)`, `memfd_create(2)`), or memory of a device.
     ///
-    /// If the file is made shorter, who touches what is gone is ended by a signal.
+    /// If the file is truncated, accessing the removed part ends the process with a signal.
     ///
     /// # Errors
-    /// Those of `mmap(2)`: of a file that was not opened for both, of no length.
+    /// Those of `mmap(2)`, for example for a file that was not opened for reading and writing, or for length zero.
     pub fn of_file(file: &File, offset: u64, len: usize) -> std::io::Result<Self> {
         if len == 0 {
             // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
@@ -199,20 +199,20 @@ impl Mapping {
         Ok(Self::mapped(map.as_mut_ptr(), map.len(), Keep::File(Arc::new(map))))
     }
 
-    /// Memory that the caller keeps: that of an allocator of one's own, say.
+    /// Uses memory that the caller keeps valid, for example from its own allocator.
     ///
     /// # Safety
-    /// From now on, until the end named below:
-    /// - `base..base + len` is memory of one allocation, valid for reads and writes by any thread; it is not
-    ///   freed, moved, unmapped or made read-only. Neither need be aligned.
-    /// - Nobody has a Rust reference to any of it while a device may write there, and nobody accesses it otherwise
-    ///   than by atomics at the same time as [`Mapping`] or [`MemoryRegion`](crate::MemoryRegion) methods do on
-    ///   another thread. (On the soft device, all commands and posts to that device count as accesses.)
-    /// - There is no other mapping of a part of this memory, unless it has the same beginning and end.
+    /// From now on, until the end of use described below:
+    /// - `base..base + len` is memory of one allocation, valid for reads and writes by any thread; it is not freed, moved,
+    ///   unmapped or made read-only. Neither need be aligned.
+    /// - There is no Rust reference to any of it while a device may write there. While a method of [`Mapping`] or
+    ///   [`MemoryRegion`](crate::MemoryRegion) accesses it on one thread, other threads access it only with atomic operations.
+    ///   (On the soft device, all commands and posts to that device count as accesses.)
+    /// - There is no other `Mapping` of a part of this memory, unless it has the same start and end.
     ///
-    /// The end is when no clone of this mapping is left and each region that was made of it has been destroyed:
-    /// [`destroy`](crate::MemoryRegion::destroy) has answered `Ok`. A region that was dropped instead may not have been
-    /// deregistered, and then a device may touch the memory for as long as the process lives.
+    /// The use ends when no clone of this mapping is left and each region created from it has been destroyed, that is,
+    /// [`destroy`](crate::MemoryRegion::destroy) returned `Ok`. A region that was dropped instead may not have been deregistered;
+    /// a device may then access the memory until the process ends.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -258,7 +258,7 @@ impl Mapping {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Whether its length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -277,13 +277,13 @@ impl Mapping {
         (end <= self.len).then(|| unsafe { self.base.add(offset) })
     }
 
-    /// Loads the word at `offset`; zero outside the mapping.
+    /// Loads the 32-bit word at `offset`; zero outside the mapping.
     #[inline]
     pub fn load(&self, offset: usize, order: Ordering) -> u32 {
         self.words(offset).map_or(0, |[word]| word.load(order))
     }
 
-    /// Stores to the word at `offset`; nothing happens outside the mapping.
+    /// Stores to the 32-bit word at `offset`; no effect outside the mapping.
     #[inline]
     pub fn store(&self, offset: usize, value: u32, order: Ordering) {
         if let Some([word]) = self.words(offset) {
@@ -306,7 +306,7 @@ impl Mapping {
         self.many_words(offset, N)?.first_chunk()
     }
 
-    /// Copies from `offset` on into `bytes`; false and nothing done when that leaves the mapping.
+    /// Copies from `offset` into `bytes`. If the range exceeds the mapping, it copies nothing and returns false.
     #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
@@ -320,7 +320,7 @@ impl Mapping {
         true
     }
 
-    /// Copies `bytes` to `offset`; false and nothing done when that leaves the mapping.
+    /// Copies `bytes` to `offset`. If the range exceeds the mapping, it copies nothing and returns false.
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> bool {

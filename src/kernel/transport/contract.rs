@@ -24,29 +24,29 @@ use super::watched::{Watched, Watcher};
 use crate::kernel::command::{Command, CountersRead, Doorbell};
 use crate::kernel::mapping::Mapping;
 
-/// What answers for a device: an open device file, or something in its place.
+/// The connection to a device: an open device file, or a replacement for it.
 ///
-/// To look at commands, refuse them, or note their answers, write a [`Watcher`] instead, which is safe. For answers without a device
-/// there is [`Script`].
+/// To examine or refuse commands or record their answers, implement a [`Watcher`] instead, which is safe. To answer commands
+/// without a device, use [`Script`].
 ///
 /// # Safety
-/// The library frees memory, and reads what it was answered, by what its transport says. So of every command, for as long as
-/// the transport exists:
-/// - It is carried out at most once, by one device, and nothing else is sent to that device through the same file. Objects
-///   that it makes are the library's: only its own commands use or destroy them.
-/// - `Ok` means that the device has done it. After `Ok` for `DEREG_MR`, or for the destroy of a queue or of another object that
-///   memory was given to, the device does not touch that memory any more.
-/// - An error means that the device has not done it: after one for a command that registers memory, or gives the memory of a queue,
-///   the device does not touch that memory.
-/// - A device touches no memory of the process but what such commands gave it, as far as they allow it, and while they do; and
-///   the places of answers during the call.
-/// - An output is marked as written only if all of it that the device has to tell is in there, and a read of counters or a
-///   doorbell only if it has succeeded.
-/// - A file descriptor that a command reports is new, and nobody else's.
-/// - What [`map`](Self::map) gives is memory of this device at the offset that was asked for, of no other length, and stays
-///   mapped. Of a ring in it (`struct rxe_queue_buf`) the device reads only slots that were published, and writes only such as it
-///   was given back, by the indices in the ring's header, as the kernel's driver does (rxe_queue.h); and nobody else in this
-///   process accesses them.
+/// The library frees memory and reads answers according to what its transport returns. For every command, as long as the
+/// transport exists, an implementation must therefore guarantee:
+/// - The command is executed at most once, by one device, and nothing else is sent to that device through the same file. Objects
+///   that it creates belong to the library: only the library's commands use or destroy them.
+/// - `Ok` means that the device has executed it. After `Ok` for `DEREG_MR`, or for the destroy of a queue or of another object to
+///   which memory was given, the device no longer accesses that memory.
+/// - An error means that the device has not executed it: after an error for a command that registers memory, or provides the
+///   memory of a queue, the device does not access that memory.
+/// - The device accesses only memory that such commands gave it, as far and as long as they allow it, and during a call the
+///   buffers for answers.
+/// - An output is marked as written only if it contains everything that the device returns; the output of a read of counters or
+///   of a doorbell, only if it succeeded.
+/// - A file descriptor that a command returns is new and not used elsewhere.
+/// - [`map`](Self::map) returns memory of this device at the requested offset, with the requested length, and the memory stays
+///   mapped. In a ring in this memory (`struct rxe_queue_buf`), the device reads only published slots and writes only slots that
+///   were returned to it, according to the indices in the ring's header, as the kernel's driver does (rxe_queue.h). Nothing else
+///   in this process accesses them.
 ///
 /// ```compile_fail,E0200
 /// use uverbs::command::Command;
@@ -65,16 +65,16 @@ use crate::kernel::mapping::Mapping;
 /// }
 /// ```
 pub unsafe trait Transport: Debug + Send + Sync {
-    /// Carries out one command. On success every output that was written is marked as valid.
+    /// Executes one command. On success every output that was written is marked as valid.
     ///
     /// # Errors
-    /// The errno that the kernel gives.
+    /// The errno that the kernel returns.
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno>;
 
-    /// Carries out a read of counters into `values`, of which there are 8191 at most.
+    /// Executes a read of counters into `values`, at most 8191 of them.
     ///
     /// # Errors
-    /// The errno that the kernel gives.
+    /// The errno that the kernel returns.
     #[inline]
     fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<(), Errno> {
         read.mark(false);
@@ -84,10 +84,10 @@ pub unsafe trait Transport: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Has the device look at a send ring in shared memory; `op` names the operation.
+    /// Makes the device read a send ring in shared memory; `op` names the operation.
     ///
     /// # Errors
-    /// The errno that the kernel gives.
+    /// The errno that the kernel returns.
     #[inline]
     fn ring(&self, op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
         let mut command = doorbell.as_command(op);
@@ -97,10 +97,10 @@ pub unsafe trait Transport: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Maps `len` bytes of device memory, at an offset that an earlier command gave.
+    /// Maps `len` bytes of device memory, at an offset that an earlier command returned.
     ///
     /// # Errors
-    /// The errno that `mmap` gives.
+    /// The errno of `mmap`.
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
 
     /// The device file, if there is one.

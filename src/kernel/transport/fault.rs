@@ -7,7 +7,8 @@ use nix::errno::Errno;
 use super::Watcher;
 use crate::kernel::command::Command;
 
-/// Answers the `nth` command (or mapping; counted together from 1) with an errno, without passing it on.
+/// A [`Watcher`](super::Watcher) that answers the `nth` command (or mapping; counted together from 1) with an errno, without
+/// passing it on.
 #[derive(Debug)]
 pub struct Fault {
     nth: u64,

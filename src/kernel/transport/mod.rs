@@ -1,4 +1,5 @@
-//! How a command reaches a device: the real character device, the soft device, and who watches them.
+//! How commands reach a device. Most programs do not need this module. Use a [`Watcher`] to trace commands ([`Trace`]) or inject
+//! faults ([`Fault`]) in tests, [`Script`] to test without a device, and a [`RawConnection`] to send malformed commands.
 
 mod contract;
 mod fault;
@@ -9,7 +10,7 @@ mod trace;
 mod uverbs;
 mod watched;
 
-/// What a command is answered with when it fails.
+/// The error code of a failed command.
 pub use nix::errno::Errno;
 
 pub use self::contract::Transport;

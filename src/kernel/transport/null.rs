@@ -4,10 +4,10 @@ use uverbs_abi::ioctl::{ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
 
 use super::Transport;
 
-/// Passes every command on but reads of counters, which it makes ready as the real transport does and then
-/// answers itself, with the values left as they are.
+/// Passes all commands on, except reads of counters. It prepares these as the real transport does and then answers them itself,
+/// without changing the values.
 ///
-/// What a read costs on it is the crate's own: `cargo bench --bench instructions` counts it.
+/// The cost of a read through it is the cost of the crate itself, which `cargo bench --bench instructions` counts.
 #[derive(Debug)]
 pub struct Null {
     inner: Box<dyn Transport>,

@@ -31,13 +31,13 @@ enum Memory {
 /// One attribute of a [`RawCommand`]. The fields are those of the ABI and can all be set.
 #[derive(Clone, Debug, Default)]
 pub struct RawAttr {
-    /// Which attribute of the method it is.
+    /// The attribute of the method.
     pub id: u16,
     /// Bytes of data.
     pub len: u16,
-    /// Bit 0: mandatory. Bit 1 comes back: written.
+    /// Bit 0: mandatory. Bit 1 is set in the answer: written.
     pub flags: u16,
-    /// Which alternative is meant.
+    /// Which alternative is used.
     pub elem_id: u8,
     /// Reserved.
     pub reserved: u8,
@@ -52,7 +52,7 @@ impl RawAttr {
         Self { id, len, flags: ATTR_F_MANDATORY, data, memory, ..Self::default() }
     }
 
-    /// A handle or a file descriptor; of one that the command makes, the data does not matter.
+    /// A handle or a file descriptor; if the command creates it, the data is ignored.
     pub fn handle(id: u16, handle: u64) -> Self {
         Self::with(id, 0, handle, Memory::None)
     }
@@ -62,7 +62,7 @@ impl RawAttr {
         Self::with(id, MAX_INLINE, value, Memory::None)
     }
 
-    /// Input: inside the attribute up to eight bytes, else in memory.
+    /// Input: up to eight bytes inside the attribute, otherwise in memory.
     pub fn input(id: u16, bytes: &[u8]) -> Self {
         if bytes.len() > MAX_INLINE {
             return Self::with(id, bytes.len(), 0, Memory::In(bytes.to_vec()));
@@ -74,22 +74,22 @@ impl RawAttr {
         Self::with(id, bytes.len(), u64::from_ne_bytes(inline), Memory::None)
     }
 
-    /// Input in memory that has, at offset `at`, the address of `inner`. A command can have one of this kind.
+    /// Input in memory that contains the address of `inner` at offset `at`. A command can have one input of this kind.
     pub fn nested(id: u16, outer: &[u8], at: usize, inner: &[u8]) -> Self {
         Self::with(id, outer.len(), 0, Memory::Nest(outer.to_vec(), at, inner.to_vec()))
     }
 
-    /// Room for an answer of so many bytes.
+    /// Room for an answer of `len` bytes.
     pub fn output(id: u16, len: usize) -> Self {
         Self::with(id, len, 0, Memory::Out(vec![0xa5; len]))
     }
 
-    /// Input or output of so many bytes whose address leads nowhere.
+    /// Input or output of `len` bytes with an invalid address.
     pub fn bad_address(id: u16, len: usize) -> Self {
         Self::with(id, len, 1, Memory::None)
     }
 
-    /// The same with another length; the memory stays as it is.
+    /// The same with another length; the memory is unchanged.
     #[must_use]
     pub fn with_len(self, len: u16) -> Self {
         Self { len, ..self }
@@ -102,7 +102,7 @@ impl RawAttr {
     }
 }
 
-/// A command of any shape, to be sent through a [`RawConnection`].
+/// A command of any form, valid or not, to be sent through a [`RawConnection`].
 ///
 /// ```
 /// use uverbs::SoftDevice;
@@ -142,26 +142,26 @@ impl RawCommand {
         }
     }
 
-    /// A write command, carried by `INVOKE_WRITE`.
+    /// A write command, carried through `INVOKE_WRITE`.
     pub fn write(number: u32) -> Self {
         let this = Self::new(device::OBJECT, device::method::INVOKE_WRITE);
         this.with(RawAttr::value(device::invoke_write::WRITE_CMD, number.into()))
     }
 
-    /// Adds an attribute. A command has memory for 16 of them; the others count, but cannot be read.
+    /// Adds an attribute. A command has memory for 16 of them; further ones are counted in the header, but cannot be read.
     #[must_use]
     pub fn with(mut self, attr: RawAttr) -> Self {
         self.attrs.push(attr);
         self
     }
 
-    /// Sets the header's length, instead of the right one.
+    /// Sets the header's length, instead of the correct one.
     #[must_use]
     pub fn with_length(self, length: u16) -> Self {
         Self { length: Some(length), ..self }
     }
 
-    /// Sets the header's number of attributes, instead of the right one.
+    /// Sets the header's number of attributes, instead of the correct one.
     #[must_use]
     pub fn with_num_attrs(self, num_attrs: u16) -> Self {
         Self { num_attrs: Some(num_attrs), ..self }
@@ -188,12 +188,12 @@ impl RawCommand {
         self.attrs.iter().find(|attr| attr.id == id)
     }
 
-    /// The data of an attribute: after success, the handle of a new object.
+    /// The data of an attribute, which after success is the handle of a new object.
     pub fn data(&self, id: u16) -> u64 {
         self.attr(id).map_or(0, |attr| attr.data)
     }
 
-    /// The answer in an attribute, empty for one that has no room for one.
+    /// The answer in an attribute; empty if the attribute has no room for one.
     pub fn answer(&self, id: u16) -> &[u8] {
         match self.attr(id).map(|attr| &attr.memory) {
             Some(Memory::Out(bytes)) => bytes,
@@ -281,7 +281,7 @@ pub(crate) trait AnyShape: Transport {
     fn allow(&self, memory: &Mapping);
 }
 
-/// A file opened on a device that takes any command. Dropping it closes it.
+/// A file opened on a device that accepts any command. Dropping it closes the file.
 #[derive(Debug)]
 pub struct RawConnection {
     transport: Box<dyn AnyShape>,
@@ -302,7 +302,7 @@ impl RawConnection {
         if self.origin.is_here() { Ok(()) } else { Err(Errno::EIO as i32) }
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     ///
     /// # Errors
     /// The errno, a positive number.
@@ -310,7 +310,7 @@ impl RawConnection {
         self.invoke_fd(command).map(drop)
     }
 
-    /// The same for a command that makes a file descriptor, which is closed if it is not kept.
+    /// Like [`invoke`](Self::invoke), for a command that creates a file descriptor, which is closed if it is not kept.
     ///
     /// # Errors
     /// The errno, a positive number.
@@ -328,9 +328,8 @@ impl RawConnection {
         self.transport.map(offset, len).map_err(|errno| errno as i32)
     }
 
-    /// Memory, with its address, to be registered with `REG_MR` through this connection; it lasts as long as that.
-    /// All other addresses are `EFAULT` on the soft device: a command of any shape must not make it write just
-    /// anywhere.
+    /// Memory, with its address, to be registered with `REG_MR` through this connection; it stays valid as long as the
+    /// connection. On the soft device all other addresses are `EFAULT`, so that no command can make it write to arbitrary memory.
     ///
     /// # Errors
     /// The errno, a positive number: `EINVAL` for a length of zero.

@@ -11,10 +11,9 @@ use crate::kernel::command::Command;
 
 type Answering = dyn Fn(&mut Reply<'_, '_>) -> Result<(), Errno> + Send + Sync;
 
-/// Answers commands by a closure, with no device behind it: to test what the library makes of answers that no device at hand
-/// gives.
+/// Answers commands with a closure, without a device: for tests of answers that no available device gives.
 ///
-/// Nothing can be mapped (ENODEV), so there are no queues.
+/// It cannot map memory (ENODEV), so there are no queues.
 ///
 /// ```
 /// use uverbs::transport::{Errno, Reply, Script};
@@ -37,7 +36,7 @@ type Answering = dyn Fn(&mut Reply<'_, '_>) -> Result<(), Errno> + Send + Sync;
 pub struct Script(Box<Answering>);
 
 impl Script {
-    /// Answers each command by `answer`.
+    /// Answers each command with `answer`.
     pub fn new(answer: impl Fn(&mut Reply<'_, '_>) -> Result<(), Errno> + Send + Sync + 'static) -> Self {
         Self(Box::new(answer))
     }
@@ -64,8 +63,8 @@ impl fmt::Debug for Script {
 pub struct Reply<'c, 'b>(&'c mut Command<'b>);
 
 impl Reply<'_, '_> {
-    /// Writes the answer of the attribute with this id, as much as there is room for, and marks it as written; false when there
-    /// is no such answer.
+    /// Writes the answer of the attribute with this id, as far as there is room, and marks it as written; false if there is no
+    /// such output.
     pub fn write(&mut self, id: u16, bytes: &[u8]) -> bool {
         let index = self.0.attrs().position(|attr| attr.attr_id == id);
         let Some(place) = index.and_then(|index| self.0.answer(index)) else { return false };
@@ -73,23 +72,23 @@ impl Reply<'_, '_> {
         true
     }
 
-    /// Says which handle a new object has, in the attribute with this id; false when the command has no such attribute, or when it is
-    /// not one without data.
+    /// Sets the handle of a new object in the attribute with this id; false if the command has no such attribute, or if the
+    /// attribute has data.
     pub fn handle(&mut self, id: u16, handle: u32) -> bool {
         let index = self.0.attrs().position(|attr| attr.attr_id == id && attr.len == 0);
         let attr = index.and_then(|index| self.0.attr_mut(index));
         attr.map(|attr| attr.data = handle.into()).is_some()
     }
 
-    /// Gives the file descriptor that the command makes.
+    /// Provides the file descriptor that the command creates.
     pub fn fd(&mut self, fd: OwnedFd) {
         self.0.give_fd(fd);
     }
 
-    /// Marks all answers as written, those that were not written as zeros.
+    /// Marks all answers as written; those that were not written are zeros.
     ///
     /// # Errors
-    /// None: it is the end of a closure that says yes.
+    /// None: it is the success result of a closure.
     pub fn zeros(&mut self) -> Result<(), Errno> {
         for index in 0..self.0.len() {
             self.0.answer(index);

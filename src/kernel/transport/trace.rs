@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use super::Watcher;
 use crate::kernel::command::Command;
 
-/// Writes one line for every command and mapping, with its answer, to a sink.
+/// A [`Watcher`] that writes one line for every command and mapping, with the answer, to a sink.
 ///
 /// ```
 /// use uverbs::transport::Trace;
@@ -25,7 +25,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Traces to `sink`. What the sink cannot take is dropped.
+    /// Traces to `sink`. Lines that the sink cannot write are discarded.
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         Self { sink: Mutex::new(Box::new(sink)) }
     }

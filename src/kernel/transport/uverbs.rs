@@ -89,20 +89,19 @@ impl AnyShape for Uverbs {
 }
 
 impl RawConnection {
-    /// Opens the device file `node` of a driver (both as a [`Device`](crate::Device) tells them) for commands of any
-    /// shape.
+    /// Opens the device file `node` of a driver (both as returned by a [`Device`](crate::Device)) for commands of any form.
     ///
     /// # Errors
     /// The errno, a positive number.
     ///
     /// # Safety
-    /// The kernel believes what a command says. So of every command that is sent through this connection, unless the
-    /// kernel refuses it before it reads or writes anything that is not there:
-    /// - its header counts no more attributes than it has, and these are 16 at most;
-    /// - no attribute is said to be longer than its memory;
-    /// - where the kernel takes an address from (the data of an attribute for output or for more than eight bytes, and
-    ///   fields of requests) stands one of the command's or of [`RawConnection::memory`], with no more bytes than are
-    ///   there, or one where there never is anything, as in [`RawAttr::bad_address`].
+    /// The kernel trusts the contents of a command. For every command that is sent through this connection, unless the kernel
+    /// refuses it before it accesses invalid memory, the caller guarantees:
+    /// - The number of attributes in its header is not larger than the actual number, and at most 16.
+    /// - No attribute has a length that exceeds its memory.
+    /// - Every address that the kernel reads (the data of an attribute for output or for more than eight bytes, and fields of
+    ///   requests) is one of the command's memory or of [`RawConnection::memory`], with a length inside that memory, or an
+    ///   address that is never mapped, as in [`RawAttr::bad_address`].
     ///
     /// [`RawAttr::bad_address`]: super::RawAttr::bad_address
     pub unsafe fn open(node: &Path, driver_id: u32) -> Result<Self, i32> {

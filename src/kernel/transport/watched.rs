@@ -7,11 +7,11 @@ use nix::errno::Errno;
 use super::Transport;
 use crate::kernel::command::Command;
 
-/// Watches the commands of an open device: to trace, to count, to inject faults.
+/// Watches the commands of an open device: for tracing, counting and fault injection.
 ///
-/// It looks at a command before it is sent and may refuse it, and it is told the answer. It cannot answer success in the
-/// device's place, so it needs no `unsafe`: a [`Transport`] that did, to a deregistration say, would have the library free memory that a device
-/// still writes to. See [`Device::open_with`](crate::Device::open_with).
+/// It sees each command before it is sent, may refuse it, and sees the answer. It cannot report success in place of the device,
+/// so implementing it needs no `unsafe`: a [`Transport`] that did so, for example for a deregistration, would make the library
+/// free memory to which a device still writes. See [`Device::open_with`](crate::Device::open_with).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,27 +42,27 @@ pub trait Watcher: Debug + Send + Sync {
     /// Sees a command before it is sent.
     ///
     /// # Errors
-    /// With an errno the command is not sent, and answered by that.
+    /// If it returns an errno, the command is not sent and fails with this errno.
     fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
         let _ = command;
         Ok(())
     }
 
-    /// Sees a command and its answer, the device's or that of [`before`](Self::before).
+    /// Sees a command and its answer, from the device or from [`before`](Self::before).
     fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
         let _ = (command, answer);
     }
 
-    /// As [`before`](Self::before), of a mapping of device memory.
+    /// As [`before`](Self::before), for a mapping of device memory.
     ///
     /// # Errors
-    /// With an errno nothing is mapped.
+    /// If it returns an errno, nothing is mapped.
     fn before_map(&self, offset: u64, len: usize) -> Result<(), Errno> {
         let _ = (offset, len);
         Ok(())
     }
 
-    /// As [`after`](Self::after), of a mapping of device memory.
+    /// As [`after`](Self::after), for a mapping of device memory.
     fn after_map(&self, offset: u64, len: usize, answer: Result<(), Errno>) {
         let _ = (offset, len, answer);
     }
@@ -76,7 +76,7 @@ pub struct Watched<W> {
 }
 
 impl<W: Watcher> Watched<W> {
-    /// Has `watcher` watch `inner`.
+    /// Lets `watcher` watch `inner`.
     pub fn new(inner: Box<dyn Transport>, watcher: W) -> Self {
         Self { inner, watcher }
     }

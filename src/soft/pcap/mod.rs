@@ -1,11 +1,10 @@
 //! Frames from a capture file: pcap (either byte order, micro- or nanoseconds) and pcapng.
 //!
-//! The formats are read by the crate `pcap-parser`, which was made for files that nobody vouches for. This file
-//! adds what a reader of traffic wants to rely on: every frame of the file or an error, never a silent gap; a
-//! bound on memory; and the `io::Error` of a source that fails. A frame stays in the buffer that it was read to.
+//! The crate `pcap-parser`, which is written for untrusted files, parses the formats. This file adds the guarantees that a reader
+//! of traffic needs: every frame of the file or an error, without gaps; a limit on memory; and the `io::Error` of a source that
+//! fails. A frame stays in the buffer into which it was read.
 //!
-//! Files are read and not mapped: a capture may be a pipe, and one that is still being written may be cut short, which would
-//! end a process that has mapped it.
+//! Files are read, not mapped: a capture may be a pipe, and a file that is truncated while it is mapped would end the process.
 
 mod buffer;
 mod record;
@@ -26,26 +25,26 @@ use std::time::Duration;
 /// Type of the block that begins a section, the same in either byte order.
 const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Why a capture cannot be read, or not further.
+/// Why a capture cannot be read, or cannot be read further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
     /// The file or source failed.
     #[error("reading the capture failed")]
     Io(#[from] io::Error),
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     #[error("not a pcap or pcapng capture")]
     NotACapture,
     /// The file ends within a record.
     #[error("the capture ends within a record: it was cut short")]
     Truncated,
-    /// Frames of another link type than Ethernet (1). The number is that of the registry of LINKTYPE_ values.
+    /// Frames of a link type other than Ethernet (1). The number is a LINKTYPE_ value.
     #[error("link type {0} is not Ethernet (1)")]
     LinkType(i32),
-    /// A record larger than any that makes sense.
+    /// A record is larger than 16 MiB.
     #[error("a record of the capture is larger than 16 MiB")]
     TooLarge,
-    /// A record that contradicts itself or the records before.
+    /// A record contradicts itself or earlier records.
     #[error("the capture is damaged: {0}")]
     Malformed(&'static str),
 }
@@ -54,18 +53,18 @@ pub enum CaptureError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame<'a> {
-    /// The frame as captured, from the destination address on. Totals of bytes count these, as capinfos does:
-    /// a capture that cut frames short counts what it kept.
+    /// The frame as captured, from the destination address on. Byte totals count the captured bytes, as capinfos does, also if
+    /// the capture truncated frames.
     pub bytes: &'a [u8],
     /// Length of the frame on the wire.
     pub original_length: u32,
-    /// When it was captured, after 1970-01-01 00:00 UTC, if the file says.
+    /// Time of capture since 1970-01-01 00:00 UTC, if the file contains it.
     pub timestamp: Option<Duration>,
 }
 
 /// A capture file, read frame by frame.
 ///
-/// Memory stays at 64 KiB unless a record needs more, up to 16 MiB.
+/// It uses 64 KiB of memory, or up to 16 MiB if a record needs more.
 ///
 /// ```
 /// use uverbs::soft::Capture;
@@ -126,8 +125,8 @@ impl Capture {
         Self::from_reader(File::open(path)?)
     }
 
-    /// Reads from any source. One that delivers slowly, such as a pipe, is waited for: for the file's header here, then for
-    /// each frame, which comes when the source has given all of it.
+    /// Reads from any source. It waits for slow sources, such as a pipe: here for the file's header, later for each complete
+    /// frame.
     ///
     /// # Errors
     ///
@@ -147,12 +146,11 @@ impl Capture {
         }
     }
 
-    /// Reads the next frame; None at the end of the file. After an error there are no more frames.
+    /// Reads the next frame; none at the end of the file. After an error there are no further frames.
     ///
     /// # Errors
     ///
-    /// Any [`CaptureError`]: what a damaged or foreign file has is known only when it is reached. All frames
-    /// before it were good.
+    /// Any [`CaptureError`]; a fault in the file is reported when it is reached. All frames before it were valid.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         if self.done {
             return Ok(None);

@@ -32,10 +32,10 @@ use crate::kernel::process::Origin;
 #[cfg(feature = "raw")]
 use crate::kernel::process::Passage;
 
-/// A completion queue.
+/// A completion queue. Created by [`Context::create_cq`] or [`Context::cq`].
 ///
-/// Polling takes `&mut self`: a queue has one consumer, and no lock is needed. Queue pairs keep the kernel
-/// object alive; the ring of completions belongs to this handle.
+/// Polling takes `&mut self`: a queue has one consumer, so it needs no lock. Queue pairs keep the kernel object alive; the ring
+/// of completions belongs to this handle.
 #[derive(Debug)]
 #[doc(alias = "ibv_cq")]
 #[doc(alias = "ibv_cq_ex")]
@@ -119,29 +119,29 @@ impl CompletionQueueCore {
 const MODERATION: u32 = 1;
 
 impl Context {
-    /// Makes a completion queue with room for at least `entries` completions.
+    /// Creates a completion queue with room for at least `entries` completions.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries or more than the device has.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries or more than the device supports.
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue> {
         self.cq(entries).create()
     }
 
-    /// Begins a completion queue with more to say about it.
+    /// Starts a builder for a completion queue with more options.
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
         let (channel, memory) = (None, None);
         CompletionQueueBuilder { context: self, entries, channel, vector: 0, cookie: 0, memory, flags: 0 }
     }
 
-    /// Makes a channel on which completion queues announce completions.
+    /// Creates a channel to which completion queues send events.
     ///
     /// # Errors
     /// Those of the kernel.
     ///
     /// # Kernel
-    /// `CREATE_COMP_CHANNEL` by `INVOKE_WRITE` (ib_uverbs_create_comp_channel, uverbs_cmd.c, Linux 6.1).
+    /// `CREATE_COMP_CHANNEL` through `INVOKE_WRITE` (ib_uverbs_create_comp_channel, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
         let op = "comp_channel.create";
@@ -155,7 +155,7 @@ impl Context {
     }
 }
 
-/// A completion queue about to be made; see [`Context::cq`].
+/// Builder for a completion queue; see [`Context::cq`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 #[doc(alias = "ibv_cq_init_attr_ex")]
@@ -170,19 +170,19 @@ pub struct CompletionQueueBuilder<'a> {
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
-    /// Announces completions on `channel`, once [`CompletionQueue::notify`] asks for it.
+    /// Sends events to `channel` when [`CompletionQueue::notify`] requests them.
     pub fn channel(mut self, channel: &'a CompletionChannel) -> Self {
         self.channel = Some(channel);
         self
     }
 
-    /// The completion vector to be interrupted by, below [`Context::completion_vectors`]; 0 if not given.
+    /// The completion vector, below [`Context::completion_vectors`]; default 0.
     pub fn vector(mut self, vector: u32) -> Self {
         self.vector = vector;
         self
     }
 
-    /// A number by which events tell which queue they are from; 0 if not given.
+    /// A number that identifies the queue in events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
@@ -201,11 +201,11 @@ impl<'a> CompletionQueueBuilder<'a> {
         self
     }
 
-    /// Makes the queue.
+    /// Creates the queue.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, more than the device has, or a vector
-    /// that it does not have.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, more than the device supports, or a vector that it does not
+    /// have.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_CQ_CREATE` (uverbs_std_types_cq.c, Linux 6.1).
@@ -277,16 +277,17 @@ impl CompletionQueue {
         self.shared.channel.as_ref()
     }
 
-    /// How many completions the queue can hold.
+    /// The number of completions that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.ring.capacity()
     }
 
-    /// Takes completions into `completions`, as many as there are and fit, and says how many. Never waits.
+    /// Takes completions from the queue into `completions`, as many as are available and fit, and returns their number. Never
+    /// blocks.
     ///
-    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them now.
+    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them at this point.
     ///
-    /// There are none in a child that `fork` made: they are the parent's.
+    /// In a child of `fork` the queue appears empty, because the completions belong to the parent.
     #[doc(alias = "ibv_poll_cq")]
     #[doc(alias = "ibv_start_poll")]
     #[doc(alias = "ibv_next_poll")]
@@ -357,29 +358,30 @@ impl CompletionQueue {
         self.tally.count(&self.registry, std::slice::from_ref(completion));
     }
 
-    /// Has the device announce completions when `count` of them wait, or after `period` microseconds; what is zero is not
-    /// waited for. Most values that the device takes are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
+    /// Makes the device send an event only when `count` completions are waiting, or after `period` microseconds; zero disables
+    /// the condition. The maximum values are in [`cq_moderation_caps`](uverbs_abi::write::ExQueryDeviceResp).
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot, such as rxe, and on a soft device whose profile does
-    /// not say so; others of the kernel.
+    /// [`Unsupported`](ErrorKind::Unsupported) for drivers without moderation, such as rxe, and on a soft device whose profile
+    /// does not enable it; others of the kernel.
     ///
     /// # Kernel
-    /// Extended `MODIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux 6.1).
+    /// Extended `MODIFY_CQ` through `INVOKE_WRITE` (ib_uverbs_ex_modify_cq, uverbs_cmd.c; mlx5_ib_modify_cq, mlx5/cq.c; Linux
+    /// 6.1).
     #[doc(alias = "ibv_modify_cq")]
     pub fn moderate(&self, count: u16, period: u16) -> Result<()> {
         self.shared.change(MODERATION, CqModeration { cq_count: count, cq_period: period })
     }
 
-    /// Gives the queue room for at least `entries` completions; those that wait in it stay.
+    /// Resizes the queue to at least `entries` completions; completions in the queue stay there.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, fewer than wait in the queue, or more than the
-    /// device has: the queue is as it was. Should the new ring not be mapped ([`Exhausted`](ErrorKind::Exhausted)),
-    /// the queue seems empty until a resize succeeds.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for zero entries, fewer than are in the queue, or more than the device supports:
+    /// the queue is unchanged. If the new ring cannot be mapped ([`Exhausted`](ErrorKind::Exhausted)), the queue appears empty
+    /// until a resize succeeds.
     ///
     /// # Kernel
-    /// `RESIZE_CQ` by `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c; mlx5_ib_resize_cq,
+    /// `RESIZE_CQ` through `INVOKE_WRITE` (ib_uverbs_resize_cq, uverbs_cmd.c; rxe_resize_cq, rxe_verbs.c; mlx5_ib_resize_cq,
     /// mlx5/cq.c; Linux 6.1).
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
@@ -407,21 +409,23 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Asks for one event on the queue's channel at the next completion, or at the next solicited one.
+    /// Requests one event on the queue's channel at the next completion, or at the next solicited one.
     ///
-    /// Completions that came before this call are not announced: poll once more after it.
+    /// Completions that arrived before this call cause no event: poll once more after it.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on efa for solicited completions alone, and for a queue without a channel; others of the kernel.
+    /// [`Unsupported`](ErrorKind::Unsupported) on efa with `solicited_only`, and for a queue without a channel; others of the
+    /// kernel.
     ///
     /// # Kernel
-    /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE`, which only drivers with rings in shared memory offer; on mlx5 and efa a doorbell.
+    /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE`, which only drivers with rings in shared memory implement; on mlx5 and efa a
+    /// doorbell.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         self.shared.notify(solicited_only)
     }
 
-    /// Destroys the queue and says how that went.
+    /// Destroys the queue and reports any error.
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair still uses it.
@@ -438,9 +442,9 @@ impl CompletionQueue {
     }
 }
 
-/// A file on which completion queues announce completions.
+/// A file to which completion queues send events. Created by [`Context::create_comp_channel`].
 ///
-/// Cheap to clone; closed when the last clone and the last queue on it are gone.
+/// Cheap to clone; closed when the last clone and the last queue that uses it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_comp_channel")]
 #[doc(alias = "ibv_destroy_comp_channel")]
@@ -453,11 +457,11 @@ struct Channel {
 }
 
 impl CompletionChannel {
-    /// The cookie of the queue that made the next event, or none when there is no event yet; never waits.
+    /// Takes the next event and returns the cookie of its queue, or none if there is no event; never blocks.
     ///
     /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) when the device has gone, and in a child of `fork`: the events are the
-    /// parent's.
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone, and in a child of `fork`, because the events belong to
+    /// the parent.
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn next_event(&self) -> Result<Option<u64>> {
@@ -467,7 +471,7 @@ impl CompletionChannel {
         Ok(record.map(|record| record.cq_handle))
     }
 
-    /// Waits for an event, for ever when no `timeout` is given, and says whether there is one.
+    /// Waits for an event, without a `timeout` forever, and returns whether there is one.
     ///
     /// # Errors
     /// Those of `poll(2)`; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
@@ -480,7 +484,7 @@ impl CompletionChannel {
 
 #[cfg(feature = "raw")]
 impl CompletionChannel {
-    /// Refuses what a channel is not for that is another process's.
+    /// Checks that the channel does not belong to another process.
     ///
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.

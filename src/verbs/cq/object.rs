@@ -30,7 +30,7 @@ impl CompletionObject {
         self.0.id()
     }
 
-    /// Changes the moderation as the bits of `attr_mask` say, which the kernel judges.
+    /// Changes the moderation according to the bits of `attr_mask`, which the kernel checks.
     ///
     /// # Errors
     /// As [`CompletionQueue::moderate`].

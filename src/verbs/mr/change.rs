@@ -33,13 +33,13 @@ const ACCESS: u32 = 1 << 2;
 /// # Kernel
 /// `REREG_MR` by `INVOKE_WRITE` (ib_uverbs_rereg_mr, uverbs_cmd.c, Linux 6.1).
 impl MemoryRegion {
-    /// Allows other accesses.
+    /// Changes the access rights.
     ///
-    /// rxe of Linux 6.1 does not have this, that of 6.12 does.
+    /// rxe of Linux 6.1 does not support this; that of 6.12 does.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a combination of flags that the kernel refuses; and those
-    /// of every change.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a combination of flags that the kernel refuses; and the errors of every
+    /// change.
     #[doc(alias = "ibv_rereg_mr")]
     pub fn change_access(&mut self, access: AccessFlags) -> Result<()> {
         let op = "mr.change_access";
@@ -52,11 +52,11 @@ impl MemoryRegion {
 
     /// Moves the region to another protection domain of the same device file.
     ///
-    /// rxe of Linux 6.1 does not have this, that of 6.12 does.
+    /// rxe of Linux 6.1 does not support this; that of 6.12 does.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) or [`InvalidInput`](ErrorKind::InvalidInput) for a domain of another
-    /// context; and those of every change.
+    /// [`NotFound`](ErrorKind::NotFound) or [`InvalidInput`](ErrorKind::InvalidInput) for a domain of another context; and the
+    /// errors of every change.
     #[doc(alias = "ibv_rereg_mr")]
     pub fn change_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
         let op = "mr.change_domain";
@@ -80,13 +80,13 @@ impl MemoryRegion {
         }
     }
 
-    /// Puts the region on another range of memory, seen by the device at `iova`, or at its address in this
-    /// process. The old memory is let go.
+    /// Moves the region to another range of memory, which the device addresses with `iova`, or with its address in this process.
+    /// The old memory is released.
     ///
-    /// rxe does not have this, up to Linux 7.2.
+    /// rxe does not support this, up to Linux 7.2.
     ///
     /// # Errors
-    /// Those of [`register`](super::MemoryRegionBuilder::register), and those of every change.
+    /// Those of [`register`](super::MemoryRegionBuilder::register), and the errors of every change.
     #[doc(alias = "ibv_rereg_mr")]
     pub fn change_memory(
         &mut self,

@@ -16,11 +16,13 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::mapping::Mapping;
 use crate::verbs::pd::ProtectionDomain;
 
-/// Memory that the device may read and write, registered in a protection domain.
+/// Memory that the device may read and write, registered in a protection domain. Created by
+/// [`ProtectionDomain::register`](crate::ProtectionDomain::register) or
+/// [`ProtectionDomain::memory`](crate::ProtectionDomain::memory).
 ///
-/// The bytes are never lent as a slice, since the device may write to them at any time: they are copied
-/// in and out with [`MemoryRegion::write`] and [`MemoryRegion::read`]. Requests name a part of it with
-/// [`MemoryRegion::segment`]. Cheap to clone; a posted request keeps its region alive.
+/// The bytes are never lent as a slice, because the device may write to them at any time: [`MemoryRegion::write`] and
+/// [`MemoryRegion::read`] copy them. Requests refer to a part of it with [`MemoryRegion::segment`]. Cheap to clone; a posted
+/// request keeps its region alive.
 ///
 /// ```
 /// use uverbs::AccessFlags;
@@ -80,30 +82,30 @@ impl MemoryRegion {
         self.0.place.len
     }
 
-    /// Always false: there is no region of length zero.
+    /// Always false: a region cannot have length zero.
     pub fn is_empty(&self) -> bool {
         self.0.place.len == 0
     }
 
-    /// The key by which requests of this process name the region.
+    /// The key with which requests of this process refer to the region.
     #[inline]
     pub fn lkey(&self) -> u32 {
         self.0.lkey
     }
 
-    /// The key by which a remote peer names the region.
+    /// The key with which a remote peer refers to the region.
     pub fn rkey(&self) -> u32 {
         self.0.rkey
     }
 
-    /// Address of the first byte, as the device and a remote peer know it: that in this process, unless
-    /// [another was asked for](MemoryRegionBuilder::iova).
+    /// Address of the first byte for the device and for a remote peer: the address in this process, unless
+    /// [another was requested](MemoryRegionBuilder::iova).
     #[inline]
     pub fn address(&self) -> u64 {
         self.0.place.address
     }
 
-    /// What the device and the remote side may do with it.
+    /// The access rights of the device and of the remote side.
     pub fn access(&self) -> AccessFlags {
         self.0.access
     }
@@ -116,12 +118,12 @@ impl MemoryRegion {
         self.0.pd.is_same(pd)
     }
 
-    /// Copies bytes from `offset` on into `bytes`.
+    /// Copies bytes from `offset` into `bytes`.
     ///
-    /// A device that writes there at the same time gives a mix of old and new bytes.
+    /// If the device writes at the same time, the result is a mix of old and new bytes.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when that leaves the region;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the range exceeds the region;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for memory of another device, which is not mapped here.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let op = "mr.read";
@@ -141,10 +143,10 @@ impl MemoryRegion {
         if memory.write(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
     }
 
-    /// The part of the region that a request names: bytes as of a slice, `64..128`, `..64` or `..`.
+    /// A part of the region for a request: a range of bytes as for a slice, `64..128`, `..64` or `..`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when `range` leaves the region.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if `range` exceeds the region.
     pub fn segment(&self, range: impl RangeBounds<usize>) -> Result<Segment<'_>> {
         let op = "mr.segment";
         let range = meant(range, self.len());
@@ -178,10 +180,10 @@ impl MemoryRegion {
         if inside { Ok(()) } else { Err(outside(op)) }
     }
 
-    /// Deregisters the region and says how that went.
+    /// Deregisters the region and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory window or a posted request still has it.
+    /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory window or a posted request uses it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
@@ -213,7 +215,7 @@ fn outside(op: &'static str) -> Error {
     Error::refused(op, Errno::EINVAL, "that is outside the memory region")
 }
 
-/// A part of a memory region, for a request; made by [`MemoryRegion::segment`].
+/// A part of a memory region, for a request; created by [`MemoryRegion::segment`].
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_sge")]
 pub struct Segment<'a> {

@@ -21,7 +21,7 @@ use crate::verbs::pd::ProtectionDomain;
 /// What the kernel pins.
 const PAGE: u64 = 4096;
 
-/// A memory region about to be made; see [`ProtectionDomain::memory`].
+/// Builder for a memory region; see [`ProtectionDomain::memory`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `register`"]
 pub struct MemoryRegionBuilder<'a> {
@@ -33,15 +33,15 @@ pub struct MemoryRegionBuilder<'a> {
 }
 
 impl ProtectionDomain {
-    /// Registers `len` zeroed bytes of the crate's own memory.
+    /// Allocates and registers `len` zeroed bytes.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a length of zero or a combination of flags
-    /// that the kernel refuses (remote write or atomics without local write); [`Exhausted`](ErrorKind::Exhausted) for more
-    /// memory than the process can have or may pin.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a length of zero or a combination of flags that the kernel refuses (remote
+    /// write or atomics without local write); [`Exhausted`](ErrorKind::Exhausted) for more memory than the process can allocate
+    /// or may pin.
     ///
     /// # Kernel
-    /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
+    /// `REG_MR` through `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
         if len == 0 {
@@ -57,21 +57,21 @@ impl ProtectionDomain {
         self.memory(&memory).range(0..len).access(access).register()
     }
 
-    /// Begins a region of memory that was handed over, all of it if no range is given. The region holds on to the memory.
+    /// Starts a builder for a region of this memory; default all of it. The region keeps the memory alive.
     pub fn memory<'a>(&'a self, memory: &'a Mapping) -> MemoryRegionBuilder<'a> {
         MemoryRegionBuilder { pd: self, memory, range: None, access: AccessFlags::empty(), iova: None }
     }
 
-    /// Registers `range` of a dma-buf: memory of another device (a GPU's, say), known by a file descriptor. Its first
-    /// byte has the address `iova` for the device and its peers.
+    /// Registers `range` of a dma-buf: memory of another device, such as a GPU, given by a file descriptor. Its first byte has
+    /// the address `iova` for the device and its peers.
     ///
-    /// The kernel keeps the dma-buf itself, so the descriptor may be closed afterwards. The memory is not mapped into
-    /// the process: [`MemoryRegion::read`] and [`MemoryRegion::write`] answer `Unsupported`.
+    /// The kernel keeps the dma-buf, so the descriptor may be closed afterwards. The memory is not mapped into the process:
+    /// [`MemoryRegion::read`] and [`MemoryRegion::write`] return `Unsupported`.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on drivers that cannot: rxe of all kernels that this crate is tested
-    /// on, and the soft device; [`InvalidInput`](ErrorKind::InvalidInput) for an empty range, an iova whose offset in
-    /// its page is not that of the range, or a file that is no dma-buf.
+    /// [`Unsupported`](ErrorKind::Unsupported) for drivers without dma-bufs: rxe of all kernels on which this crate is tested,
+    /// and the soft device; [`InvalidInput`](ErrorKind::InvalidInput) for an empty range, an iova whose offset in its page
+    /// differs from that of the range, or a file that is not a dma-buf.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_REG_DMABUF_MR` (uverbs_std_types_mr.c, Linux 6.1).
@@ -134,23 +134,30 @@ const OP: &str = "mr.register";
 const ONE_BYTE: &str = "the length must be one byte at least";
 
 impl MemoryRegionBuilder<'_> {
-    /// Only this part of the memory, in bytes: `64..128`, `..64`.
+    /// Registers only this part of the memory, in bytes: `64..128`, `..64`.
     pub fn range(mut self, range: impl RangeBounds<usize>) -> Self {
         self.range = Some(meant(range, self.memory.len()));
         self
     }
 
-    /// What the device and the remote side may do; only the device, and only read, if not given.
+    /// The access rights; by default only the device may access the memory, and only read it.
     ///
-    /// Flags of [`AccessFlags::OPTIONAL_RANGE`], such as relaxed ordering, are ignored by a device that does not know
-    /// them; any other unknown flag is refused. Huge pages need no flag.
+    /// A device ignores unknown flags of [`AccessFlags::OPTIONAL_RANGE`], such as relaxed ordering; any other unknown flag is
+    /// refused. Huge pages need no flag.
+    #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
+    #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
+    #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
+    #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
+    #[doc(alias = "IBV_ACCESS_MW_BIND")]
+    #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
+    #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// The address of the first byte for the device and its peers, in place of that in this process. Its offset in a
-    /// page of 4096 bytes must be that of the memory: zero for a region of whole pages.
+    /// The address of the first byte for the device and its peers, instead of the address in this process. Its offset in a page
+    /// of 4096 bytes must be the same as that of the memory: zero for a region of whole pages.
     #[doc(alias = "ibv_reg_mr_iova")]
     #[doc(alias = "ibv_reg_mr_iova2")]
     pub fn iova(mut self, iova: u64) -> Self {
@@ -161,14 +168,13 @@ impl MemoryRegionBuilder<'_> {
     /// Registers the memory.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that leaves the memory, an iova with another
-    /// offset in its page, or a combination of flags that the kernel refuses (remote write or atomics without local
-    /// write; on-demand paging where the device has none); [`Unsupported`](ErrorKind::Unsupported) for a flag that the
-    /// driver does not know; [`Exhausted`](ErrorKind::Exhausted) when more memory would
-    /// be pinned than the process may (`RLIMIT_MEMLOCK`).
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that exceeds the memory, an iova with another offset
+    /// in its page, or a combination of flags that the kernel refuses (remote write or atomics without local write; on-demand
+    /// paging if the device does not support it); [`Unsupported`](ErrorKind::Unsupported) for a flag that the driver does not
+    /// know; [`Exhausted`](ErrorKind::Exhausted) for more memory than the process may pin (`RLIMIT_MEMLOCK`).
     ///
     /// # Kernel
-    /// `REG_MR` by `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c; ib_umem_get, umem.c; Linux 6.1).
+    /// `REG_MR` through `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c; ib_umem_get, umem.c; Linux 6.1).
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(self) -> Result<MemoryRegion> {
         let range = self.range.unwrap_or(0..self.memory.len());

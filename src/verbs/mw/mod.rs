@@ -19,15 +19,17 @@ use crate::verbs::mr::{MemoryRegion, meant};
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::qp::{self, QpType, QueuePair, Rc, Remote, Uc};
 
-/// Which kind of memory window it is.
+/// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_mw_type")]
 pub enum WindowType {
-    /// Any queue pair of the protection domain can use it, and bind it anew while it is bound. No key of it can be
+    /// Any queue pair of the protection domain can use it, and can bind it again while it is bound. Its keys cannot be
     /// invalidated.
+    #[doc(alias = "IBV_MW_TYPE_1")]
     One,
-    /// Only the queue pair that bound it can use it (type 2B). The peer can invalidate its key; before it is bound anew
-    /// it has to be invalidated, or [released](MemoryWindow::release).
+    /// Only the queue pair that bound it can use it (type 2B). The peer can invalidate its key. Before it is bound again, it must
+    /// be invalidated or [released](MemoryWindow::release).
+    #[doc(alias = "IBV_MW_TYPE_2")]
     Two,
 }
 
@@ -40,15 +42,16 @@ impl WindowType {
     }
 }
 
-/// A memory window: a remote key for a part of a [`MemoryRegion`], with rights of its own.
+/// A memory window: a remote key for a part of a [`MemoryRegion`], with its own access rights. Created by
+/// [`ProtectionDomain::alloc_window`].
 ///
-/// It is bound to memory by a request in the send queue ([`QueuePair::bind`]), and every bind gives it another key, so
-/// that a peer's old key opens nothing. The window holds the region it is bound to, and of type 2 the queue
-/// pair too, for as long as it can know of.
+/// A request in the send queue ([`QueuePair::bind`]) binds it to memory. Every bind gives it another key, so a peer's old key
+/// becomes invalid. While it is bound, as far as it can know, the window keeps its region alive, and a window of type 2 also its
+/// queue pair.
 ///
-/// It learns from completions, whoever polls them: of type 2 that the peer has invalidated its key, and of both types that
-/// a bind has failed or was flushed (by the number of its request, so give binds numbers of their own). It is not bound then, as
-/// far as [`MemoryWindow::remote`] says, and the next bind gives it what it needs to be bound again.
+/// It learns from polled completions, whichever thread polls them, that the peer has invalidated its key (type 2), and that a
+/// bind has failed or was flushed (both types; identified by the number of its request, so use a distinct number for each bind).
+/// [`MemoryWindow::remote`] then returns none, and the next bind first restores the window.
 ///
 /// ```
 /// use uverbs::{AccessFlags, Bind, WindowType};
@@ -99,7 +102,7 @@ struct Bound {
     remote: Remote,
 }
 
-/// What a window is to be bound to.
+/// The parameters of a bind.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_mw_bind_info")]
 pub struct Bind<'a> {
@@ -111,27 +114,28 @@ pub struct Bind<'a> {
 }
 
 impl<'a> Bind<'a> {
-    /// This part of a region, which must have been registered with [`AccessFlags::MW_BIND`]. `wr_id` comes back in the completion.
+    /// Binds to this part of a region, which must have been registered with [`AccessFlags::MW_BIND`]. The completion contains
+    /// `wr_id`.
     pub fn new(wr_id: u64, region: &'a MemoryRegion, range: impl RangeBounds<usize>) -> Self {
         let range = meant(range, region.len());
         Self { wr_id, region, range, access: AccessFlags::empty(), flags: SendFlags::empty() }
     }
 
-    /// What the peer may do: remote read, write and atomic operations; nothing if not given.
+    /// The access rights of the peer: remote read, write and atomic operations; default none.
     #[must_use]
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access |= access;
         self
     }
 
-    /// The first byte has address zero for the peer; only of windows of type 2.
+    /// The first byte has address zero for the peer; only for windows of type 2.
     #[must_use]
     pub fn zero_based(mut self) -> Self {
         self.access |= AccessFlags::ZERO_BASED;
         self
     }
 
-    /// Success is reported by a completion; failure always is.
+    /// Reports success with a completion; failure is always reported.
     #[must_use]
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
@@ -173,14 +177,14 @@ impl<'a> Bind<'a> {
 }
 
 impl ProtectionDomain {
-    /// Makes a memory window, not bound to anything.
+    /// Creates a memory window that is not bound.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) when the driver has no memory windows;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the device has no more.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the driver has no memory windows; [`Exhausted`](ErrorKind::Exhausted) if the
+    /// device has no more.
     ///
     /// # Kernel
-    /// `ALLOC_MW` by `INVOKE_WRITE` (ib_uverbs_alloc_mw, uverbs_cmd.c, Linux 6.1).
+    /// `ALLOC_MW` through `INVOKE_WRITE` (ib_uverbs_alloc_mw, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self, kind: WindowType) -> Result<MemoryWindow> {
         let asked = Moment::now();
@@ -201,44 +205,44 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// The key for the peer, once the bind is carried out; none if nothing is bound.
+    /// The key for the peer, which is valid when the bind has been executed; none if the window is not bound.
     pub fn rkey(&self) -> Option<u32> {
         self.remote().map(|remote| remote.rkey)
     }
 
-    /// The window's first byte as the peer names it, once the bind is carried out; none if nothing is bound.
+    /// The address and key of the window's first byte for the peer, which are valid when the bind has been executed; none if the
+    /// window is not bound.
     ///
-    /// A bind is carried out before all that is posted behind it to the same queue pair, so the message that tells
-    /// the peer may be posted right away.
+    /// A bind is executed before all later requests of the same queue pair, so the message that informs the peer may be posted
+    /// immediately.
     pub fn remote(&self) -> Option<Remote> {
         let seen = |what: fn(&Seen) -> bool| self.watch.as_ref().is_some_and(|watch| what(watch.seen()));
         let is_over = seen(Seen::invalidated) || seen(Seen::failed);
         self.bound.as_ref().filter(|_| !is_over).map(|bound| bound.remote)
     }
 
-    /// Whether this completion, which was polled, says that the peer has invalidated the key of this window, of type 2: that of
-    /// a receive with the flag [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE). The window lets go of its region
-    /// and its queue pair then. It knows that it is free since the completion was polled, whether this is called or not.
+    /// Whether this polled completion says that the peer has invalidated the key of this window of type 2: a receive with the
+    /// flag [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE). If so, the window releases its region and its queue pair. Even
+    /// without this call, the window is free from the moment when the completion was polled.
     pub fn invalidated(&mut self, completion: &Completion) -> bool {
         let of = self.bound.as_ref().filter(|_| completion.flags.contains(WcFlags::WITH_INVALIDATE));
         of.is_some_and(|bound| bound.remote.rkey == completion.immediate) && self.settle()
     }
 
-    /// Takes every key of the window away, whatever it is bound to and whatever became of its binds: the kernel makes a
-    /// window anew and destroys the old one. It can be bound again at once, lets go of its region and its queue pair, and
-    /// a request that would bind it and that is still posted fails.
+    /// Invalidates every key of the window, whatever its state: the kernel creates a new window and destroys the old one. The
+    /// window releases its region and its queue pair, and can be bound again immediately. A bind of it that is still posted
+    /// fails.
     ///
-    /// This is how a window of type 2 is taken back from a peer that does not invalidate it. A local invalidate would
-    /// do it in order with other requests, but rxe's kernel follows a null pointer if the peer invalidated the key before, and
-    /// if the peer does so afterwards (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3), which nobody on this side can
-    /// rule out: so the crate has none.
+    /// Use it to revoke a window of type 2 if the peer does not invalidate it. A local invalidate would do this in order with
+    /// other requests, but rxe's kernel driver dereferences a null pointer if the peer invalidates the key before or after it
+    /// (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3), which this side cannot prevent. The crate therefore has no local
+    /// invalidate.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::alloc_window`], and whatever the kernel says to the destruction; the window is as it
-    /// was.
+    /// As [`ProtectionDomain::alloc_window`], and those of the kernel for the destruction; the window is unchanged.
     ///
     /// # Kernel
-    /// `ALLOC_MW` by `INVOKE_WRITE`, and `UVERBS_METHOD_MW_DESTROY` (rxe_alloc_mw and rxe_mw_cleanup, rxe_mw.c, Linux 6.1).
+    /// `ALLOC_MW` through `INVOKE_WRITE`, and `UVERBS_METHOD_MW_DESTROY` (rxe_alloc_mw and rxe_mw_cleanup, rxe_mw.c, Linux 6.1).
     #[doc(alias = "ibv_wr_local_inv")]
     pub fn release(&mut self) -> Result<()> {
         let mut other = self.pd().alloc_window(self.kind)?;
@@ -249,11 +253,10 @@ impl MemoryWindow {
         Ok(())
     }
 
-    /// Destroys the window, bound or not, and says how that went. A request that would bind it and that is still
-    /// posted fails.
+    /// Destroys the window, bound or not, and reports any error. A bind of it that is still posted fails.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// Those of the kernel.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_MW_DESTROY` (uverbs_std_types.c, Linux 6.1).
@@ -342,22 +345,21 @@ impl Binds for Rc {}
 impl Binds for Uc {}
 
 impl<T: Binds> QueuePair<T> {
-    /// Posts a request that binds a window. From now on [`MemoryWindow::remote`] is what the peer shall use.
+    /// Posts a request that binds a window. From now on [`MemoryWindow::remote`] returns the address and key for the peer.
     ///
-    /// The bind of a window of type 1 replaces an earlier one, whose key is worth nothing from then on. Bind it with one
-    /// queue pair, or wait for the completion before another one binds it. Should the bind fail, with
-    /// [`WindowBind`](crate::Status::WindowBind), or be flushed, the window's key is not known any more: once that completion is
-    /// polled the window is not bound, and the next bind makes it anew ([`MemoryWindow::release`]). A reset of the queue pair
-    /// and its end have the same effect on binds whose success was not polled. A window of type 2 that is older than the queue pair is made
-    /// anew, too.
+    /// The bind of a window of type 1 replaces an earlier one, whose key becomes invalid. Bind it with only one queue pair, or
+    /// wait for the completion before another queue pair binds it. If the bind fails with
+    /// [`WindowBind`](crate::Status::WindowBind) or is flushed, the window's key is no longer known: after that completion is
+    /// polled, the window is not bound, and the next bind creates it again ([`MemoryWindow::release`]). Resetting or destroying
+    /// the queue pair has the same effect on binds whose success was not polled. A window of type 2 that is older than the queue
+    /// pair is also created again.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) for a window of type 2 that is bound;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bind that the device
-    /// would refuse (a region without `MW_BIND`, more rights than the region has, a part that leaves the region,
+    /// [`Busy`](ErrorKind::Busy) for a window of type 2 that is bound; [`InvalidInput`](ErrorKind::InvalidInput) for a bind that
+    /// the device would refuse (a region without `MW_BIND`, more rights than the region has, a range that exceeds the region,
     /// different protection domains, a zero-based window of type 1) or a queue pair that is not ready to send;
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue is full. Nothing is bound then that was not, and what was bound is as
-    /// before. Those of [`MemoryWindow::release`] when the window is made anew.
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue is full. The window is unchanged then. Those of [`MemoryWindow::release`]
+    /// if the window is created again.
     ///
     /// # Kernel
     /// rxe_bind_mw (rxe_mw.c, Linux 6.1).
@@ -397,14 +399,13 @@ impl<T: Binds> QueuePair<T> {
         Ok(())
     }
 
-    /// Posts a signaled request that takes the key of a window of type 1 away: a bind to nothing. The region is free when its
-    /// place in the queue is used again; the window can be bound again at once.
+    /// Posts a signaled request that invalidates the key of a window of type 1: a bind of length zero. The region is released
+    /// when the request's slot in the queue is used again; the window can be bound again immediately.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a window that is not bound, or
-    /// of another protection domain; [`Unsupported`](ErrorKind::Unsupported) for a window of type 2, which is
-    /// [released](MemoryWindow::release); [`Exhausted`](ErrorKind::Exhausted) when the queue is full.
-    /// Nothing is changed then.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a window that is not bound, or of another protection domain;
+    /// [`Unsupported`](ErrorKind::Unsupported) for a window of type 2, for which use [`release`](MemoryWindow::release);
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue is full. The window is unchanged then.
     ///
     /// # Kernel
     /// rxe_bind_mw (rxe_mw.c, Linux 6.1).

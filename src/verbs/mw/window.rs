@@ -44,12 +44,12 @@ impl Window {
         self.object.id()
     }
 
-    /// The key that it was made with.
+    /// The key with which it was created.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// Destroys it and says how that went.
+    /// Destroys the window and reports any error.
     ///
     /// # Errors
     /// Those of the kernel.

@@ -7,7 +7,7 @@ use zerocopy::FromZeros;
 use super::QpState;
 use crate::verbs::ah::Route;
 
-/// A state to go to, and the attributes that are set on the way; see [`QueuePair::modify`](super::QueuePair::modify).
+/// The new state of a queue pair, and the attributes to set with it; see [`QueuePair::modify`](super::QueuePair::modify).
 ///
 /// ```
 /// use uverbs::{AccessFlags, Attributes, QpState};
@@ -36,7 +36,7 @@ macro_rules! attributes {
 }
 
 impl Attributes {
-    /// Goes to `state`.
+    /// Attributes for a transition to `state`.
     pub fn to(state: QpState) -> Self {
         let request = ModifyQp { qp_state: state.number(), ..ModifyQp::new_zeroed() };
         Self { request, mask: QpAttrMask::STATE }
@@ -71,14 +71,14 @@ impl Attributes {
         rnr_retries: u8 => rnr_retry, RNR_RETRY;
     }
 
-    /// What the other side may do with this side's memory.
+    /// The access rights of the other side to this side's memory.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.request.qp_access_flags = access.bits();
         self.mask |= QpAttrMask::ACCESS_FLAGS;
         self
     }
 
-    /// The way to the other side.
+    /// The route to the other side.
     pub fn route(mut self, route: &Route) -> Self {
         let attr = route.attr();
         self.request.dest = QpDest {

@@ -10,9 +10,9 @@ use super::{Attributes, QpState, QueuePair, QueuePairCore, RawPacket, Rc, Srd, U
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::ah::Route;
 
-/// One side of a connection, as the other side must know it.
+/// The address of one side of a connection, which the other side needs.
 ///
-/// As text it has the form that the pingpong programs of libibverbs exchange:
+/// Its text form is the one that the pingpong programs of libibverbs exchange:
 ///
 /// ```
 /// let text = "0000:000011:37a5f0:00000000000000000000ffffc0000201";
@@ -23,11 +23,11 @@ use crate::verbs::ah::Route;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Local identifier of the port; only InfiniBand has one.
+    /// Local identifier (LID) of the port; only on InfiniBand.
     pub lid: u16,
     /// Number of the queue pair.
     pub qp_num: u32,
-    /// First sequence number that it sends: 24 bits.
+    /// The first packet sequence number that it sends: 24 bits.
     pub psn: u32,
     /// GID of the port.
     pub gid: [u8; 16],
@@ -64,32 +64,32 @@ impl FromStr for Endpoint {
     }
 }
 
-/// How a connection is made; both sides should agree on `mtu`.
+/// Options of a connection; both sides should use the same `mtu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Port, from 1.
     pub port: u8,
-    /// Index of the own GID in the port's table.
+    /// Index of this side's GID in the port's table.
     pub gid_index: u8,
-    /// Largest packet: one of [`uverbs_abi::types::mtu`].
+    /// Maximum packet size: one of [`uverbs_abi::types::mtu`].
     pub mtu: u8,
-    /// What the other side may do with this side's memory.
+    /// The access rights of the other side to this side's memory.
     pub access: AccessFlags,
-    /// Reads and atomic operations that may be under way at once, in each direction.
+    /// Maximum number of outstanding reads and atomic operations in each direction.
     pub reads: u8,
-    /// How long the other side is asked to wait when no receive is posted: a code, 12 is 0.64 ms.
+    /// How long the other side must wait if no receive is posted: a code, 12 is 0.64 ms.
     pub rnr_timer: u8,
-    /// Time to wait for an acknowledgement: 4.096 us * 2^n.
+    /// Time to wait for an acknowledgement: 4.096 µs * 2^n.
     pub timeout: u8,
-    /// How often a request is sent again when no acknowledgement comes: up to 7, which is for ever on rxe.
+    /// How often a request is sent again without an acknowledgement: up to 7, which on rxe means forever.
     pub retries: u8,
-    /// How often a request is sent again when the other side has no receive posted: up to 6, 7 for ever.
+    /// How often a request is sent again if the other side has no receive posted: up to 6; 7 means forever.
     pub rnr_retries: u8,
 }
 
 impl ConnectionOptions {
-    /// On `port`, with its GID at `gid_index`; packets of 1024 bytes, no access, and the timers of libibverbs'
-    /// pingpong programs.
+    /// Options for `port` with its GID at `gid_index`: packets of 1024 bytes, no access, and the timers of libibverbs' pingpong
+    /// programs.
     pub fn new(port: u8, gid_index: u8) -> Self {
         Self {
             port,
@@ -104,14 +104,14 @@ impl ConnectionOptions {
         }
     }
 
-    /// What the other side may do with this side's memory.
+    /// The access rights of the other side to this side's memory.
     #[must_use]
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
     }
 
-    /// The way to the other side, for datagrams: an [`AddressHandle`](crate::AddressHandle) is made of it.
+    /// The route to the other side, for datagrams: use it to create an [`AddressHandle`](crate::AddressHandle).
     pub fn route(&self, remote: &Endpoint) -> Route {
         Route { lid: remote.lid, ..Route::new(self.port, self.gid_index, remote.gid) }
     }
@@ -143,10 +143,10 @@ impl ConnectionOptions {
 }
 
 impl<T: super::QpType> QueuePair<T> {
-    /// This side of a connection, to be told to the other side. `psn` is any number of 24 bits.
+    /// The address of this side, which you send to the other side. `psn` is any number of 24 bits.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when the port has no GID at that index.
+    /// [`NotFound`](ErrorKind::NotFound) if the port has no GID at that index.
     pub fn endpoint(&self, options: &ConnectionOptions, psn: u32) -> Result<Endpoint> {
         self.shared.endpoint(options, psn)
     }
@@ -162,12 +162,12 @@ impl QueuePairCore {
 }
 
 impl QueuePair<Rc> {
-    /// Connects to the other side: init, ready to receive, ready to send. `local` is what
-    /// [`QueuePair::endpoint`] gave and the other side was told.
+    /// Connects to the other side: INIT, RTR, RTS. `local` is the result of [`QueuePair::endpoint`] that was sent to the other
+    /// side.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
-    /// queue pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or if the queue pair is not in the
+    /// state RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(
         &mut self,
@@ -182,13 +182,12 @@ impl QueuePair<Rc> {
 }
 
 impl QueuePair<XrcSend> {
-    /// Connects to an [`XrcReceiveQueuePair`](super::XrcReceiveQueuePair) at the other side: init, ready to receive, ready to send.
-    /// `local` is what [`QueuePair::endpoint`] gave and the other side was told. The other side does nothing with this side's
-    /// memory.
+    /// Connects to an [`XrcReceiveQueuePair`](super::XrcReceiveQueuePair) at the other side: INIT, RTR, RTS. `local` is the
+    /// result of [`QueuePair::endpoint`] that was sent to the other side. The other side cannot access this side's memory.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
-    /// queue pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or if the queue pair is not in the
+    /// state RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(
         &mut self,
@@ -203,12 +202,12 @@ impl QueuePair<XrcSend> {
 }
 
 impl QueuePair<Uc> {
-    /// Connects to the other side: init, ready to receive, ready to send. `local` is what
-    /// [`QueuePair::endpoint`] gave and the other side was told.
+    /// Connects to the other side: INIT, RTR, RTS. `local` is the result of [`QueuePair::endpoint`] that was sent to the other
+    /// side.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
-    /// queue pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or if the queue pair is not in the
+    /// state RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(
         &mut self,
@@ -223,11 +222,11 @@ impl QueuePair<Uc> {
 }
 
 impl QueuePair<Ud> {
-    /// Makes the queue pair ready for datagrams that carry `qkey`: init, ready to receive, ready to send.
+    /// Makes the queue pair ready for datagrams with the queue key `qkey`: INIT, RTR, RTS.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue
-    /// pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue pair is not in
+    /// reset.
     #[doc(alias = "ibv_modify_qp")]
     pub fn activate(&mut self, options: &ConnectionOptions, qkey: u32, psn: u32) -> Result<()> {
         self.modify(&options.init().qkey(qkey))?;
@@ -237,14 +236,14 @@ impl QueuePair<Ud> {
 }
 
 impl QueuePair<Srd> {
-    /// Makes the queue pair ready for reliable datagrams that carry `qkey`: init, ready to receive, ready to send.
+    /// Makes the queue pair ready for reliable datagrams with the queue key `qkey`: INIT, RTR, RTS.
     ///
-    /// Of the options only the port counts. A device that can be told how often to try again when the other side has no receive posted
-    /// is told by [`modify`](Self::modify).
+    /// Only the port of the options is used. If the device supports it, set the number of retries for a missing receive with
+    /// [`modify`](Self::modify).
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue
-    /// pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or when the queue pair is not in
+    /// reset.
     #[doc(alias = "ibv_modify_qp")]
     pub fn activate(&mut self, options: &ConnectionOptions, qkey: u32, psn: u32) -> Result<()> {
         self.modify(&options.init().qkey(qkey))?;
@@ -254,12 +253,12 @@ impl QueuePair<Srd> {
 }
 
 impl QueuePair<RawPacket> {
-    /// Brings a queue pair up on `port`, from reset to ready to send. A raw packet queue pair takes its port
-    /// with the first step and nothing else (mlx5_ib_modify_qp, qp.c, Linux 6.1).
+    /// Makes the queue pair ready on `port`, from RESET to RTS. A raw packet queue pair takes its port in the first transition
+    /// and no other attribute (mlx5_ib_modify_qp, qp.c, Linux 6.1).
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or from another
-    /// state than reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have, or if the queue pair is not in the
+    /// state RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn bring_up(&mut self, port: u8) -> Result<()> {
         self.modify(&Attributes::to(QpState::Init).port(port)).map_err(|error| {

@@ -42,23 +42,21 @@ fn visible(type_: u8) -> Counted {
 }
 
 impl<T: QpType> QueuePair<T> {
-    /// Has `counter` count operations of the queue pair from now on, until the queue pair is destroyed. Several
-    /// counters may count the same operations, and one counter those of several queue pairs. Of one completion those that
-    /// were bound first count first.
+    /// Makes `counter` count operations of the queue pair, until the queue pair is destroyed. Several counters may count the same
+    /// operations, and one counter those of several queue pairs. For one completion, the counters count in the order in which
+    /// they were bound.
     ///
-    /// They count when their completions are taken from the completion queue, by whomever:
-    /// [`poll`](crate::CompletionQueue::poll), [`progress`](crate::CompletionQueue::progress) or
-    /// [`Progress`](crate::Progress). A send that was not [`signaled`](crate::SendRequest::signaled) has no
-    /// completion; it counts when one of a later send proves that it is done. Its place in the queue
-    /// is free then, and not before. On devices whose requests complete in any order (efa, siw) that proves nothing: there a send that
-    /// is not signaled is refused while a counter is bound.
+    /// An operation counts when its completion is taken from the completion queue, by [`poll`](crate::CompletionQueue::poll),
+    /// [`progress`](crate::CompletionQueue::progress) or [`Progress`](crate::Progress). A send that was not
+    /// [`signaled`](crate::SendRequest::signaled) has no completion; it counts, and its slot in the queue becomes free, when the
+    /// completion of a later send proves that it is done. On devices whose requests complete in any order (efa, siw) a later
+    /// completion proves nothing, so an unsignaled send is refused while a counter is bound.
     ///
-    /// What fails adds one to the error value, whatever the counter counts. That includes receives that are flushed. A device
-    /// may not say of a failure whether it was a send or a receive: if both complete in one queue, the number of the
-    /// request tells them apart, so give them different ones.
+    /// Each failed operation adds one to the error value, whatever the counter counts. This includes flushed receives. For a
+    /// failure, a device may not report whether it was a send or a receive. If both complete in one queue, the number of the
+    /// request distinguishes them, so use different numbers.
     ///
-    /// Before a queue pair is reset, take its completions from the queue: what is gone with the reset is not
-    /// counted.
+    /// Take the completions from the queue before you reset the queue pair: a reset discards them, and they are not counted.
     ///
     /// ```
     /// use uverbs::{CompletionCounter, Counted, SendRequest, WaitObject};
@@ -80,12 +78,12 @@ impl<T: QpType> QueuePair<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for what software cannot see: remote reads of this side's
-    /// memory, remote writes without immediate data, and what queue pairs of this type do not do.
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for nothing at all, for operations that this counter counts
-    /// already, and for a queue pair beyond [`QpState::Init`](crate::QpState::Init): bind first, then connect. Of a counter of the device's
-    /// those of the kernel, and [`Busy`](crate::ErrorKind::Busy) for operations that the queue pair has such a counter for: it
-    /// has one for each, which stays until the queue pair is destroyed.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for operations that software cannot see: remote reads of this side's
+    /// memory, remote writes without immediate data, and operations that queue pairs of this type do not have.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an empty set, for operations that this counter already counts, and
+    /// for a queue pair beyond [`QpState::Init`](crate::QpState::Init): bind first, then connect. For a hardware counter those of
+    /// the kernel, and [`Busy`](crate::ErrorKind::Busy) for operations for which the queue pair already has one: it can have one
+    /// per operation, which stays until the queue pair is destroyed.
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn bind_counter(&mut self, counter: &CompletionCounter, counted: Counted) -> Result<()> {

@@ -53,23 +53,22 @@ impl Markers {
 const BATCH: usize = 16;
 
 impl<T: QpType> QueuePair<T> {
-    /// Moves the queue pair to [`QpState::Error`](super::QpState::Error) and polls until everything that was
-    /// posted has completed; whatever comes out of the queues meanwhile goes to `take`, of other queue pairs too.
+    /// Moves the queue pair to [`QpState::Error`](super::QpState::Error) and polls until everything that was posted has
+    /// completed. Every completion that it polls meanwhile, also of other queue pairs, is passed to `take`.
     ///
-    /// `queues` are the completion queues of the queue pair: one, or two if receives have their own; others may be
-    /// among them. Afterwards no completion of this queue pair comes any more, and the memory that it named can go.
+    /// `queues` are the completion queues of the queue pair: one, or two if receives have their own; the list may contain others.
+    /// Afterwards no further completion of this queue pair arrives, and the memory of its requests can be released.
     ///
-    /// Requests that complete without a completion, such as unsignaled ones that succeed, are not waited for. Completion
-    /// counters have them all afterwards.
-    /// Receives in a shared receive queue are not this queue pair's, and stay there; a message that was coming in
-    /// when the error came may still end with a completion after this
-    /// ([`QpLastWqeReached`](crate::EventKind::QpLastWqeReached) tells when no more can come, where the device has that event).
+    /// It does not wait for requests without a completion, such as unsignaled ones that succeed; completion counters include them
+    /// afterwards. Receives in a shared receive queue do not belong to the queue pair and stay there. A message that was arriving
+    /// when the error occurred may still complete after this call; on devices with the event
+    /// [`QpLastWqeReached`](crate::EventKind::QpLastWqeReached), this event reports that no further completion can arrive.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when a completion queue is missing, or in
-    /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`: the
-    /// completion queue has no room or has overrun, so that completions are lost; drain may be called again.
-    /// [`Disassociated`](crate::ErrorKind::Disassociated) when the device has gone: nothing completes any more.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if a completion queue is missing, or in
+    /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. [`TimedOut`](crate::ErrorKind::TimedOut) after
+    /// `timeout`: a completion queue is full or has overrun, so completions were lost; drain may be called again.
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone: nothing completes any more.
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,9 +46,11 @@ use crate::verbs::work::{Held, Kept, Receiving};
 use crate::verbs::wq;
 use crate::verbs::xrcd::XrcDomain;
 
-/// A queue pair of type `T`.
+/// A queue pair of type `T`. Created by the methods of [`ProtectionDomain`](crate::ProtectionDomain):
+/// [`rc`](crate::ProtectionDomain::rc), [`ud`](crate::ProtectionDomain::ud), [`raw_packet`](crate::ProtectionDomain::raw_packet)
+/// and others.
 ///
-/// Posting takes `&mut self`: a queue pair has one poster, and no lock is needed.
+/// Posting takes `&mut self`: a queue pair has one poster, so it needs no lock.
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 #[doc(alias = "ibv_qp_ex")]
@@ -130,7 +132,7 @@ impl<T: QpType> QueuePair<T> {
         self.shared.number
     }
 
-    /// What the queues can hold.
+    /// The sizes of the queues.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
@@ -139,11 +141,11 @@ impl<T: QpType> QueuePair<T> {
         &self.shared
     }
 
-    /// Destroys the queue pair and says how that went. Requests still posted are gone without completion.
+    /// Destroys the queue pair and reports any error. Posted requests are discarded without a completion.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group still steers packets to it,
-    /// or a memory window of type 2 that it bound exists.
+    /// [`Busy`](crate::ErrorKind::Busy) while a flow or a membership in a multicast group directs packets to it, or a memory
+    /// window of type 2 that it bound exists.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.shared) else {

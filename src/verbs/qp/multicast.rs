@@ -10,7 +10,7 @@ use super::{QueuePair, QueuePairCore, Ud};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// The number that stands for every queue pair of a group: where datagrams to a multicast GID go.
+/// The queue pair number for datagrams to a multicast GID, which stands for every queue pair of the group.
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
 /// The groups that a queue pair is in.
@@ -41,7 +41,8 @@ impl Groups {
     }
 }
 
-/// A queue pair's membership in a multicast group: it receives what is sent to the group as long as this exists.
+/// The membership of a queue pair in a multicast group. The queue pair receives the group's datagrams as long as this object
+/// exists. Created by [`QueuePair::join_multicast`](crate::QueuePair::join_multicast).
 ///
 /// It keeps the queue pair's kernel object alive.
 #[derive(Debug)]
@@ -55,9 +56,9 @@ pub struct Membership {
 impl QueuePair<Ud> {
     /// Joins the multicast group `gid`, whose local identifier is `lid` (0 on Ethernet, which has none).
     ///
-    /// A datagram is sent to a group by an [`AddressHandle`](crate::AddressHandle) for its GID and to the queue pair
-    /// [`MULTICAST_QP`]; every queue pair in the group that has its queue key receives it, as far as it has a receive
-    /// posted, the sender's own too.
+    /// To send a datagram to a group, use an [`AddressHandle`](crate::AddressHandle) for its GID and the queue pair number
+    /// [`MULTICAST_QP`]. Every queue pair in the group with the same queue key and a posted receive gets it, including the
+    /// sender's own.
     ///
     /// On Ethernet the group is an IPv6 multicast address or an IPv4 one in the form `::ffff:a.b.c.d`.
     ///
@@ -78,13 +79,13 @@ impl QueuePair<Ud> {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a GID that is no group's, a LID outside those of groups on
-    /// InfiniBand, or a group that the queue pair is in already (EEXIST); [`Exhausted`](ErrorKind::Exhausted) for more
-    /// groups or members than the device has.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a GID that is not a multicast GID, on InfiniBand a LID outside the multicast
+    /// range, or a group of which the queue pair is already a member (EEXIST); [`Exhausted`](ErrorKind::Exhausted) for more
+    /// groups or members than the device supports.
     ///
     /// # Kernel
-    /// `ATTACH_MCAST` by `INVOKE_WRITE` (ib_uverbs_attach_mcast, uverbs_cmd.c, Linux 6.1). ib_attach_mcast, verbs.c,
-    /// takes UD queue pairs only.
+    /// `ATTACH_MCAST` through `INVOKE_WRITE` (ib_uverbs_attach_mcast, uverbs_cmd.c, Linux 6.1). ib_attach_mcast, verbs.c, takes
+    /// UD queue pairs only.
     #[doc(alias = "ibv_attach_mcast")]
     pub fn join_multicast(&self, gid: &[u8; 16], lid: u16) -> Result<Membership> {
         let op = "qp.join_multicast";
@@ -113,13 +114,13 @@ impl Membership {
         self.gid
     }
 
-    /// Leaves the group and says how that went; what has arrived stays.
+    /// Leaves the group and reports any error; datagrams that have arrived stay.
     ///
     /// # Errors
-    /// Those of the kernel; the membership comes back with them.
+    /// Those of the kernel; the membership is returned with the error.
     ///
     /// # Kernel
-    /// `DETACH_MCAST` by `INVOKE_WRITE` (ib_uverbs_detach_mcast, uverbs_cmd.c, Linux 6.1).
+    /// `DETACH_MCAST` through `INVOKE_WRITE` (ib_uverbs_detach_mcast, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_detach_mcast")]
     pub fn leave(self) -> Result<(), (Self, Error)> {
         match self.detach() {

@@ -7,12 +7,12 @@ use uverbs_abi::types::qp_type;
 use crate::driver::request::{Destination, Opcode, Remote, RequestKind, Terms, Told};
 use crate::verbs::ah::AddressHandle;
 
-/// A kind of queue pair; sealed.
+/// The type of a queue pair; sealed.
 #[doc(alias = "ibv_qp_type")]
 pub trait QpType: sealed::Sealed {
     /// The kernel's number for it.
     const NUMBER: u8;
-    /// What a send request of it does.
+    /// The operation of its send requests.
     type Operation<'a>: Copy + Debug + sealed::Encode;
 }
 
@@ -70,35 +70,35 @@ types! {
     /// Queue pairs that send and receive whole Ethernet frames.
     #[doc(alias = "IBV_QPT_RAW_PACKET")]
     RawPacket = RAW_PACKET, Frame<'a>;
-    /// Queue pairs connected to one other, reliably: messages, remote reads and writes, atomic operations.
+    /// Queue pairs with a reliable connection to one other: messages, remote reads and writes, atomic operations.
     #[doc(alias = "IBV_QPT_RC")]
     Rc = RC, Operation;
-    /// Queue pairs connected to one other, unreliably: messages and remote writes, which may be lost.
+    /// Queue pairs with an unreliable connection to one other: messages and remote writes, which may be lost.
     #[doc(alias = "IBV_QPT_UC")]
     Uc = UC, UcOperation;
-    /// Queue pairs that send datagrams to any other, and receive them after 40 bytes of routing header.
+    /// Queue pairs that send datagrams to any other. Each receive begins with 40 bytes of routing header.
     #[doc(alias = "IBV_QPT_UD")]
     Ud = UD, Datagram<'a>;
-    /// Queue pairs that send over an extended reliable connection, to an [`XrcReceiveQueuePair`](crate::XrcReceiveQueuePair): what
-    /// [`Rc`] has, each request for one of the shared receive queues there. They receive nothing.
+    /// Queue pairs that send over an extended reliable connection, to an [`XrcReceiveQueuePair`](crate::XrcReceiveQueuePair),
+    /// with the operations of [`Rc`]. Each request names one of the shared receive queues there. They receive nothing.
     #[doc(alias = "IBV_QPT_XRC_SEND")]
     XrcSend = XRC_INI, XrcOperation;
-    /// Queue pairs that send reliable datagrams to any other, read and write memory there, and complete in any order: scalable reliable
-    /// datagrams, which only EFA has. There is no connection: each request names its destination.
+    /// Queue pairs for scalable reliable datagrams, which only EFA has. They send reliable datagrams to any other and read and
+    /// write its memory. There is no connection: each request names its destination, and requests complete in any order.
     ///
-    /// Every request is to be [`signaled`](crate::SendRequest::signaled). Messages are not longer than the port's largest packet, and come
-    /// without a header before them.
+    /// Every request must be [`signaled`](crate::SendRequest::signaled). Messages are at most as long as the port's MTU, and are
+    /// received without a header.
     #[doc(alias = "EFADV_QP_DRIVER_TYPE_SRD")]
     Srd = DRIVER, SrdDatagram<'a>;
 }
 
-/// What a [`RawPacket`] queue pair does: sends Ethernet frames, without their FCS.
+/// Operations of a [`RawPacket`] queue pair, which sends Ethernet frames without their FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// One frame: the data is all of it.
+    /// Sends one frame: the data is the whole frame.
     #[default]
     Whole,
-    /// As many frames as the data needs; see [`SendRequest::large_send`](crate::SendRequest::large_send).
+    /// Sends as many frames as the data needs; see [`SendRequest::large_send`](crate::SendRequest::large_send).
     #[doc(alias = "IBV_WR_TSO")]
     Large {
         /// What each of them begins with.
@@ -108,37 +108,45 @@ pub enum Frame<'a> {
     },
 }
 
-/// What an [`Rc`] queue pair does.
+/// Operations of an [`Rc`] queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_wr_opcode")]
 pub enum Operation {
     /// Sends a message into the other side's next receive.
     #[doc(alias = "ibv_wr_send")]
+    #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// The same, with a number that comes in the other side's completion.
+    /// The same, with a number that the other side's completion contains (immediate data).
     #[doc(alias = "ibv_wr_send_imm")]
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendImmediate(u32),
-    /// Sends a message and invalidates a key of the other side: that of a memory window of type 2 which the queue
-    /// pair there has bound, and which it has told this side.
+    /// Sends a message and invalidates a key of the other side: the key of a memory window of type 2 that the queue pair there
+    /// has bound.
     ///
-    /// Once for each bind: the kernel at the other end stops with a null pointer if that is rxe and the window
-    /// is not bound any more (rxe_do_invalidate_mw, rxe_mw.c; seen on Linux 6.1 and 7.2). So on rxe and on the soft device a second
-    /// one for the same key is refused, from whichever queue pair of this process, and one for a key that a window of this process has
-    /// while it is free: [`InvalidInput`](crate::ErrorKind::InvalidInput), with a hint. After a failure too, since it is not
-    /// known then whether the other side got it: the window is to be released and bound again, under another key.
+    /// Use it only once for each bind. If the other side is rxe and the window is no longer bound, the kernel there crashes on a
+    /// null pointer (rxe_do_invalidate_mw, rxe_mw.c; observed on Linux 6.1 and 7.2). On rxe and on the soft device, a second
+    /// invalidate of the same key by any queue pair of this process is therefore refused as
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with a hint; so is one for the key of a window of this process that is
+    /// not bound. This also applies after a failure, because it is not known whether the other side executed it: release the
+    /// window and bind it again, which gives it another key.
     #[doc(alias = "ibv_wr_send_inv")]
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendInvalidate(u32),
-    /// Writes into the other side's memory; the other side does not notice.
+    /// Writes into the other side's memory; the other side gets no completion.
     #[doc(alias = "ibv_wr_rdma_write")]
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write(Remote),
-    /// The same, and completes the other side's next receive with a number.
+    /// The same, and completes the other side's next receive with a number (immediate data).
     #[doc(alias = "ibv_wr_rdma_write_imm")]
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     WriteImmediate(Remote, u32),
     /// Reads from the other side's memory.
     #[doc(alias = "ibv_wr_rdma_read")]
+    #[doc(alias = "IBV_WR_RDMA_READ")]
     Read(Remote),
-    /// Replaces eight bytes there if they are `compare`; the old value comes back into the segment.
+    /// Replaces eight bytes there if they are equal to `compare`, and returns the old value in the segment.
     #[doc(alias = "ibv_wr_atomic_cmp_swp")]
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     CompareSwap {
         /// Where, a multiple of eight.
         remote: Remote,
@@ -147,8 +155,9 @@ pub enum Operation {
         /// What it becomes.
         swap: u64,
     },
-    /// Adds to eight bytes there; the old value comes back into the segment.
+    /// Adds to eight bytes there, and returns the old value in the segment.
     #[doc(alias = "ibv_wr_atomic_fetch_add")]
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     FetchAdd {
         /// Where, a multiple of eight.
         remote: Remote,
@@ -157,78 +166,78 @@ pub enum Operation {
     },
 }
 
-/// What an [`XrcSend`] queue pair does, and the shared receive queue there that it is for.
+/// An operation of an [`XrcSend`] queue pair, and the shared receive queue there that it uses.
 ///
-/// A send, or a write with immediate data, takes a receive from that queue. Every other operation names one too: the memory that it
-/// reaches is in the protection domain of that queue.
+/// A send, or a write with immediate data, takes a receive from that queue. Every other operation also names a queue: it accesses
+/// memory in the protection domain of that queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_wr_set_xrc_srqn")]
 pub struct XrcOperation {
-    /// Number of the queue, as [`SharedReceiveQueue::number`](crate::SharedReceiveQueue::number) tells it there.
+    /// Number of the queue, as returned by [`SharedReceiveQueue::number`](crate::SharedReceiveQueue::number) on that side.
     pub srq: u32,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
 }
 
 impl Operation {
-    /// The same over an extended connection, for the shared receive queue there with this number.
+    /// This operation over an extended connection, for the shared receive queue with this number.
     #[must_use]
     pub fn to_srq(self, srq: u32) -> XrcOperation {
         XrcOperation { srq, operation: self }
     }
 }
 
-/// What a [`Uc`] queue pair does.
+/// Operations of a [`Uc`] queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UcOperation {
     /// Sends a message into the other side's next receive.
     Send,
-    /// The same, with a number that comes in the other side's completion.
+    /// The same, with a number that the other side's completion contains (immediate data).
     SendImmediate(u32),
-    /// Writes into the other side's memory; the other side does not notice.
+    /// Writes into the other side's memory; the other side gets no completion.
     Write(Remote),
-    /// The same, and completes the other side's next receive with a number.
+    /// The same, and completes the other side's next receive with a number (immediate data).
     WriteImmediate(Remote, u32),
 }
 
-/// What a [`Ud`] queue pair does: sends a datagram.
+/// The operation of a [`Ud`] queue pair: it sends a datagram.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_wr_set_ud_addr")]
 pub struct Datagram<'a> {
-    /// Where to.
+    /// The destination.
     pub to: &'a AddressHandle,
-    /// The queue pair there.
+    /// Number of the queue pair there.
     pub qp_num: u32,
     /// The queue key that it expects.
     pub qkey: u32,
-    /// A number that comes in the other side's completion.
+    /// A number that the other side's completion contains (immediate data).
     pub immediate: Option<u32>,
 }
 
-/// What an [`Srd`] queue pair does, and with whom: the same as a [`Datagram`], and an operation.
+/// An operation of an [`Srd`] queue pair, and its destination: the fields of a [`Datagram`], and an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct SrdDatagram<'a> {
-    /// Where to, or from where.
+    /// The other side.
     pub to: &'a AddressHandle,
-    /// The queue pair there.
+    /// Number of the queue pair there.
     pub qp_num: u32,
     /// The queue key that it expects.
     pub qkey: u32,
-    /// What is done.
+    /// The operation.
     pub operation: SrdOperation,
 }
 
-/// What a reliable datagram does. What the device has of it is told by [`efa::Device`](crate::efa::Device).
+/// Operations of reliable datagrams. [`efa::Device`](crate::efa::Device) reports which of them the device supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SrdOperation {
     /// Sends a message into the other side's next receive.
     Send,
-    /// The same, with a number that comes in the other side's completion.
+    /// The same, with a number that the other side's completion contains (immediate data).
     SendImmediate(u32),
-    /// Writes into the other side's memory; the other side does not notice.
+    /// Writes into the other side's memory; the other side gets no completion.
     Write(Remote),
-    /// The same with a number, for which the other side has a completion: of its next receive, unless it
-    /// [takes none](crate::QueuePairBuilder::unsolicited_writes).
+    /// The same with a number (immediate data), which the other side gets in a completion: of its next receive, unless such
+    /// writes [consume none](crate::QueuePairBuilder::unsolicited_writes).
     WriteImmediate(Remote, u32),
     /// Reads from the other side's memory.
     Read(Remote),

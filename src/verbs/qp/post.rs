@@ -15,12 +15,11 @@ use crate::verbs::mr::{MemoryRegion, Segment};
 use crate::verbs::work::{ReceiveRequest, Slots, refused};
 
 impl<T: QpType> QueuePair<T> {
-    /// Posts room for messages or frames, all of it or nothing.
+    /// Posts receives for messages or frames, all of them or none.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue pair was made for, or when it
-    /// receives from a shared receive queue.
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue has no room for all of them; [`InvalidInput`](ErrorKind::InvalidInput)
+    /// for more segments than the queue pair was created with, or if it receives from a shared receive queue.
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
@@ -34,16 +33,15 @@ impl<T: QpType> QueuePair<T> {
     /// Posts requests to the send queue, all of them or none, with one doorbell.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments or inline bytes than the queue pair was made
-    /// for, for inline data of a read or an atomic operation, or when the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
-    /// [`checksums`](SendRequest::checksums) on a device that does not fill them in, and for
-    /// [`large_send`](SendRequest::large_send) on one that does not cut them;
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue has no room for all of them; [`InvalidInput`](ErrorKind::InvalidInput)
+    /// for more segments or inline bytes than the queue pair was created with, for inline data of a read or an atomic operation,
+    /// or if the queue pair is not ready to send; [`Unsupported`](ErrorKind::Unsupported) for
+    /// [`checksums`](SendRequest::checksums) and [`large_send`](SendRequest::large_send) on a device without these features;
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a second [`SendInvalidate`](super::Operation::SendInvalidate) of a key.
     ///
     /// # Kernel
-    /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
-    /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
+    /// The doorbell is `POST_SEND` through `INVOKE_WRITE`, without a request: it makes the kernel read the ring (rxe_post_send,
+    /// rxe_verbs.c, Linux 6.1).
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]

@@ -8,7 +8,7 @@ use crate::driver::request::FrameHead;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::mr::Segment;
 
-/// A request to be posted to the send queue: an operation, and the local memory it reads or fills.
+/// A request for the send queue: an operation, and the local memory that it reads or writes.
 ///
 /// ```
 /// # use uverbs::SendRequest;
@@ -66,17 +66,17 @@ impl Local<'_> {
 }
 
 impl<'a> SendRequest<'a> {
-    /// Sends an Ethernet frame that stands in `segments`, one behind the other, without the FCS.
+    /// Sends an Ethernet frame, without the FCS, that consists of `segments` in their order.
     pub fn frame(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
         Self::new(wr_id, Frame::Whole, segments)
     }
 
-    /// Sends as many frames as `segments` need, one behind the other: the device cuts them into pieces of `mss` bytes, the
-    /// last one shorter, and puts `header` before each. `header` is that of Ethernet, IP and TCP, without a length of
-    /// IP; the device fills in that, counts on IPv4's identification and TCP's sequence number, and keeps TCP's
-    /// FIN and PSH for the last frame. It fills in checksums when [asked to](Self::checksums).
+    /// Sends as many frames as the data in `segments` needs: the device divides it into parts of `mss` bytes, of which the last
+    /// may be shorter, and puts `header` before each. `header` contains the headers of Ethernet, IP and TCP. The device fills in
+    /// the length of IP, increments IPv4's identification and TCP's sequence number, and sets TCP's FIN and PSH only in the last
+    /// frame. It fills in checksums if [requested](Self::checksums).
     ///
-    /// For queue pairs made with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
+    /// For queue pairs created with room for it ([`QueuePairBuilder::large_sends`](super::QueuePairBuilder::large_sends)).
     ///
     /// ```
     /// # use uverbs::SendRequest;
@@ -89,11 +89,11 @@ impl<'a> SendRequest<'a> {
         Self::new(wr_id, Frame::Large { header, mss }, segments)
     }
 
-    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. What stands in
-    /// their places does not matter.
+    /// The device fills in the checksums of the frame: that of IPv4's header, and those of TCP and UDP. The bytes at their
+    /// positions are ignored.
     ///
-    /// Devices that can tell so in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp); on others the request
-    /// is [`Unsupported`](crate::ErrorKind::Unsupported), and nothing is posted.
+    /// Devices with this feature report it in [`raw_packet_caps`](uverbs_abi::write::ExQueryDeviceResp). On others the request is
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), and nothing is posted.
     ///
     /// ```
     /// use uverbs::{ErrorKind, SendRequest};
@@ -116,31 +116,34 @@ impl<'a> SendRequest<'a> {
 }
 
 impl<'a, O> SendRequest<'a, O> {
-    /// An operation over the memory of `segments`, one behind the other. `wr_id` comes back in the completion.
+    /// An operation on the memory of `segments`, in their order. The completion contains `wr_id`.
     #[doc(alias = "ibv_wr_set_sge")]
     #[doc(alias = "ibv_wr_set_sge_list")]
     pub fn new(wr_id: u64, operation: O, segments: &'a [Segment<'a>]) -> Self {
         Self { wr_id, operation, data: Local::Segments(segments), flags: SendFlags::empty() }
     }
 
-    /// An operation over bytes that are copied when it is posted; at most
-    /// [`inline`](crate::Capacity::inline) of them. Not for reads and atomic operations, whose data comes back.
+    /// An operation on bytes that are copied when it is posted; at most [`inline`](crate::Capacity::inline) bytes. Not for reads
+    /// and atomic operations, which return data.
     #[doc(alias = "ibv_wr_set_inline_data")]
     #[doc(alias = "ibv_wr_set_inline_data_list")]
+    #[doc(alias = "IBV_SEND_INLINE")]
     pub fn inline(wr_id: u64, operation: O, bytes: &'a [u8]) -> Self {
         Self { wr_id, operation, data: Local::Inline(bytes), flags: SendFlags::INLINE }
     }
 
-    /// Success is reported by a completion; failure always is.
+    /// Reports success with a completion; failure is always reported.
     #[must_use]
     #[doc(alias = "ibv_send_flags")]
+    #[doc(alias = "IBV_SEND_SIGNALED")]
     pub fn signaled(mut self) -> Self {
         self.flags |= SendFlags::SIGNALED;
         self
     }
 
-    /// Wakes a receiver that waits for solicited messages.
+    /// Causes a solicited event at the receiver.
     #[must_use]
+    #[doc(alias = "IBV_SEND_SOLICITED")]
     pub fn solicited(mut self) -> Self {
         self.flags |= SendFlags::SOLICITED;
         self
@@ -148,6 +151,7 @@ impl<'a, O> SendRequest<'a, O> {
 
     /// Waits for earlier reads and atomic operations of the queue pair.
     #[must_use]
+    #[doc(alias = "IBV_SEND_FENCE")]
     pub fn fenced(mut self) -> Self {
         self.flags |= SendFlags::FENCE;
         self

@@ -19,8 +19,8 @@ use crate::verbs::work::Kept;
 use crate::verbs::wq::IndirectionTable;
 
 bitflags! {
-    /// Which fields of a frame's headers are hashed, in this order: source and destination address, source and
-    /// destination port. The bits are those of `ibv_rx_hash_fields`.
+    /// The header fields that are hashed, in this order: source and destination address, source and destination port. The bits
+    /// are those of `ibv_rx_hash_fields`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[doc(alias = "ibv_rx_hash_fields")]
     pub struct HashFields: u64 {
@@ -51,15 +51,16 @@ bitflags! {
     }
 }
 
-/// A raw packet queue pair that spreads what it receives over the work queues of an [`IndirectionTable`].
+/// A raw packet queue pair that spreads received frames over the work queues of an [`IndirectionTable`]. Created by
+/// [`ProtectionDomain::rss`].
 ///
-/// It has no queues of its own, no number and no states: flows are created to it as to any other queue pair, and
-/// frames come in where a work queue is ready.
+/// It has no queues of its own, no number and no states. Create flows on it as on any other queue pair; frames arrive in work
+/// queues that are ready.
 #[derive(Debug)]
 #[doc(alias = "ibv_rx_hash_conf")]
 pub struct RssQueuePair(Arc<QueuePairCore>);
 
-/// A queue pair on a table about to be made; see [`ProtectionDomain::rss`].
+/// Builder for a queue pair on a table; see [`ProtectionDomain::rss`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 pub struct RssBuilder<'a> {
@@ -70,7 +71,7 @@ pub struct RssBuilder<'a> {
 }
 
 impl ProtectionDomain {
-    /// Begins a raw packet queue pair that spreads frames over the work queues of `table`, by a Toeplitz hash.
+    /// Starts a builder for a raw packet queue pair that spreads frames over the work queues of `table` with a Toeplitz hash.
     ///
     /// ```no_run
     /// use uverbs::{FlowRule, HashFields, Tcp, WorkQueueState};
@@ -95,22 +96,22 @@ impl ProtectionDomain {
 }
 
 impl RssBuilder<'_> {
-    /// The key that is taken when none is given: the one that hashes are verified with everywhere. Who knows the key can
-    /// choose headers that all go to one queue.
+    /// The default key, which is the usual one for verifying Toeplitz hashes. A sender that knows the key can choose headers that
+    /// all go to one queue.
     pub const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
-    /// Which fields are hashed: of one version of IP, and of one of TCP and UDP. None, the default, is for a table with
-    /// one entry only.
+    /// The fields that are hashed: of one version of IP, and of either TCP or UDP. None, the default, is allowed only for a table
+    /// with one entry.
     pub fn hash(mut self, fields: HashFields) -> Self {
         self.fields = fields;
         self
     }
 
-    /// The key of the hash; [`RssBuilder::KEY`] if not given.
+    /// The key of the hash; default [`RssBuilder::KEY`].
     pub fn key(mut self, key: [u8; 40]) -> Self {
         self.key = key;
         self
@@ -131,16 +132,15 @@ impl RssBuilder<'_> {
         }
     }
 
-    /// Makes the queue pair.
+    /// Creates the queue pair.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for fields that exclude each other, no fields for more than one work
-    /// queue, or a table of another open device; [`PermissionDenied`](ErrorKind::PermissionDenied) without
-    /// `CAP_NET_RAW`; [`Unsupported`](ErrorKind::Unsupported) for fields or a hash that the device does not have.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for fields that exclude each other, no fields for more than one work queue, or a
+    /// table of another open device; [`PermissionDenied`](ErrorKind::PermissionDenied) without `CAP_NET_RAW`;
+    /// [`Unsupported`](ErrorKind::Unsupported) for fields or a hash that the device does not support.
     ///
     /// # Kernel
-    /// `UVERBS_METHOD_QP_CREATE` with an indirection table (uverbs_std_types_qp.c; create_rss_raw_qp_tir, qp.c, Linux
-    /// 6.1).
+    /// `UVERBS_METHOD_QP_CREATE` with an indirection table (uverbs_std_types_qp.c; create_rss_raw_qp_tir, qp.c, Linux 6.1).
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn create(self) -> Result<RssQueuePair> {
         let op = "qp.create";
@@ -200,10 +200,10 @@ impl RssQueuePair {
         self.0
     }
 
-    /// Destroys the queue pair and says how that went.
+    /// Destroys the queue pair and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a flow still steers frames to it.
+    /// [`Busy`](ErrorKind::Busy) while a flow directs frames to it.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.0) else {

@@ -20,19 +20,26 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_state")]
 pub enum QpState {
-    /// Just made, or emptied: nothing can be posted.
+    /// Newly created, or reset: nothing can be posted.
+    #[doc(alias = "IBV_QPS_RESET")]
     Reset,
-    /// Receives can be posted; nothing is received yet.
+    /// Receives can be posted, but nothing is received yet.
+    #[doc(alias = "IBV_QPS_INIT")]
     Init,
-    /// Ready to receive.
+    /// Ready to receive (RTR).
+    #[doc(alias = "IBV_QPS_RTR")]
     ReadyToReceive,
-    /// Ready to send.
+    /// Ready to send (RTS).
+    #[doc(alias = "IBV_QPS_RTS")]
     ReadyToSend,
-    /// The send queue drains.
+    /// The send queue drains (SQD).
+    #[doc(alias = "IBV_QPS_SQD")]
     SendQueueDrain,
-    /// The send queue stopped at an error.
+    /// The send queue stopped because of an error (SQE).
+    #[doc(alias = "IBV_QPS_SQE")]
     SendQueueError,
     /// Everything posted completes with [`Status::Flushed`](crate::Status::Flushed).
+    #[doc(alias = "IBV_QPS_ERR")]
     Error,
 }
 
@@ -212,36 +219,36 @@ impl QueuePairCore {
 }
 
 impl<T: QpType> QueuePair<T> {
-    /// The state that the kernel says the queue pair is in.
+    /// The state of the queue pair, as the kernel reports it.
     ///
     /// # Errors
     /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know;
-    /// [`Unsupported`](ErrorKind::Unsupported) where the driver does not tell it (siw before Linux 6.8).
+    /// [`Unsupported`](ErrorKind::Unsupported) if the driver does not report it (siw before Linux 6.8).
     #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.shared.state()
     }
 
-    /// All attributes of the queue pair that the kernel tells.
+    /// The attributes of the queue pair that the kernel returns.
     ///
     /// # Errors
     /// Those of the kernel.
     ///
     /// # Kernel
-    /// `QUERY_QP` by `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
+    /// `QUERY_QP` through `INVOKE_WRITE` (ib_uverbs_query_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
         self.shared.query(mask)
     }
 
-    /// Changes the state and the attributes that go with it.
+    /// Changes the state, and attributes with it.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput), with the attributes that the step needs and those that it
-    /// does not allow.
+    /// [`InvalidInput`](ErrorKind::InvalidInput), with the attributes that the transition requires and those that it does not
+    /// allow.
     ///
     /// # Kernel
-    /// `MODIFY_QP` by `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
+    /// `MODIFY_QP` through `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
         let request = self.shared.change(T::NUMBER, attributes)?;
@@ -269,7 +276,7 @@ impl<T: QpType> QueuePair<T> {
         self.modify(&Attributes::to(QpState::Error))
     }
 
-    /// Moves the queue pair to [`QpState::Reset`]: everything posted is forgotten without completion.
+    /// Moves the queue pair to [`QpState::Reset`]: everything posted is discarded without a completion.
     ///
     /// # Errors
     /// Those of the kernel.

@@ -19,16 +19,16 @@ use crate::verbs::xrcd::XrcDomain;
 
 /// The receiving end of an extended reliable connection; see [`XrcDomain`].
 ///
-/// It has no queues: what arrives goes to the shared receive queue that its sender names, which is one of the same domain, and
-/// completes there. A completion has the number of this queue pair.
+/// It has no queues: a message goes to the shared receive queue that its sender names, in the same domain, and completes there.
+/// The completion has the number of this queue pair.
 ///
-/// Several processes may have it open, by its number; it lasts until the last has closed it. Events about it come to who has made
-/// it, not to who has opened it.
+/// Several processes may open it, by its number; it exists until the last has closed it. Its events go to the process that
+/// created it, not to those that opened it.
 #[derive(Debug)]
 #[doc(alias = "IBV_QPT_XRC_RECV")]
 pub struct XrcReceiveQueuePair(Arc<QueuePairCore>);
 
-/// A receiving queue pair about to be made; see [`XrcDomain::receive_qp`].
+/// Builder for a receiving queue pair; see [`XrcDomain::receive_qp`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 pub struct XrcReceiveBuilder<'a> {
@@ -37,19 +37,19 @@ pub struct XrcReceiveBuilder<'a> {
 }
 
 impl XrcDomain {
-    /// Begins a queue pair that receives for the shared receive queues of the domain.
+    /// Starts a builder for a queue pair that receives for the shared receive queues of the domain.
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn receive_qp(&self) -> XrcReceiveBuilder<'_> {
         XrcReceiveBuilder { domain: self, cookie: 0 }
     }
 
-    /// Opens a receiving queue pair of the domain that somebody else has made, by its number.
+    /// Opens a receiving queue pair of the domain that was created elsewhere, by its number.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when the domain has no such queue pair.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the domain has no such queue pair.
     ///
     /// # Kernel
-    /// `OPEN_QP` by `INVOKE_WRITE` (ib_uverbs_open_qp, uverbs_cmd.c, Linux 6.1).
+    /// `OPEN_QP` through `INVOKE_WRITE` (ib_uverbs_open_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_open_qp")]
     #[doc(alias = "ibv_qp_open_attr")]
     pub fn open_receive_qp(&self, number: u32) -> Result<XrcReceiveQueuePair> {
@@ -70,13 +70,13 @@ impl XrcDomain {
 }
 
 impl XrcReceiveBuilder<'_> {
-    /// A number by which asynchronous events tell which queue pair they are about; 0 if not given.
+    /// A number that identifies the queue pair in asynchronous events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// Makes the queue pair, in the state [`Reset`](QpState::Reset).
+    /// Creates the queue pair, in the state [`Reset`](QpState::Reset).
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when the device has no more.
@@ -127,12 +127,13 @@ impl XrcReceiveQueuePair {
         self.0
     }
 
-    /// The queue pair's number, by which others can open it.
+    /// The queue pair's number, with which others can open it.
     pub fn number(&self) -> u32 {
         self.0.number
     }
 
-    /// This side of a connection, to be told to the other side. `psn` is any number of 24 bits; nothing is sent with it.
+    /// The address of this side, which you send to the other side. `psn` is any number of 24 bits; it is not used, because this
+    /// side sends nothing.
     ///
     /// # Errors
     /// As [`QueuePair::endpoint`](super::QueuePair::endpoint).
@@ -140,19 +141,20 @@ impl XrcReceiveQueuePair {
         self.0.endpoint(options, psn)
     }
 
-    /// Connects to a queue pair of type [`XrcSend`](super::XrcSend) at the other side: init, ready to receive. What
-    /// [`access`](ConnectionOptions::access) the options give it is to memory of the protection domains of the domain's queues.
+    /// Connects to a queue pair of type [`XrcSend`](super::XrcSend) at the other side: INIT, RTR. The
+    /// [`access`](ConnectionOptions::access) rights of the options apply to memory of the protection domains of the domain's
+    /// queues.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or when the
-    /// queue pair is not in reset.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that the device does not have, or if the queue pair is not in the
+    /// state RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(&mut self, options: &ConnectionOptions, remote: &Endpoint) -> Result<()> {
         self.modify(&options.init().access(options.access))?;
         self.modify(&options.receive(remote).incoming_reads(options.reads).rnr_timer(options.rnr_timer))
     }
 
-    /// Changes the state and the attributes that go with it, for everybody who has the queue pair open.
+    /// Changes the state, and attributes with it, for every process that has the queue pair open.
     ///
     /// # Errors
     /// As [`QueuePair::modify`](super::QueuePair::modify).
@@ -161,7 +163,7 @@ impl XrcReceiveQueuePair {
         self.0.change(qp_type::XRC_TGT, attributes).map(drop)
     }
 
-    /// The state that the kernel says the queue pair is in.
+    /// The state of the queue pair, as the kernel reports it.
     ///
     /// # Errors
     /// As [`QueuePair::state`](super::QueuePair::state).
@@ -170,7 +172,7 @@ impl XrcReceiveQueuePair {
         self.0.state()
     }
 
-    /// All attributes of the queue pair that the kernel tells.
+    /// The attributes of the queue pair that the kernel returns.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -197,7 +199,7 @@ impl XrcReceiveQueuePair {
         self.modify(&Attributes::to(QpState::Reset))
     }
 
-    /// Closes the queue pair, which is destroyed if nobody else has it open, and says how that went.
+    /// Closes the queue pair and reports any error. The queue pair is destroyed if no other process has it open.
     ///
     /// # Errors
     /// Those of the kernel.

@@ -15,7 +15,7 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Origin, elsewhere};
 use crate::verbs::mr::Segment;
 
-/// Room for a message or frame to be received: it fills `segments`, one behind the other.
+/// A receive request: room for a message or frame, which fills `segments` in their order.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct ReceiveRequest<'a> {
@@ -24,7 +24,7 @@ pub struct ReceiveRequest<'a> {
 }
 
 impl<'a> ReceiveRequest<'a> {
-    /// Room in `segments`; `wr_id` comes back in the completion.
+    /// A receive into `segments`; the completion contains `wr_id`.
     pub fn new(wr_id: u64, segments: &'a [Segment<'a>]) -> Self {
         Self { wr_id, segments }
     }

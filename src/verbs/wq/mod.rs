@@ -22,13 +22,13 @@ use crate::verbs::cq::{self, CompletionQueue};
 use crate::verbs::pd::ProtectionDomain;
 use crate::verbs::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
 
-/// A receive queue without a queue pair: an [`IndirectionTable`] spreads frames over some of them.
+/// A receive queue without a queue pair. An [`IndirectionTable`] spreads frames over several of them. Created by
+/// [`ProtectionDomain::work_queue`].
 ///
-/// Posting takes `&mut self`: the queue has one poster, and no lock is needed. Tables keep the kernel object alive, and
-/// with it the memory of the requests that are posted; only this handle can post more.
+/// Posting takes `&mut self`: the queue has one poster, so it needs no lock. Tables keep the kernel object alive, and with it the
+/// memory of posted requests; only this handle can post more.
 ///
-/// Completions go to its completion queue, with [`number`](Self::number) as
-/// [`qp_num`](crate::Completion::qp_num).
+/// Completions go to its completion queue, with [`number`](Self::number) as [`qp_num`](crate::Completion::qp_num).
 ///
 /// ```
 /// # fn main() -> uverbs::Result<()> {
@@ -60,19 +60,22 @@ pub(crate) struct WorkQueueCore {
     _pd: ProtectionDomain,
 }
 
-/// What a work queue does.
+/// The state of a work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wq_state")]
 pub enum WorkQueueState {
-    /// Just made, or emptied: what is posted waits for [`Ready`](Self::Ready).
+    /// Newly created, or reset: posted requests wait for [`Ready`](Self::Ready).
+    #[doc(alias = "IBV_WQS_RESET")]
     Reset,
-    /// Frames come in.
+    /// Frames are received.
+    #[doc(alias = "IBV_WQS_RDY")]
     Ready,
     /// Everything posted completes with [`Status::Flushed`](crate::Status::Flushed).
+    #[doc(alias = "IBV_WQS_ERR")]
     Error,
 }
 
-/// A work queue about to be made; see [`ProtectionDomain::work_queue`].
+/// Builder for a work queue; see [`ProtectionDomain::work_queue`].
 #[derive(Debug)]
 #[must_use = "nothing is made before `create`"]
 #[doc(alias = "ibv_wq_init_attr")]
@@ -86,7 +89,7 @@ pub struct WorkQueueBuilder<'a> {
 }
 
 impl ProtectionDomain {
-    /// Begins a receive work queue, whose completions go to `cq`.
+    /// Starts a builder for a receive work queue, whose completions go to `cq`.
     pub fn work_queue<'a>(&'a self, cq: &'a CompletionQueue) -> WorkQueueBuilder<'a> {
         WorkQueueBuilder::new(self, cq.shared())
     }
@@ -108,36 +111,37 @@ impl<'a> WorkQueueBuilder<'a> {
         Self { pd, cq, depth: 64, segments: 1, cookie: 0, flags: WqFlags::empty() }
     }
 
-    /// Room for at least `depth` requests; 64 if not given.
+    /// Room for at least `depth` requests; default 64.
     pub fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
         self
     }
 
-    /// Up to `segments` segments in each request; 1 if not given.
+    /// Up to `segments` segments in each request; default 1.
     pub fn segments(mut self, segments: u32) -> Self {
         self.segments = segments;
         self
     }
 
-    /// A number by which asynchronous events tell which work queue they are about; 0 if not given.
+    /// A number that identifies the work queue in asynchronous events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
     }
 
-    /// The device takes the outer VLAN tag off what is received, and tells it in [`Completion::vlan`](crate::Completion::vlan).
+    /// The device removes the outer VLAN tag from received frames and reports it in
+    /// [`Completion::vlan`](crate::Completion::vlan).
     pub fn strip_vlan(mut self) -> Self {
         self.flags |= WqFlags::CVLAN_STRIPPING;
         self
     }
 
-    /// Makes the work queue, in the state [`Reset`](WorkQueueState::Reset).
+    /// Creates the work queue, in the state [`Reset`](WorkQueueState::Reset).
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on devices without work queues, or that do not take tags off;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for no room or more than the device has, or a completion queue of
-    /// another open device.
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without work queues, or, with `strip_vlan`, without that feature;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a depth of zero, more requests or segments than the device supports, or a
+    /// completion queue of another open device.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_WQ_CREATE` (uverbs_std_types_wq.c, Linux 6.1).
@@ -209,24 +213,24 @@ impl WorkQueue {
         self.shared.number
     }
 
-    /// How many requests the queue can hold.
+    /// The number of requests that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// How many segments one request can have.
+    /// Maximum number of segments of a request.
     pub fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// Changes the state. Going to [`Reset`](WorkQueueState::Reset) forgets everything posted, without completion.
+    /// Changes the state. A transition to [`Reset`](WorkQueueState::Reset) discards everything posted, without a completion.
     ///
     /// # Errors
-    /// Those of the kernel. It goes by the state that it was last told, and does not see that the device has stopped
-    /// the queue by itself: such a queue is to be destroyed.
+    /// Those of the kernel. The kernel uses the last state that was set and does not notice that the device has stopped the queue
+    /// by itself: destroy such a queue.
     ///
     /// # Kernel
-    /// `EX_MODIFY_WQ` by `INVOKE_WRITE` (ib_uverbs_ex_modify_wq, uverbs_cmd.c; mlx5_ib_modify_wq, qp.c, Linux 6.1).
+    /// `EX_MODIFY_WQ` through `INVOKE_WRITE` (ib_uverbs_ex_modify_wq, uverbs_cmd.c; mlx5_ib_modify_wq, qp.c, Linux 6.1).
     #[doc(alias = "ibv_modify_wq")]
     pub fn modify(&mut self, state: WorkQueueState) -> Result<()> {
         let object = &self.shared.object;
@@ -245,22 +249,22 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Posts room for frames, all of it or nothing. In the state [`Reset`](WorkQueueState::Reset) the device is told
+    /// Posts receives for frames, all of them or none. In the state [`Reset`](WorkQueueState::Reset), the device learns of them
     /// when the queue becomes ready.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when the queue has no room for all of them;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for more segments than the queue was made for.
+    /// [`Exhausted`](ErrorKind::Exhausted) if the queue has no room for all of them; [`InvalidInput`](ErrorKind::InvalidInput)
+    /// for more segments than the queue was created with.
     #[doc(alias = "ibv_post_wq_recv")]
     #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         self.receives.post("wq.post_receive", requests)
     }
 
-    /// Destroys the work queue and says how that went. Requests still posted are gone without completion.
+    /// Destroys the work queue and reports any error. Posted requests are discarded without a completion.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a table has it.
+    /// [`Busy`](ErrorKind::Busy) while a table contains it.
     #[doc(alias = "ibv_destroy_wq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.alone().and_then(Object::release).map_err(|error| (self, error))

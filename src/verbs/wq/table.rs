@@ -16,10 +16,10 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 /// Most entries as a power of two: `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`, ib_user_verbs.h, Linux 6.1.
 const MAX_LOG_SIZE: u32 = 13;
 
-/// A list of work queues, over which a hash of each frame's headers spreads them: the hash's low bits are the place in
-/// the list. A work queue may stand in it more than once.
+/// A list of work queues over which frames are spread: the low bits of a hash of each frame's headers are the index in the list.
+/// A work queue may be in the list more than once.
 ///
-/// It keeps its work queues alive. See [`ProtectionDomain::rss`](crate::ProtectionDomain::rss) for the hash.
+/// It keeps its work queues alive. Create the hash with [`ProtectionDomain::rss`](crate::ProtectionDomain::rss).
 #[derive(Debug)]
 #[doc(alias = "ibv_rwq_ind_table")]
 pub struct IndirectionTable(Arc<IndirectionTableCore>);
@@ -50,16 +50,14 @@ impl IndirectionTableCore {
 }
 
 impl Context {
-    /// Makes a table of work queues: a power of two of them, at most
-    /// `query_device()?.rss_caps.max_rwq_indirection_table_size`.
+    /// Creates a table of work queues: a power of two of them, at most `query_device()?.rss_caps.max_rwq_indirection_table_size`.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on devices without tables;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a number that is no power of two or more than the device has, or work
-    /// queues of another open device.
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without tables; [`InvalidInput`](ErrorKind::InvalidInput) for a number
+    /// that is not a power of two or exceeds the device's limit, or work queues of another open device.
     ///
     /// # Kernel
-    /// `EX_CREATE_RWQ_IND_TBL` by `INVOKE_WRITE` (ib_uverbs_ex_create_rwq_ind_table, uverbs_cmd.c, Linux 6.1).
+    /// `EX_CREATE_RWQ_IND_TBL` through `INVOKE_WRITE` (ib_uverbs_ex_create_rwq_ind_table, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn create_indirection_table(&self, queues: &[&WorkQueue]) -> Result<IndirectionTable> {
         let op = "indirection_table.create";
@@ -111,10 +109,10 @@ impl IndirectionTable {
         self.0.queues.iter().map(|queue| queue.number)
     }
 
-    /// Destroys the table and says how that went.
+    /// Destroys the table and reports any error.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) while a queue pair spreads frames by it.
+    /// [`Busy`](ErrorKind::Busy) while a queue pair uses it.
     #[doc(alias = "ibv_destroy_rwq_ind_table")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.0) else {

@@ -34,12 +34,12 @@ mod mode {
 }
 
 bitflags! {
-    /// By what queue pairs are told apart that are bound by a rule: those that are alike have one counter.
+    /// The property by which a rule assigns queue pairs to counters: queue pairs with the same property share one counter.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct BindBy: u32 {
         /// Their type: RC, UD and so on.
         const TYPE = 1;
-        /// The process that has them.
+        /// The process that owns them.
         const PROCESS = 2;
     }
 }
@@ -48,22 +48,22 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CounterMode {
-    /// None is.
+    /// Not at all.
     Off,
-    /// Each is bound when it is connected (goes from INIT to RTR).
+    /// Each queue pair is bound when it is connected (its transition from INIT to RTR).
     ByRule {
         /// What makes them alike.
         by: BindBy,
         /// Whether the driver's optional counters are counted per queue pair too (Linux 7.2; not 6.1).
         with_optional: bool,
     },
-    /// Some are, one by one.
+    /// Individually.
     OneByOne,
-    /// As a later kernel says it.
+    /// A mode of a later kernel.
     Other(u32),
 }
 
-/// A counter that queue pairs are bound to, and its values.
+/// A counter to which queue pairs are bound, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairCounter {
@@ -77,14 +77,14 @@ pub struct QueuePairCounter {
     pub qp_type: Option<u8>,
     /// The process whose queue pairs it counts; none if it is not bound by process.
     pub owner: Option<Owner>,
-    /// Numbers of the queue pairs that are bound to it now.
+    /// Numbers of the queue pairs that are bound to it.
     pub queue_pairs: Vec<u32>,
-    /// The values: the driver's hardware counters, as they are of a port.
+    /// The values: the same hardware counters of the driver as for a port.
     pub counters: Vec<Statistic>,
 }
 
-/// Counters of the queue pairs of one port. What a queue pair has counted is the port's when it is unbound or destroyed: the port's values
-/// never fall.
+/// Counters of the queue pairs of one port. When a queue pair is unbound or destroyed, its counts are added to those of the port,
+/// so the values of the port never decrease.
 ///
 /// ```no_run
 /// # fn main() -> uverbs::Result<()> {
@@ -107,11 +107,11 @@ pub struct QueuePairCounters {
 }
 
 impl Device {
-    /// The counters of the queue pairs of a port, from 1. The device is not opened. Listing needs no rights, binding needs `CAP_NET_ADMIN` in the first
-    /// user namespace.
+    /// The counters of the queue pairs of a port, from 1. The device is not opened. Listing needs no privileges, binding needs
+    /// `CAP_NET_ADMIN` in the initial user namespace.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without such a port, [`ErrorKind::Unsupported`] without RDMA netlink and on a soft device.
+    /// [`ErrorKind::NotFound`] if there is no such port, [`ErrorKind::Unsupported`] without RDMA netlink and on a soft device.
     ///
     /// # Kernel
     /// core/counters.c, Linux 5.3.
@@ -129,10 +129,10 @@ impl QueuePairCounters {
         Self { exchange, index, port, driver }
     }
 
-    /// How queue pairs are bound now.
+    /// How queue pairs are currently bound.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`] when the device has gone.
+    /// [`ErrorKind::Disassociated`] if the device has gone.
     pub fn mode(&mut self) -> Result<CounterMode> {
         let mut mode = None;
         // Which mode is asked for says nothing: it only has to be there (`stat_get_doit_qp`).
@@ -143,21 +143,21 @@ impl QueuePairCounters {
         mode.ok_or_else(|| Error::malformed(MODE, "an answer without the mode"))
     }
 
-    /// Binds each queue pair that is connected from now on to a counter which it shares with those like it; with no
-    /// bits, none any more.
+    /// Sets the rule for queue pairs that are connected from now on: each is bound to a counter that it shares with queue pairs
+    /// of the same properties. Without a bit set, no further queue pairs are bound.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] of a driver that is known not to count per queue pair: there the kernel would say yes and do
-    /// nothing. [`ErrorKind::Busy`] while queue pairs are bound otherwise: unbind or destroy them first. [`ErrorKind::PermissionDenied`] without
-    /// `CAP_NET_ADMIN` in the first user namespace.
+    /// [`ErrorKind::Unsupported`] for drivers that do not count per queue pair, for which the kernel would return success and do
+    /// nothing. [`ErrorKind::Busy`] while queue pairs are bound in another way: unbind or destroy them first.
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the initial user namespace.
     pub fn bind_by(&mut self, by: BindBy) -> Result<()> {
         self.set_rule(by, None)
     }
 
-    /// The same as [`bind_by`](Self::bind_by), and the driver's optional counters that are on are counted per queue pair too.
+    /// Like [`bind_by`](Self::bind_by), and the driver's optional counters that are on are also counted per queue pair.
     ///
     /// # Errors
-    /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels that do not know it, such as 6.1; 7.2 does.
+    /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels that do not support it, such as 6.1; 7.2 does.
     pub fn bind_by_with_optional(&mut self, by: BindBy) -> Result<()> {
         self.set_rule(by, Some(Ask::Byte(attr::STAT_OPCOUNTER_ENABLED, 1)))
     }
@@ -178,19 +178,20 @@ impl QueuePairCounters {
         })
     }
 
-    /// Binds one queue pair of this port to a counter of its own, and gives that counter's number.
+    /// Binds one queue pair of this port to its own counter, and returns the number of the counter.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without such a queue pair. [`ErrorKind::InvalidInput`] when it is bound already, or belongs to another port, or
-    /// while queue pairs are bound by a rule. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as of [`bind_by`](Self::bind_by).
+    /// [`ErrorKind::NotFound`] if there is no such queue pair. [`ErrorKind::InvalidInput`] if it is already bound or belongs to
+    /// another port, or while queue pairs are bound by a rule. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as
+    /// for [`bind_by`](Self::bind_by).
     pub fn bind(&mut self, queue_pair: u32) -> Result<u32> {
         self.set_one(queue_pair, None)
     }
 
-    /// Binds one queue pair to a counter that others are bound to already.
+    /// Binds one queue pair to a counter to which others are already bound.
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind); `NotFound` without such a counter, too.
+    /// Those of [`bind`](Self::bind); `NotFound` also if there is no such counter.
     pub fn bind_to(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
         self.set_one(queue_pair, Some(Ask::Number(attr::STAT_COUNTER_ID, counter))).map(drop)
     }
@@ -220,11 +221,12 @@ impl QueuePairCounters {
         id.ok_or_else(|| Error::malformed(BIND, "an answer without the counter's number"))
     }
 
-    /// Unbinds a queue pair from its counter. What was counted is the port's from now on; a counter without queue pairs is destroyed.
+    /// Unbinds a queue pair from its counter. Its counts are added to those of the port; a counter without queue pairs is
+    /// destroyed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without such a queue pair; [`ErrorKind::InvalidInput`] when it is not bound to this counter, or by a rule.
-    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the first user namespace.
+    /// [`ErrorKind::NotFound`] if there is no such queue pair; [`ErrorKind::InvalidInput`] if it is not bound to this counter, or
+    /// is bound by a rule. [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` in the initial user namespace.
     pub fn unbind(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
         let attributes =
             [Ask::Number(attr::STAT_COUNTER_ID, counter), Ask::Number(attr::RES_LQPN, queue_pair)];
@@ -239,10 +241,10 @@ impl QueuePairCounters {
         })
     }
 
-    /// All counters of this port that queue pairs are bound to. No rights are needed, and those of all users are told.
+    /// All counters of this port to which queue pairs are bound, those of all users. It needs no privileges.
     ///
     /// # Errors
-    /// [`ErrorKind::Disassociated`] when the device has gone.
+    /// [`ErrorKind::Disassociated`] if the device has gone.
     pub fn list(&mut self) -> Result<Vec<QueuePairCounter>> {
         let mut found = Vec::new();
         let (port, driver) = (self.port, &self.driver);

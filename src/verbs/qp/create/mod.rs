@@ -26,25 +26,25 @@ use crate::verbs::srq::SharedReceiveQueue;
 use crate::verbs::work::{Held, Kept, ReceiveQueue, Receiving};
 use crate::verbs::wq;
 
-/// What the queues of a queue pair can hold.
+/// The sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct Capacity {
-    /// Send requests in flight.
+    /// Maximum number of outstanding send requests.
     pub sends: u32,
-    /// Receive requests in flight; zero if they come from a shared receive queue.
+    /// Maximum number of outstanding receive requests; zero with a shared receive queue.
     pub receives: u32,
-    /// Segments of one send request.
+    /// Maximum number of segments of a send request.
     pub send_segments: u32,
-    /// Segments of one receive request.
+    /// Maximum number of segments of a receive request.
     pub receive_segments: u32,
-    /// Bytes of one send request that is posted inline.
+    /// Maximum bytes of an inline send request.
     pub inline: u32,
-    /// Bytes of the header of a large send; zero without them.
+    /// Maximum bytes of the header of a large send; zero without large sends.
     pub large_header: u32,
 }
 
-/// A queue pair about to be made; see [`ProtectionDomain::rc`] and its like.
+/// Builder for a queue pair; see [`ProtectionDomain::rc`] and its like.
 #[derive(Debug)]
 #[must_use = "nothing is made before `create` or `connect`"]
 #[doc(alias = "ibv_qp_init_attr")]
@@ -70,38 +70,38 @@ pub(super) struct Made {
 }
 
 impl ProtectionDomain {
-    /// Begins a queue pair for raw Ethernet frames, whose completions go to `cq`.
+    /// Starts a builder for a queue pair for raw Ethernet frames, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
     pub fn raw_packet<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, RawPacket> {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Begins a reliably connected queue pair, whose completions go to `cq`.
+    /// Starts a builder for a reliably connected queue pair, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
     pub fn rc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Rc> {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Begins an unreliably connected queue pair, whose completions go to `cq`.
+    /// Starts a builder for an unreliably connected queue pair, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
     pub fn uc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Uc> {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Begins a queue pair that sends over an extended reliable connection, and whose completions go to `cq`. It receives nothing:
-    /// what is said of receives counts for nothing.
+    /// Starts a builder for a queue pair that sends over an extended reliable connection, and whose completions go to `cq`. It
+    /// receives nothing, so options of receives are ignored.
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn xrc_send<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, XrcSend> {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Begins a queue pair for datagrams, whose completions go to `cq`.
+    /// Starts a builder for a queue pair for datagrams, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
     pub fn ud<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Ud> {
         QueuePairBuilder::new(self, cq)
     }
 
-    /// Begins a queue pair for reliable datagrams, whose completions go to `cq`.
+    /// Starts a builder for a queue pair for reliable datagrams, whose completions go to `cq`.
     #[doc(alias = "efadv_create_qp_ex")]
     #[doc(alias = "efadv_create_driver_qp")]
     pub fn srd<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Srd> {
@@ -125,44 +125,44 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         Self { pd, send_cq, receive_cq, srq, wanted, cookie: 0, flags, driver, kind: PhantomData }
     }
 
-    /// Room for at least `depth` send requests; 64 if not given.
+    /// Room for at least `depth` send requests; default 64.
     pub fn send_depth(mut self, depth: u32) -> Self {
         self.wanted.sends = depth;
         self
     }
 
-    /// Room for at least `depth` receive requests; 64 if not given.
+    /// Room for at least `depth` receive requests; default 64.
     pub fn receive_depth(mut self, depth: u32) -> Self {
         self.wanted.receives = depth;
         self
     }
 
-    /// Up to `segments` segments in each request; 1 if not given.
+    /// Up to `segments` segments in each request; default 1.
     pub fn segments(mut self, segments: u32) -> Self {
         self.wanted.send_segments = segments;
         self.wanted.receive_segments = segments;
         self
     }
 
-    /// Up to `bytes` bytes in a send request that is posted inline; none if not given.
+    /// Up to `bytes` bytes in an inline send request; default 0.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.wanted.inline = bytes;
         self
     }
 
-    /// Another completion queue for receives.
+    /// A separate completion queue for receives.
     pub fn receive_cq(mut self, cq: &'a CompletionQueue) -> Self {
         self.receive_cq = cq.shared();
         self
     }
 
-    /// Receives come from `srq`; the queue pair has no receive queue of its own.
+    /// Takes receives from `srq`; the queue pair has no receive queue of its own.
     pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> Self {
         self.srq = Some(srq);
         self
     }
 
-    /// A number by which asynchronous events tell which queue pair they are about; 0 if not given.
+    /// A number that identifies the queue pair in asynchronous events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
         self
@@ -174,13 +174,13 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         self
     }
 
-    /// Makes the queue pair, in the state [`Reset`](super::QpState::Reset).
+    /// Creates the queue pair, in the state [`Reset`](super::QpState::Reset).
     ///
     /// # Errors
     /// [`PermissionDenied`](ErrorKind::PermissionDenied) for raw packets without `CAP_NET_RAW`;
-    /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not have, such as raw packets on
-    /// rxe, or reliable datagrams on all but efa; [`InvalidInput`](ErrorKind::InvalidInput) for more than the device's limits, or queues of another open
-    /// device.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a type that the device does not support, such as raw packets on rxe, or
+    /// reliable datagrams on devices other than efa; [`InvalidInput`](ErrorKind::InvalidInput) for sizes above the device's
+    /// limits, or queues of another open device.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QP_CREATE` (uverbs_std_types_qp.c, Linux 6.1).
@@ -309,8 +309,9 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
 }
 
 impl QueuePairBuilder<'_, RawPacket> {
-    /// The device takes the outer VLAN tag off what is received, and tells it in [`Completion::vlan`](crate::Completion::vlan).
-    /// [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not.
+    /// The device removes the outer VLAN tag from received frames and reports it in
+    /// [`Completion::vlan`](crate::Completion::vlan). [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on
+    /// devices without this feature.
     #[doc(alias = "IBV_QP_CREATE_CVLAN_STRIPPING")]
     pub fn strip_vlan(mut self) -> Self {
         self.flags |= QpCreateFlags::CVLAN_STRIPPING;
@@ -318,7 +319,8 @@ impl QueuePairBuilder<'_, RawPacket> {
     }
 
     /// Room for large sends with headers of up to `header` bytes; see
-    /// [`SendRequest::large_send`](super::SendRequest::large_send). [`create`](Self::create) is [`Unsupported`](ErrorKind::Unsupported) on devices that do not cut frames.
+    /// [`SendRequest::large_send`](super::SendRequest::large_send). [`create`](Self::create) is
+    /// [`Unsupported`](ErrorKind::Unsupported) on devices without this feature.
     ///
     /// ```
     /// # use uverbs::ErrorKind;
@@ -336,11 +338,10 @@ impl QueuePairBuilder<'_, RawPacket> {
         self
     }
 
-    /// Makes the queue pair and brings it up on `port`: reset, init, ready to receive, ready to send.
+    /// Creates the queue pair and makes it ready on `port`: RESET, INIT, RTR, RTS.
     ///
     /// # Errors
-    /// As [`QueuePairBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the
-    /// device does not have.
+    /// As [`QueuePairBuilder::create`]; [`InvalidInput`](ErrorKind::InvalidInput) for a port that the device does not have.
     pub fn connect(self, port: u8) -> Result<QueuePair<RawPacket>> {
         let mut qp = self.create()?;
         qp.bring_up(port)?;

@@ -28,20 +28,20 @@ pub struct QueuePairInit<'a> {
     pub type_: u8,
     /// Where sends complete.
     pub send_cq: &'a CompletionObject,
-    /// Where receives complete, if there are any.
+    /// The completion queue of receives, if there are any.
     pub receive_cq: &'a CompletionObject,
-    /// Where receives come from, if not from a queue of its own.
+    /// The shared receive queue, if the queue pair has no receive queue of its own.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// What the queues shall hold at least.
+    /// The minimum sizes of the queues.
     pub capacity: Capacity,
     /// The number that asynchronous events carry.
     pub cookie: u64,
-    /// As the kernel knows them.
+    /// The kernel's creation flags.
     pub flags: QpCreateFlags,
 }
 
-/// A queue pair without its queues. It holds its domain and its completion queues, as a
-/// [`QueuePair`](crate::QueuePair) does.
+/// A queue pair without its queues. It keeps its domain and its completion queues alive, as a [`QueuePair`](crate::QueuePair)
+/// does.
 #[derive(Debug)]
 pub struct QueuePair {
     shared: Arc<QueuePairCore>,
@@ -110,7 +110,7 @@ impl QueuePair {
         self.shared.number
     }
 
-    /// What the queues can hold.
+    /// The sizes of the queues.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
@@ -127,7 +127,7 @@ impl QueuePair {
         &self.shared
     }
 
-    /// Changes attributes as the request says, whose handle is filled in.
+    /// Changes attributes according to the request, in which the handle is filled in.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -150,7 +150,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The attributes that the kernel tells.
+    /// The attributes that the kernel returns.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -158,7 +158,7 @@ impl QueuePair {
         self.shared.query(mask)
     }
 
-    /// Has `counter` count operations of the queue pair from now on, until its send queue is dropped.
+    /// Makes `counter` count operations of the queue pair, until its send queue is dropped.
     ///
     /// # Errors
     /// As [`QueuePair::bind_counter`](crate::QueuePair::bind_counter).
@@ -196,7 +196,7 @@ impl QueuePair {
         object.context().invoke(&mut command)
     }
 
-    /// Destroys the queue pair, and says how many of its asynchronous events were read.
+    /// Destroys the queue pair and returns how many of its asynchronous events were read.
     ///
     /// # Errors
     /// As [`QueuePair::destroy`](crate::QueuePair::destroy).

@@ -97,7 +97,7 @@ impl SendQueue {
         self.pieces
     }
 
-    /// Most bytes of a request that is posted inline.
+    /// Maximum bytes of an inline request.
     #[inline]
     pub fn max_inline(&self) -> u32 {
         self.inline
