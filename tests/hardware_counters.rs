@@ -226,7 +226,7 @@ fn what_cannot_be_bound_is_told() {
     let mut one = Side::new(&context, make);
     refuses(one.qp.bind_counter(&own, Counted::empty()), ErrorKind::InvalidInput, EINVAL, "no operation");
     let unknown = one.qp.bind_counter(&own, Counted::REMOTE_WRITE_IMMEDIATE);
-    refuses(unknown, ErrorKind::Unsupported, EOPNOTSUPP, "no such operations");
+    refuses(unknown, ErrorKind::Unsupported, EOPNOTSUPP, "do not count these operations");
     let refused = one.qp.bind_counter(&foreign, Counted::SEND);
     refuses(refused, ErrorKind::InvalidInput, EINVAL, "another open device");
     assert!(own.destroy().is_ok() && foreign.destroy().is_ok());

@@ -24,8 +24,7 @@ use crate::driver::CounterValues;
 use crate::kernel::command::Command;
 use crate::kernel::error::{ErrorKind, Result};
 
-pub(super) const NONE_HERE: &str = "this kernel and device have no completion counters; one made without a context counts on \
-                         every device";
+pub(super) const NONE_HERE: &str = "this kernel or device has no completion counters; a counter created without a context counts in software on every device";
 
 /// How often a command that meets another is sent again at once, and how often in all. The other one may wait for a device that is slow, and
 /// ends by itself: efa's driver gives its device 30 seconds for a command (`ADMIN_CMD_TIMEOUT_US`, efa_com.c).
@@ -139,7 +138,7 @@ impl Hardware {
                 .input(modify::VALUE, &operand);
             context.invoke(&mut command)
         });
-        let hint = "the device has no such high value: see `completion_counter_caps`";
+        let hint = "the value is above the device's maximum: see `completion_counter_caps`";
         answer.map_err(|error| error.hinted_if(ErrorKind::InvalidInput, hint))
     }
 

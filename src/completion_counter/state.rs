@@ -368,7 +368,7 @@ impl State {
     pub(super) fn allow_sleeping(&self) -> Result<()> {
         self.check_origin(OP_WAIT)?;
         if self.hardware.is_some() {
-            let hint = "a counter of the device's wakes nobody: call `wait`, which asks again and again";
+            let hint = "a hardware counter wakes no thread: call `wait`, which reads it repeatedly";
             return Err(Error::refused(OP_WAIT, Errno::EOPNOTSUPP, hint));
         }
         Ok(())
@@ -454,8 +454,8 @@ pub(crate) fn told(op: &'static str, outcome: Option<Outcome>) -> Result<()> {
     match outcome {
         Some(Outcome::Reached) => Ok(()),
         Some(Outcome::Failed) => {
-            Err(Error::operation_failed(op, "the error value has changed; `read_err` tells it"))
+            Err(Error::operation_failed(op, "the error value has changed: see `read_err`"))
         }
-        None => Err(Error::refused(op, Errno::ETIMEDOUT, "the counter has not come to the threshold")),
+        None => Err(Error::refused(op, Errno::ETIMEDOUT, "the counter has not reached the threshold")),
     }
 }

@@ -191,7 +191,7 @@ impl WaitSet {
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        let hint = "no counter of the set has reached what it is armed for";
+                        let hint = "no counter of the set has reached the value for which it is armed";
                         return Err(Error::refused("wait_set.wait", Errno::ETIMEDOUT, hint));
                     }
                     let waited = self.0.changed.wait_timeout(signalled, left);

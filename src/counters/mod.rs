@@ -286,7 +286,7 @@ impl Counters {
     #[doc(alias = "ibv_destroy_counters")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
-            let hint = "a flow counts into these counters, or a clone of them is around";
+            let hint = "a flow counts into these counters, or a clone of them still exists";
             return Err((self, object::shared("counters.destroy", hint)));
         };
         let kernel = inner.kernel.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -118,11 +118,11 @@ pub(crate) enum GuardedKeys {
 /// The hint of a driver that has no queues here.
 const NO_QUEUES: &str =
     "this version of the crate has queues for rxe, mlx5, siw, efa and the soft device only";
-const NO_SRD: &str = "of the devices this crate knows only efa's have reliable datagrams (srd)";
+const NO_SRD: &str = "of the devices that this crate knows, only those of efa have reliable datagrams (srd)";
 const NO_CHOICES: &str = "the device's driver has no flags of its own for the queue";
-const NO_MEMORY: &str =
-    "of the devices this crate knows only efa's have completion queues in memory of one's own";
-const NO_WORK_QUEUES: &str = "of the devices this crate knows only mlx5's have receive work queues";
+const NO_MEMORY: &str = "of the devices that this crate knows, only those of efa support completion queues in memory of the program";
+const NO_WORK_QUEUES: &str =
+    "of the devices that this crate knows, only those of mlx5 have receive work queues";
 
 /// The error of what this version of the crate does not have for a driver.
 fn lacks<T>(op: &'static str, hint: &'static str) -> Result<T> {
@@ -385,7 +385,7 @@ impl Driver {
         match self {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
             Self::Mlx5(_) => {
-                Ok(SrqChange::Nothing(Errno::EINVAL, "mlx5 gives shared receive queues no other size"))
+                Ok(SrqChange::Nothing(Errno::EINVAL, "mlx5 cannot resize shared receive queues"))
             }
             Self::Siw(_) => Ok(SrqChange::Nothing(Errno::EOPNOTSUPP, siw::NO_SHARED_RESIZE)),
             Self::Efa(_) => lacks(op, "efa has no shared receive queues"),

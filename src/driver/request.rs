@@ -111,16 +111,16 @@ pub enum Opcode<'a> {
     CompareSwap {
         /// Where.
         remote: Remote,
-        /// What they must be.
+        /// The expected value.
         compare: u64,
-        /// What they become.
+        /// The new value.
         swap: u64,
     },
     /// Adds to eight bytes there.
     FetchAdd {
         /// Where.
         remote: Remote,
-        /// What is added.
+        /// The number to add.
         add: u64,
     },
     /// Writes eight bytes there at once.
@@ -142,9 +142,9 @@ pub enum Opcode<'a> {
     LocalInvalidate(u32),
     /// Sends as many frames as the data needs.
     Large {
-        /// What each of them begins with.
+        /// The headers of each frame.
         header: &'a [u8],
-        /// Bytes of data in each of them but the last.
+        /// Bytes of data in each frame except the last.
         mss: u16,
     },
 }

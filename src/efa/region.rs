@@ -70,7 +70,7 @@ impl Ways {
             .output(query::RESP_RDMA_READ_IC_ID, read.as_mut_bytes())
             .output(query::RESP_RDMA_RECV_IC_ID, written.as_mut_bytes());
         context.invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::Unsupported, "the kernel is older than that question")
+            error.hinted_if(ErrorKind::Unsupported, "the kernel is too old for this query")
         })?;
         let said = |bit: u16, way: u16| (valid & bit != 0).then_some(way);
         Ok(Self {

@@ -148,7 +148,7 @@ impl Holder {
 #[cold]
 #[inline(never)]
 pub(crate) fn elsewhere(op: &'static str) -> Error {
-    let hint = "it belongs to another process since a fork; open it again, or make it again, in this one";
+    let hint = "since a fork it belongs to another process; open or create it again in this one";
     Error::refused(op, Errno::EIO, hint)
 }
 

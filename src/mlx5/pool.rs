@@ -152,7 +152,7 @@ impl CounterPool {
             inner.snapshots.end();
             Some(Arc::get_mut(&mut inner.row)?.object.release())
         });
-        let hint = "a counter of the pool, a flow that counts into one, or a reader is around";
+        let hint = "a counter of the pool, a flow that counts into one, or a reader still exists";
         released.unwrap_or_else(|| Err(object::shared("pool.destroy", hint))).map_err(|error| (self, error))
     }
 }

@@ -55,7 +55,7 @@ impl Route {
     pub fn back(port: u8, gids: &[Gid], header: &[u8; 40]) -> Result<Self> {
         let op = "route.back";
         let Some(Seen { from, to, kind, traffic_class }) = Seen::parse(header) else {
-            let hint = "the first 40 bytes are no routing header";
+            let hint = "the first 40 bytes are not a routing header";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         };
         let is_own = |gid: &&Gid| gid.port == u32::from(port) && gid.raw == to && kind.contains(&gid.kind);

@@ -243,7 +243,7 @@ fn a_refused_step_names_what_is_missing_and_what_is_not_allowed() {
             refuses(side.qp.modify(&attributes), ErrorKind::InvalidInput, EINVAL, words);
         };
         step(&mut side, Attributes::to(QpState::Init).port(1), "missing: access_flags, pkey_index");
-        step(&mut side, Attributes::to(QpState::ReadyToSend), "no step from Reset to ReadyToSend");
+        step(&mut side, Attributes::to(QpState::ReadyToSend), "no transition from Reset to ReadyToSend");
         let init = Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::empty());
         step(&mut side, init.qkey(1), "not allowed: qkey");
         assert_eq!(side.qp.state().unwrap(), QpState::Reset);

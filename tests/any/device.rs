@@ -172,7 +172,7 @@ fn what_a_driver_lacks_is_unsupported_with_a_hint() {
             }
             "mlx5" => {
                 let mut srq = pd.srq(4).create().unwrap();
-                refuses(srq.resize(8), ErrorKind::Unsupported, EINVAL, "no other size");
+                refuses(srq.resize(8), ErrorKind::Unsupported, EINVAL, "cannot resize");
             }
             _ => skip(target, "it is neither rxe nor mlx5"),
         }

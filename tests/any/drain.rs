@@ -137,7 +137,7 @@ fn nothing_posted_is_drained_at_once_in_every_state_but_reset() {
         let context = target.open();
         let mut side = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create().unwrap());
         let drained = side.qp.drain(&mut [&mut side.cq], LONG, |_| {});
-        refuses(drained, ErrorKind::InvalidInput, EINVAL, "no step from Reset to Error");
+        refuses(drained, ErrorKind::InvalidInput, EINVAL, "no transition from Reset to Error");
         let options = options(&context);
         side.qp.activate(&options, 1, 0).unwrap();
         assert_eq!(drain(&mut side.qp, &mut [&mut side.cq]), []);

@@ -1,6 +1,6 @@
 //! Every step of a queue pair from every state to every state, with and without each attribute, on every device.
 //!
-//! A queue pair gets into SQE by itself only, and never one of rxe (rxe_qp.c, Linux 6.1): no step from there is tried.
+//! A queue pair gets into SQE by itself only, and never one of rxe (rxe_qp.c, Linux 6.1): no transition from there is tried.
 
 use std::time::{Duration, Instant};
 

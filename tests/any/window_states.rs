@@ -220,7 +220,7 @@ fn send(side: &mut Side<Rc>, keys: &[u32]) -> uverbs::Result<()> {
 fn a_key_is_invalidated_once() {
     on_every_connecting_device(|target| {
         let mut scene = Scene::new(target, WindowType::Two);
-        let before = "has sent an invalidate for that key before";
+        let before = "has already sent an invalidate for that key";
         let first = scene.bind_and_wait(1);
         if target.device.driver() == "mlx5" {
             // The device looks itself: the second one breaks the connection, and nothing else.
@@ -316,7 +316,7 @@ fn a_key_that_a_free_window_here_has_is_not_invalidated() {
             scene.one.qp.post_send(&request).unwrap();
             return assert_eq!(scene.one.completion().status, Status::RemoteAccess);
         }
-        refused(scene.one.qp.post_send(&request), "while it was free");
+        refused(scene.one.qp.post_send(&request), "is not bound");
         // That of a window of type 1 is the device's business.
         let mut window = scene.two.pd.alloc_window(WindowType::One).unwrap();
         scene.two.qp.bind(&mut window, Bind::new(2, &scene.region, 0..8).signaled()).unwrap();

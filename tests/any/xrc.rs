@@ -300,7 +300,7 @@ fn what_makes_no_sense_is_refused() {
         let hint = error.hint().unwrap();
         assert!(hint.contains("not allowed: min_rnr_timer") && !hint.contains("max_dest"), "{hint}");
         let error = there.modify(&Attributes::to(QpState::ReadyToSend)).unwrap_err();
-        assert!(error.hint().unwrap().contains("there is no step"), "{error}");
+        assert!(error.hint().unwrap().contains("there is no transition"), "{error}");
     });
 }
 

@@ -307,7 +307,7 @@ fn errors_are_one_line_and_a_code() {
         (&["--samples", "1", "--duration", "1s"], 2, "cannot be used with"),
         (&["--open-loop", "1k", "--batch", "2"], 2, "cannot be used with"),
         (&["--open-loop", "unlimited"], 2, "an open loop needs a rate"),
-        (&["--open-loop", "2G"], 2, "1G is the most"),
+        (&["--open-loop", "2G"], 2, "the maximum is 1G"),
         (&["--cpu", "x"], 2, "`x` is no number of a CPU"),
         (&["--cpu", "60000"], 2, "--cpu: this process may not run on CPU 60000"),
         (&["--port", "2"], 3, "no port 2 on soft0; the last one is 1"),

@@ -346,7 +346,7 @@ fn refusals_are_one_line_and_a_code() {
         (&["--listen", "1", "--once", "x"], 2, "--once <FILE>"),
         (&["--generate", "rate=1"], 2, "add --device soft0"),
         (&["--max-connections", "0"], 2, "0"),
-        (&["--max-age", "0s"], 2, "longer than nothing"),
+        (&["--max-age", "0s"], 2, "longer than zero"),
     ] {
         let output = command(&[&["export"], arguments].concat()).output().expect("the program starts");
         let said = String::from_utf8(output.stderr).expect("UTF-8");

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 #[path = "../common/pages.rs"]
-mod pages;
+mod shown;
 
 #[test]
 fn commands_of_the_guide_run_on_the_soft_device() {
-    let pages = pages::pages(&["README.md", "docs/guide"]);
-    let commands = pages.iter().flat_map(|page| pages::commands(page));
+    let pages = shown::pages(&["README.md", "docs/guide"]);
+    let commands = pages.iter().flat_map(|page| shown::commands(page));
     let mut count = BTreeMap::new();
     for command in commands {
-        let Some(arguments) = pages::on_the_soft_device(&command.text) else { continue };
+        let Some(arguments) = shown::on_the_soft_device(&command.text) else { continue };
         if count.insert(command.text.clone(), ()).is_some() && command.output.is_empty() {
             continue; // another page has it too
         }

@@ -236,9 +236,9 @@ fn errors_are_one_line_and_a_code() {
         (watch(&["--rule", "ip ttl 5"]), 5, "flow.create: unsupported"),
         (watch(&["--rule", "udp", "--dst-mac", "02:00:00:00:00:01"]), 2, "cannot be used with"),
         (watch(&["--dst-mac", "02:00"]), 2, "a MAC address is six pairs"),
-        (watch(&["--interval", "0s"]), 2, "longer than nothing"),
+        (watch(&["--interval", "0s"]), 2, "longer than zero"),
         (watch(&["--generate", "size=59"]), 2, "outside 60..=9216"),
-        (watch(&["--generate", "speed=9"]), 2, "`speed` is none of"),
+        (watch(&["--generate", "speed=9"]), 2, "`speed` is not one of"),
         (watch(&["--generate", "rate=1", "--pcap", "x"]), 2, "cannot be used with"),
         (vec!["watch"], 2, "--device <DEV>"),
         (vec!["frobnicate"], 2, "unrecognized subcommand 'frobnicate'"),
@@ -251,7 +251,7 @@ fn errors_are_one_line_and_a_code() {
 #[test]
 fn help_names_the_exit_codes() {
     let help = output(&["--help"]);
-    for code in ["0  done", "1  failed", "3  no such device", "4  permission denied", "5  the device"] {
+    for code in ["0  success", "1  failure", "3  no such device", "4  permission denied", "5  the device"] {
         assert!(help.contains(code), "{code}");
     }
     assert_eq!(output(&["--version"]), concat!("uverbs ", env!("CARGO_PKG_VERSION"), "\n"));

@@ -113,7 +113,7 @@ fn a_page_has_units_ends_and_what_is_missing() {
     let wanted = r#"some0 (unknown)
   port 1, InfiniBand's counters
     port_rcv_data  4000  bytes
-    link_downed     255  events  stands at its end (8 bits): so many or more
+    link_downed     255  events  at its maximum (8 bits): this many or more
     symbol_error      -          statistics.read: malformed answer: the kernel's file holds no number
     1 counter is zero (--all shows it)
   port 1, the driver's counters
@@ -240,7 +240,7 @@ fn refusals_are_one_line_and_a_code() {
         (&["stat", "soft0/2"], 3, "no port 2 on soft0; the last one is 1"),
         (&["stat", "soft0/99999999999"], 3, "no port 4294967295 on soft0"),
         (&["stat", "soft0", "--qp"], 5, "a soft device does not count per queue pair"),
-        (&["stat", "soft0", "--watch", "0s"], 2, "longer than nothing"),
+        (&["stat", "soft0", "--watch", "0s"], 2, "longer than zero"),
         (&["stat", "soft0", "--count", "3"], 2, "--watch <TIME>"),
         (&["man", "nope"], 2, "no subcommand nope; there is devices, info, watch, stat, export"),
         (&["man", "--dir", "/nope"], 3, "/nope: No such file"),

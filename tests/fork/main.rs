@@ -105,7 +105,7 @@ fn wait_for(child: Pid) {
 /// It is the other process's.
 #[track_caller]
 fn gone<T>(result: uverbs::Result<T>) {
-    refuses(result.map(drop), ErrorKind::Disassociated, EIO, "open it again");
+    refuses(result.map(drop), ErrorKind::Disassociated, EIO, "open or create it again");
 }
 
 /// A device of the child's own, on which everything works.

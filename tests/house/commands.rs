@@ -139,7 +139,7 @@ impl Known {
             kernels: kernels.flat_map(|name| [format!("{name}-debug"), name]).collect(),
             steps: between(&ci, "\nSTEPS=\"", "\n\"").lines().filter_map(first).collect(),
             rows: between(&ci, "\nLANES=\"", "\n\"").lines().filter_map(first).collect(),
-            packages: manifests.map(|place| name(&place)).collect(),
+            packages: manifests.map(name).collect(),
             program: super::sources(&["src/bin"]).into_values().collect(),
         };
         assert!(known.lanes.len() > 40 && known.kernels.len() > 5 && known.steps.len() > 15);

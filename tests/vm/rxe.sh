@@ -84,7 +84,7 @@ ping_interrupted() { # a server that is ended before anybody came has no result,
     code=0
     wait "$server" || code=$?
     cat "$OUT/$name.server"
-    test "$code" -eq 1 && grep -q '^uverbs: ended before the two sides had met$' "$OUT/$name.server"
+    test "$code" -eq 1 && grep -q '^uverbs: ended before the two sides had connected$' "$OUT/$name.server"
 }
 
 # Half of what discovery has may be missing: in a container, or in a sandbox. The program must work all the same.

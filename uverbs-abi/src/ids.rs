@@ -11,7 +11,7 @@ object! {
         INFO_HANDLES = 1, "Lists the handles of one kind of object.";
         QUERY_PORT = 2, "Reads the attributes of a port.";
         GET_CONTEXT = 3, "Creates the file's context.";
-        QUERY_CONTEXT = 4, "Reads again what creating the context told.";
+        QUERY_CONTEXT = 4, "Returns the response of creating the context again.";
         QUERY_GID_TABLE = 5, "Reads all GIDs of the device.";
         QUERY_GID_ENTRY = 6, "Reads one GID.";
         QUERY_PORT_SPEED = 7, "Reads the speed of a port (Linux 7.2).";
@@ -75,7 +75,7 @@ object! {
 }
 
 object! {
-    /// Completion channels: files on which queues announce completions; made by a write command.
+    /// Completion channels: files to which queues send completion events; created by a write command.
     comp_channel ("UVERBS_OBJECT_COMP_CHANNEL") = 2;
 }
 
@@ -83,7 +83,7 @@ object! {
     /// Completion queues.
     cq ("UVERBS_OBJECT_CQ") = 3;
     method: "UVERBS_METHOD_CQ_" {
-        CREATE = 0, "Makes a completion queue.";
+        CREATE = 0, "Creates a completion queue.";
         DESTROY = 1, "Destroys it.";
     }
     create: "UVERBS_ATTR_CREATE_CQ_" {
@@ -111,7 +111,7 @@ object! {
     /// Queue pairs.
     qp ("UVERBS_OBJECT_QP") = 4;
     method: "UVERBS_METHOD_QP_" {
-        CREATE = 0, "Makes a queue pair.";
+        CREATE = 0, "Creates a queue pair.";
         DESTROY = 1, "Destroys it.";
         ATTACH_COMP_CNTR = 2, "Attaches a completion counter (Linux 7.3).";
     }
@@ -150,7 +150,7 @@ object! {
     /// Shared receive queues.
     srq ("UVERBS_OBJECT_SRQ") = 5;
     method: "UVERBS_METHOD_SRQ_" {
-        CREATE = 0, "Makes a shared receive queue.";
+        CREATE = 0, "Creates a shared receive queue.";
         DESTROY = 1, "Destroys it.";
     }
     create: "UVERBS_ATTR_CREATE_SRQ_" {
@@ -261,7 +261,7 @@ object! {
 }
 
 object! {
-    /// Flows: rules that steer packets; made by a write command.
+    /// Flows: rules that steer packets; created by a write command.
     flow ("UVERBS_OBJECT_FLOW") = 9;
     method: "UVERBS_METHOD_FLOW_" {
         DESTROY = 0, "Destroys the flow.";
@@ -297,7 +297,7 @@ object! {
     /// Work queues.
     wq ("UVERBS_OBJECT_WQ") = 12;
     method: "UVERBS_METHOD_WQ_" {
-        CREATE = 0, "Makes a work queue.";
+        CREATE = 0, "Creates a work queue.";
         DESTROY = 1, "Destroys it.";
     }
     create: "UVERBS_ATTR_CREATE_WQ_" {
@@ -365,7 +365,7 @@ object! {
     /// Counters: numbers that flows add to.
     counters ("UVERBS_OBJECT_COUNTERS") = 15;
     method: "UVERBS_METHOD_COUNTERS_" {
-        CREATE = 0, "Makes a counters object.";
+        CREATE = 0, "Creates a counters object.";
         DESTROY = 1, "Destroys it; EBUSY while a flow uses it.";
         READ = 2, "Reads its values; EINVAL while no flow uses it.";
     }
@@ -386,7 +386,7 @@ object! {
     /// Files of asynchronous events.
     async_event ("UVERBS_OBJECT_ASYNC_EVENT") = 16;
     method: "UVERBS_METHOD_ASYNC_EVENT_" {
-        ALLOC = 0, "Makes an event file.";
+        ALLOC = 0, "Creates an event file.";
     }
     alloc: "UVERBS_ATTR_ASYNC_EVENT_ALLOC_" {
         FD_HANDLE = 0, "Out: its file descriptor.";
@@ -397,7 +397,7 @@ object! {
     /// Hints for DMA (Linux 7.2).
     dmah ("UVERBS_OBJECT_DMAH") = 17;
     method: "UVERBS_METHOD_DMAH_" {
-        ALLOC = 0, "Makes a hint (Linux 7.2).";
+        ALLOC = 0, "Creates a hint (Linux 7.2).";
         FREE = 1, "Frees it (Linux 7.2).";
     }
     alloc: "UVERBS_ATTR_ALLOC_DMAH_" {
@@ -415,7 +415,7 @@ object! {
     /// Buffers of the device shared with other devices (Linux 7.2).
     dmabuf ("UVERBS_OBJECT_DMABUF") = 18;
     method: "UVERBS_METHOD_DMABUF_" {
-        ALLOC = 0, "Makes a dma-buf of a mappable range (Linux 7.2).";
+        ALLOC = 0, "Creates a dma-buf of a mappable range (Linux 7.2).";
     }
     alloc: "UVERBS_ATTR_ALLOC_DMABUF_" {
         HANDLE = 0, "Out: its file descriptor (Linux 7.2).";
@@ -427,7 +427,7 @@ object! {
     /// Completion counters (Linux 7.3).
     comp_cntr ("UVERBS_OBJECT_COMP_CNTR") = 19;
     method: "UVERBS_METHOD_COMP_CNTR_" {
-        CREATE = 0, "Makes a completion counter (Linux 7.3).";
+        CREATE = 0, "Creates a completion counter (Linux 7.3).";
         DESTROY = 1, "Destroys it (Linux 7.3).";
         MODIFY = 2, "Sets or increments a value (Linux 7.3).";
         READ = 3, "Reads a value (Linux 7.3).";

@@ -1,16 +1,17 @@
 //! Layouts and numbers of the Linux kernel's uverbs ABI.
 //!
-//! This crate describes what crosses `/dev/infiniband/uverbsN`: the one ioctl ([`ioctl`]), the numbers it
-//! carries ([`ids`]), the request and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`],
-//! [`rxe`], [`siw`], [`efa`]) and the netlink messages that find a device ([`netlink`]). It opens nothing and calls nothing.
+//! This crate describes the commands of `/dev/infiniband/uverbsN`: the ioctl ([`ioctl`]), the numbers in it ([`ids`]), the request
+//! and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`], [`rxe`], [`siw`], [`efa`]), values of fields
+//! ([`types`]), and the netlink messages that find a device ([`netlink`]). It makes no system calls. The crate `uverbs` is a userspace
+//! driver built on it, which most programs use instead.
 //!
-//! Every struct is `#[repr(C)]`, holds only integers (or big-endian integers where the ABI says so), has no
+//! Every struct is `#[repr(C)]`, contains only integers (big-endian integers where the ABI has them), has no
 //! hidden padding, and has its size and field offsets asserted at compile time next to its definition.
-//! [`layout`] lists all of them, and all numbers, as data; tests compare those lists with the C headers.
-//! [`Default`] gives all zero bytes, which is what reserved fields must hold.
+//! [`layout`] lists all structs and numbers as data; tests compare these lists with the C headers.
+//! [`Default`] sets all bytes to zero, as reserved fields require.
 //!
-//! Layouts are those of a 64-bit little-endian host, as of Linux 7.3; a field or number that older kernels
-//! lack says so.
+//! Layouts are those of a 64-bit little-endian host, as of Linux 7.3. The documentation of a field or number says if older
+//! kernels do not have it.
 //!
 //! ```
 //! use uverbs_abi::{flow, write::AllocPd};

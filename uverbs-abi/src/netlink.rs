@@ -1,4 +1,4 @@
-//! RDMA netlink: how devices and their character devices are found, their counters read, and their objects listed.
+//! RDMA netlink: messages that find devices and their device files, read counters, and list objects.
 
 numbers! {
     i32 "" {
@@ -51,7 +51,7 @@ pub mod op {
             STAT_DEL = 18, "Unbinds statistic counters.";
             RES_CTX_GET = 22, "Reads contexts.";
             RES_SRQ_GET = 23, "Reads shared receive queues.";
-            STAT_GET_STATUS = 24, "Reads which statistic counters there are, and which are on.";
+            STAT_GET_STATUS = 24, "Reads which optional counters exist, and which are on.";
         }
     }
 }
@@ -78,7 +78,7 @@ pub mod attr {
             RES_SUMMARY = 15, "Numbers of objects: a table of [`RES_SUMMARY_ENTRY`].";
             RES_SUMMARY_ENTRY = 16, "One kind of object: [`RES_SUMMARY_ENTRY_NAME`] and [`RES_SUMMARY_ENTRY_CURR`].";
             RES_SUMMARY_ENTRY_NAME = 17, "Name of a kind of object, string.";
-            RES_SUMMARY_ENTRY_CURR = 18, "How many there are, u64.";
+            RES_SUMMARY_ENTRY_CURR = 18, "Current number, u64.";
             RES_QP = 19, "Queue pairs: a table of [`RES_QP_ENTRY`]. Its number stands for them in [`STAT_RES`].";
             RES_QP_ENTRY = 20, "One queue pair, or a row of them.";
             RES_LQPN = 21, "Number of the queue pair, u32.";
@@ -126,7 +126,7 @@ pub mod attr {
             UVERBS_DRIVER_ID = 73, "Driver, u32, see [`crate::types::driver_id`]; absent for some drivers.";
             STAT_MODE = 74, "How queue pairs are bound to counters, u32: 0 not, 1 by a rule, 2 one by one.";
             STAT_RES = 75, "Which objects are meant, u32: [`RES_QP`] or [`RES_MR`].";
-            STAT_AUTO_MODE_MASK = 76, "By what queue pairs are told apart, u32: 1 type, 2 process.";
+            STAT_AUTO_MODE_MASK = 76, "Property that distinguishes queue pairs, u32: 1 type, 2 process.";
             STAT_COUNTER = 77, "Counters that are bound: a table of [`STAT_COUNTER_ENTRY`].";
             STAT_COUNTER_ENTRY = 78, "One of them.";
             STAT_COUNTER_ID = 79, "Its number, u32.";
@@ -149,10 +149,10 @@ pub mod attr {
                 "Anyone may use privileged queue keys, u8.";
             DEV_TYPE = 99, "Kind of sub-device, u8 (Linux 6.12).";
             PARENT_NAME = 100, "Parent of a sub-device, string (Linux 6.12).";
-            NAME_ASSIGN_TYPE = 101, "Who named the device, u8 (Linux 6.12).";
+            NAME_ASSIGN_TYPE = 101, "How the device was named, u8 (Linux 6.12).";
             SYS_MONITOR_MODE ("RDMA_NLDEV_SYS_ATTR_MONITOR_MODE") = 103, "Events can be subscribed, u8 (Linux 6.12).";
             STAT_OPCOUNTER_ENABLED = 104, "Optional counters are bound by the rule too, u8 (Linux 7.2).";
-            RES_SUMMARY_ENTRY_MAX = 118, "How many there may be, u64; absent where there is no bound (Linux 7.3).";
+            RES_SUMMARY_ENTRY_MAX = 118, "Maximum number, u64; absent if there is no limit (Linux 7.3).";
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Software iWARP (`siw`): driver payloads and the rings that process and kernel share.
 //!
 //! Rings are plain arrays of [`Sqe`], [`Rqe`] or [`Cqe`]; behind the last completion entry lies [`CqCtrl`].
-//! An entry changes hands by the bit [`WQE_VALID`] of its flags.
+//! The bit [`WQE_VALID`] of an entry's flags says which side owns it.
 
 numbers! {
     u32 "SIW_" {
@@ -15,7 +15,7 @@ numbers! {
     u16 "SIW_" {
         WQE_VALID = 1, "Entry flag: the entry belongs to the consumer.";
         WQE_INLINE = 2, "Entry flag: the data is inside the entry.";
-        WQE_SIGNALLED = 4, "Entry flag: make a completion.";
+        WQE_SIGNALLED = 4, "Entry flag: create a completion.";
         WQE_SOLICITED = 8, "Entry flag: the message is solicited.";
         WQE_READ_FENCE = 16, "Entry flag: wait for earlier reads.";
         WQE_REM_INVAL = 32, "Entry flag: a remote key was invalidated.";
@@ -130,7 +130,7 @@ layout! {
 
     /// Entry of a completion ring.
     struct Cqe = "siw_cqe", 32 {
-        0  id: u64, "Value given with the request.";
+        0  id: u64, "Value that was given with the request.";
         8  flags: u8, "[`WQE_VALID`] when the kernel has written the entry, and others.";
         9  opcode: u8, "[`OP_RECEIVE`] or another.";
         10 status: u16, "[`WC_SUCCESS`] or another.";

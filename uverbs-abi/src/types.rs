@@ -1,6 +1,6 @@
 //! Values of fields: enumerations as numbers, masks as sets of bits.
 //!
-//! What comes from the kernel is a number, since kernels may know more of them than this crate.
+//! Values from the kernel are plain numbers, because a kernel may have values that this crate does not know.
 
 values! {
     /// Types of a queue pair.
@@ -57,7 +57,7 @@ values! {
         LOC_PROT_ERR = 4, "Local protection error: a key or an address is wrong.";
         WR_FLUSH_ERR = 5, "Flushed: the queue pair was in error.";
         MW_BIND_ERR = 6, "Binding a memory window failed.";
-        BAD_RESP_ERR = 7, "The answer makes no sense.";
+        BAD_RESP_ERR = 7, "The response is not valid.";
         LOC_ACCESS_ERR = 8, "Local access error: the region does not allow it.";
         REM_INV_REQ_ERR = 9, "The remote side calls the request invalid.";
         REM_ACCESS_ERR = 10, "The remote side does not allow access.";
@@ -178,7 +178,7 @@ values! {
 
     /// Link layers of a port.
     link_layer: u8 "IBV_LINK_LAYER_" {
-        UNSPECIFIED = 0, "InfiniBand, from kernels that do not say.";
+        UNSPECIFIED = 0, "InfiniBand, from kernels that do not report the type.";
         INFINIBAND = 1, "InfiniBand.";
         ETHERNET = 2, "Ethernet.";
     }
@@ -211,7 +211,7 @@ values! {
     advise: u32 "IB_UVERBS_ADVISE_MR_ADVICE_" {
         PREFETCH = 0, "Bring in for reading.";
         PREFETCH_WRITE = 1, "Bring in for writing.";
-        PREFETCH_NO_FAULT = 2, "Map what is there.";
+        PREFETCH_NO_FAULT = 2, "Map the pages that are present.";
     }
 
     /// Which value of a completion counter (Linux 7.3).
@@ -308,7 +308,7 @@ flags! {
         SCATTER_FCS = 1 << 8, "The frame check sequence is delivered too.";
         CVLAN_STRIPPING = 1 << 9, "VLAN tags are taken off.";
         PCI_WRITE_END_PADDING = 1 << 11, "Writes are padded to a cache line.";
-        SQ_SIG_ALL = 1 << 12, "Every send request makes a completion.";
+        SQ_SIG_ALL = 1 << 12, "Every send request creates a completion.";
     }
 
     /// Which optional fields of [`crate::write::ExCreateQp`] are given.
@@ -333,7 +333,7 @@ flags! {
     /// Flags of a send request.
     struct SendFlags: u32 "IBV_SEND_" {
         FENCE = 1 << 0, "Wait for earlier reads and atomic operations.";
-        SIGNALED = 1 << 1, "Make a completion.";
+        SIGNALED = 1 << 1, "Create a completion.";
         SOLICITED = 1 << 2, "Wake a receiver that waits for solicited messages.";
         INLINE = 1 << 3, "The data is inside the request.";
         IP_CSUM = 1 << 4, "Fill in checksums.";
@@ -469,6 +469,6 @@ flags! {
         VENDOR_SPECIFIC_MADS_TABLE_SUP = 1 << 28, "Table of vendor management.";
         MCAST_PKEY_TRAP_SUPPRESSION_SUP = 1 << 29, "Suppresses multicast traps.";
         MCAST_FDB_TOP_SUP = 1 << 30, "Top of the multicast table.";
-        HIERARCHY_INFO_SUP = 1 << 31, "Tells its place in the hierarchy.";
+        HIERARCHY_INFO_SUP = 1 << 31, "Reports its place in the hierarchy.";
     }
 }

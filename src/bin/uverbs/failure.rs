@@ -13,12 +13,12 @@ use crate::output::Output;
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done; also when ended by ctrl-C with a result, and when the reader of the output went away
-  1  failed
-  2  wrong usage: an option, a rule, a value
-  3  no such device or file
+  0  success; also if ctrl-C ended the program after it had a result, and if the reader of the output closed it
+  1  failure
+  2  wrong usage: an option, a rule or a value is not valid
+  3  no such device, port or file
   4  permission denied
-  5  the device or this program cannot do it";
+  5  the device or this program does not support it";
 
 /// Why the program ends early.
 #[derive(Debug)]

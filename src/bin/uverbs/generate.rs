@@ -30,7 +30,7 @@ impl Completions {
 /// Options of `uverbs man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The subcommand that the page is of, such as `stat` or `bench read`; none for the program's own.
+    /// The subcommand of the page, such as `stat` or `bench read`. Default: the page of the program.
     #[arg(value_name = "SUBCOMMAND")]
     subcommand: Vec<String>,
     /// Write the pages of the program and of all subcommands to this directory: uverbs.1, uverbs-stat.1, ...

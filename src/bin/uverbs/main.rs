@@ -1,5 +1,5 @@
-//! The program `uverbs`: lists RDMA devices, describes one, tells what they have counted, watches packets being counted, sends
-//! messages to and fro, and measures.
+//! The program `uverbs`: lists RDMA devices, describes one, prints their counters, counts packets, sends messages back and forth,
+//! and measures.
 //!
 //! `docs/guide/cli.md` is its manual.
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// RDMA devices from user space: list, describe, tell counters, count packets, ping, measure.
+/// RDMA devices from user space: list and describe devices, read counters, count packets, ping, measure.
 #[derive(Debug, Parser)]
 #[command(name = "uverbs", version, after_help = failure::EXIT_CODES)]
 struct Cli {
@@ -42,19 +42,19 @@ struct Cli {
 enum Command {
     /// List the devices of this machine, and the embedded soft device.
     Devices(devices::Args),
-    /// Tell what a device is and can do, as `ibv_devinfo -v` does, and whether it has flows and counters.
+    /// Print a device's attributes, as `ibv_devinfo -v` does, and whether it supports flows and counters.
     Info(info::Args),
-    /// Count the packets that a rule takes, and print the values every interval.
+    /// Count the packets that a rule matches, and print the values every interval.
     Watch(watch::Args),
-    /// Tell what the devices of this machine have counted, and what is alive on them, as `perfquery`, `rdma
-    /// statistic` and `rdma resource` do.
+    /// Print the counters of the devices of this machine and the objects on them, as `perfquery`, `rdma statistic` and
+    /// `rdma resource` do.
     Stat(stat::Args),
-    /// Serve what devices have counted to Prometheus, over HTTP, or write it to a file once.
+    /// Serve the counters of devices to Prometheus over HTTP, or write them to a file once.
     Export(export::Args),
-    /// Send messages to and fro between two hosts, as `ibv_rc_pingpong` and its like do and with them as the
-    /// other side, and tell how long they take.
+    /// Send messages back and forth between two hosts and report how long they take. The other side can be `ibv_rc_pingpong` or
+    /// another of libibverbs' pingpong programs.
     Ping(ping::Args),
-    /// Measure.
+    /// Measure the latency of calls.
     #[command(subcommand)]
     Bench(bench::Command),
     /// Print completions of this command line for a shell.

@@ -25,12 +25,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("the unit is none of ns, us, ms, s, m, h".to_owned()),
+        _ => return Err("the unit must be ns, us, ms, s, m or h".to_owned()),
     };
     let duration = Duration::try_from_secs_f64(number * seconds).unwrap_or(Duration::MAX);
     match duration {
-        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
-        _ if duration > LONGEST => Err("it must be a year at most".to_owned()),
+        Duration::ZERO => Err("it must be longer than zero".to_owned()),
+        _ if duration > LONGEST => Err("it must be at most a year".to_owned()),
         _ => Ok(duration),
     }
 }
@@ -46,7 +46,7 @@ pub(crate) fn rate(text: &str) -> Result<Option<NonZeroU64>, String> {
         "k" => 1e3,
         "M" => 1e6,
         "G" => 1e9,
-        _ => return Err("the unit is none of k, M, G (packets per second)".to_owned()),
+        _ => return Err("the unit must be k, M or G (packets per second)".to_owned()),
     };
     // Out of range, the conversion saturates.
     let rate = NonZeroU64::new((number * factor).round() as u64);

@@ -126,13 +126,12 @@ pub(crate) struct Known {
 }
 
 const FREE: &str =
-    "no window is bound with that key: one of this process has another, or has or had it while it was free";
+    "no window is bound with that key: the window of this process has another key, or is not bound";
 
 /// Invalidates that are noted as sent: for each the open devices whose windows have the key.
 pub(crate) type Noted = Vec<(u32, Vec<Context>)>;
 
-const BEFORE: &str = "this process has sent an invalidate for that key before, and rxe does not survive a second one: have the window \
-                      released and bound again, for it to get another key";
+const BEFORE: &str = "this process has already sent an invalidate for that key, and a second one would crash rxe: release the window and bind it again, so that it gets another key";
 
 /// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
 #[derive(Clone, Debug)]

@@ -34,8 +34,7 @@ impl Context {
         if count(self).saturating_add(others) < MOST {
             return Ok(());
         }
-        let hint = "1024 first flows of counters have failed in this process in a way that may have left the kernel with \
-                    something that it cannot free; no other is tried";
+        let hint = "1024 first flows of counters have failed in this process in a way that may have left the kernel with an object that it cannot free; no further one is attempted";
         Err(Error::refused(op, Errno::ENOMEM, hint))
     }
 
@@ -51,7 +50,7 @@ impl Context {
         tracing::warn!(
             device = self.device().name(),
             "the firmware may have refused a flow counter: the device file stays open until the process ends, \
-             since the kernel would follow an error pointer at its close"
+             because the kernel would dereference an error pointer when it is closed"
         );
     }
 }

@@ -83,7 +83,7 @@ impl Context {
     /// The most bytes of payload of a large send over a raw packet queue pair; refuses `op` on a device that has none.
     pub(crate) fn most_large_send(&self, op: &'static str) -> Result<u32> {
         let most = self.offloads()?.large_send;
-        let hint = "the device does not cut large sends of raw packets";
+        let hint = "the device cannot segment large sends of raw packets";
         if most > 0 { Ok(most) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
     }
 
@@ -142,7 +142,7 @@ impl Context {
     /// Every valid entry of the GID tables of all ports.
     ///
     /// # Errors
-    /// Those of the kernel; [`ErrorKind::Malformed`] if it reports more entries than asked for.
+    /// Those of the kernel; [`ErrorKind::Malformed`] if it reports more entries than requested.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_GID_TABLE` (uverbs_std_types_device.c, Linux 6.1).
@@ -168,7 +168,7 @@ impl Context {
             .output(RESP_NUM_ENTRIES, count.as_mut_bytes());
         self.invoke(&mut command)?;
         let valid = usize::try_from(count).ok().and_then(|count| entries.get(..count));
-        let valid = valid.ok_or_else(|| Error::malformed(op, "more entries than asked for"))?;
+        let valid = valid.ok_or_else(|| Error::malformed(op, "more entries than requested"))?;
         Ok(valid.iter().map(Gid::from).collect())
     }
 

@@ -175,13 +175,13 @@ impl Resources {
         queue_pairs: RES_QP_GET, RES_QP, RES_QP_ENTRY, QueuePairRow;
         /// The completion queues.
         completion_queues: RES_CQ_GET, RES_CQ, RES_CQ_ENTRY, CompletionQueueRow;
-        /// The memory regions. Their keys are shown with `CAP_NET_ADMIN` only.
+        /// The memory regions. Their keys are included only with `CAP_NET_ADMIN`.
         memory_regions: RES_MR_GET, RES_MR, RES_MR_ENTRY, MemoryRegionRow;
         /// The protection domains.
         protection_domains: RES_PD_GET, RES_PD, RES_PD_ENTRY, ProtectionDomainRow;
-        /// The contexts: one for each process that has opened the device, and for each time it did.
+        /// The contexts: one for each open device file.
         contexts: RES_CTX_GET, RES_CTX, RES_CTX_ENTRY, ContextRow;
-        /// The identifiers of the kernel's connection manager, with which programs that use librdmacm connect.
+        /// The identifiers of the kernel's connection manager, which programs use through librdmacm.
         connection_ids: RES_CM_ID_GET, RES_CM_ID, RES_CM_ID_ENTRY, ConnectionIdRow;
         /// The shared receive queues.
         shared_receive_queues: RES_SRQ_GET, RES_SRQ, RES_SRQ_ENTRY, SharedReceiveQueueRow;

@@ -12,12 +12,13 @@ use crate::device::netlink::{Attributes, number, text};
 pub enum Owner {
     /// A process.
     Process {
-        /// Its number in the namespace of the process that asks; that of the thread if `/proc` does not show whose it is.
+        /// The process id in the namespace of the caller; the thread's number if `/proc` does not show the process of the thread.
         pid: u32,
-        /// The thread that made the object: this is what the kernel tells, and what iproute2 calls the pid. A process of one thread has its number.
+        /// The thread that created the object. This is the number that the kernel reports and that iproute2 calls the pid. For a
+        /// process with one thread it is the process id.
         thread: u32,
-        /// Its name (`/proc/PID/comm`); none if it has ended meanwhile, or `/proc` does not show it. A process may name itself as it likes: what prints
-        /// names has to escape them.
+        /// The process's name (`/proc/PID/comm`); none if the process has ended or `/proc` does not show it. A process chooses
+        /// its own name, so programs that print names must escape them.
         name: Option<String>,
     },
     /// A part of the kernel, by the name of its module: `ib_core`, `rdma_cm`.

@@ -236,6 +236,6 @@ pub(super) fn of_port(index: u32, port: u32) -> [Ask<'static>; 2] {
 pub(super) fn with_rights(error: Error) -> Error {
     error.hinted_if(
         ErrorKind::PermissionDenied,
-        "this needs CAP_NET_ADMIN in the first user namespace, which a container's root does not have",
+        "this needs CAP_NET_ADMIN in the initial user namespace, which a container's root does not have",
     )
 }

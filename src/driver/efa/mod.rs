@@ -50,11 +50,12 @@ use crate::kernel::error::{Error, Result};
 
 /// What is refused.
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
-pub(super) const NO_RESIZE: &str = "efa gives completion queues no other size";
-const FLAGS: &str = "with another flag of efa's the queue would not be what this crate reads and writes";
+pub(super) const NO_RESIZE: &str = "efa cannot resize completion queues";
+const FLAGS: &str = "this flag of efa gives the queue a form that this crate does not support";
 const SHARED: &str = "efa has no shared receive queues";
-const NO_MEMORY: &str = "the device, or the kernel, has no completion queues in memory of one's own";
-const NO_EVENTS: &str = "the device announces no completions: make the queue without a channel, and poll";
+const NO_MEMORY: &str =
+    "the device or the kernel does not support completion queues in memory of the program";
+const NO_EVENTS: &str = "the device has no completion events: create the queue without a channel, and poll";
 
 /// A device that limits batches of sends, or has a least depth, gives a context to those only that say they know of it
 /// (`efa_user_comp_handshake`).
@@ -180,7 +181,9 @@ impl State {
         }
         if has_channel {
             // Without a doorbell nobody can ask for an event.
-            return refused("a completion queue in memory of one's own announces nothing");
+            return refused(
+                "a completion queue in memory of the program sends no events: create it without a channel",
+            );
         }
         CqPlan::in_memory(op, entries, self.limits.rings, memory).map(|plan| plan.with(flags))
     }
@@ -200,7 +203,7 @@ impl State {
             return refused(SHARED);
         }
         if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
-            return refused("efa's queue pairs have no choices but that all sends are signaled");
+            return refused("efa's queue pairs have no options except that all sends are signaled");
         }
         if shape.driver.flags & !CREATE_QP_WITH_UNSOLICITED_WRITE_RECV != 0 {
             return refused(FLAGS);

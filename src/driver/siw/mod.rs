@@ -36,8 +36,8 @@ use crate::kernel::error::{Error, Result};
 
 /// What is refused.
 const TYPES: &str = "siw has reliable connections (rc) only";
-pub(super) const NO_RESIZE: &str = "siw gives queues no other size";
-pub(super) const NO_SHARED_RESIZE: &str = "siw gives shared receive queues no other size";
+pub(super) const NO_RESIZE: &str = "siw cannot resize completion queues";
+pub(super) const NO_SHARED_RESIZE: &str = "siw cannot resize shared receive queues";
 
 /// Why a queue pair is not ready.
 pub(super) const NOT_CONNECTED: &str = "a queue pair of iWARP is ready when a connection manager (rdma_cm) has connected it: no change of its state does that";

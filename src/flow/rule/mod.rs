@@ -390,7 +390,7 @@ impl FlowRule<Normal> {
     #[doc(alias = "IBV_FLOW_SPEC_ACTION_TAG")]
     pub fn tag(mut self, tag: FlowTag) -> Self {
         if std::mem::replace(&mut self.seen.tag, true) {
-            self.refuse("a rule has one tag");
+            self.refuse("a rule can have only one tag");
         }
         let hdr = action::<FlowSpecActionTag>(flow::SPEC_ACTION_TAG);
         let spec = FlowSpecActionTag { hdr, tag_id: tag.get(), reserved1: 0 };
@@ -404,7 +404,7 @@ impl FlowRule<Normal> {
     #[doc(alias = "IBV_FLOW_SPEC_ACTION_DROP")]
     pub fn drop(mut self) -> Self {
         if std::mem::replace(&mut self.seen.drop, true) {
-            self.refuse("a rule drops once");
+            self.refuse("a rule can have only one drop action");
         }
         let spec = FlowSpecActionDrop { hdr: action::<FlowSpecActionDrop>(flow::SPEC_ACTION_DROP) };
         self.push(spec.as_bytes());

@@ -60,7 +60,7 @@ fn read_address(
     };
     let mask = ones(length);
     if value.iter().zip(&mask).any(|(value, mask)| value & !mask != 0) {
-        let message = format!("the address has bits behind the first {length}, which would not be looked at");
+        let message = format!("the address has bits behind the first {length}, which would be ignored");
         return Err(Fault::new(column, message));
     }
     Ok((value, mask))

@@ -110,7 +110,7 @@ impl CompletionQueueCore {
     fn notify_by_command(&self, op: &'static str, solicited_only: bool) -> Result<()> {
         let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
         let mut command = Command::write_often(op, cmd::REQ_NOTIFY_CQ, &request);
-        let hint = "the device announces all completions of queues with a channel: not solicited ones alone, nor those of other queues";
+        let hint = "the device sends events for all completions of queues with a channel: not only for solicited ones, and not for other queues";
         self.context().invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
     }
 }

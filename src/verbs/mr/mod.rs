@@ -212,7 +212,7 @@ pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> 
 }
 
 fn outside(op: &'static str) -> Error {
-    Error::refused(op, Errno::EINVAL, "that is outside the memory region")
+    Error::refused(op, Errno::EINVAL, "the range is outside the memory region")
 }
 
 /// A part of a memory region, for a request; created by [`MemoryRegion::segment`].

@@ -221,7 +221,7 @@ impl Place {
         iova: Option<u64>,
     ) -> Result<Self> {
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= memory.len());
-        let len = len.ok_or_else(|| Error::refused(op, Errno::EINVAL, "that is outside the memory"))?;
+        let len = len.ok_or_else(|| Error::refused(op, Errno::EINVAL, "the range is outside the memory"))?;
         if len == 0 {
             return Err(Error::refused(op, Errno::EINVAL, ONE_BYTE));
         }

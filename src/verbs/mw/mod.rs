@@ -374,7 +374,7 @@ impl<T: Binds> QueuePair<T> {
         bind.check(op, window)?;
         window.settle();
         if window.kind == WindowType::Two && window.bound.is_some() && !window.is_unknown() {
-            let hint = "the window is bound: have the peer invalidate its key and poll that completion, or release the window";
+            let hint = "the window is bound: let the peer invalidate its key and poll that completion, or release the window";
             return Err(object::shared(op, hint));
         }
         window.renew_for(self.shared())?;
@@ -414,7 +414,7 @@ impl<T: Binds> QueuePair<T> {
         self.shared().object().context().check_origin(op)?;
         self.same_domain(op, window)?;
         if window.kind == WindowType::Two {
-            let hint = "a window of type 2 is not unbound by a request: release it, or have the peer invalidate its key";
+            let hint = "a window of type 2 is not unbound by a request: release it, or let the peer invalidate its key";
             return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         }
         if window.remote().is_none() {

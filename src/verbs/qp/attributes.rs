@@ -47,27 +47,27 @@ impl Attributes {
         port: u8 => port_num, PORT;
         /// Index of the partition key in the port's table.
         pkey_index: u16 => pkey_index, PKEY_INDEX;
-        /// Queue key that datagrams must carry.
+        /// The queue key that datagrams must contain.
         qkey: u32 => qkey, QKEY;
-        /// Largest packet on the way: one of [`uverbs_abi::types::mtu`].
+        /// Maximum packet size on the path: one of [`uverbs_abi::types::mtu`].
         path_mtu: u8 => path_mtu, PATH_MTU;
         /// Number of the queue pair on the other side: 24 bits.
         destination: u32 => dest_qp_num, DEST_QPN;
-        /// First sequence number that is received: 24 bits.
+        /// The first packet sequence number that is received: 24 bits.
         receive_psn: u32 => rq_psn, RQ_PSN;
-        /// First sequence number that is sent: 24 bits.
+        /// The first packet sequence number that is sent: 24 bits.
         send_psn: u32 => sq_psn, SQ_PSN;
-        /// Reads and atomic operations from the other side that may be under way at once.
+        /// Maximum number of outstanding reads and atomic operations from the other side.
         incoming_reads: u8 => max_dest_rd_atomic, MAX_DEST_RD_ATOMIC;
-        /// Reads and atomic operations to the other side that may be under way at once.
+        /// Maximum number of outstanding reads and atomic operations to the other side.
         outgoing_reads: u8 => max_rd_atomic, MAX_QP_RD_ATOMIC;
-        /// How long the other side is asked to wait when no receive is posted: a code, 12 is 0.64 ms.
+        /// How long the other side must wait if no receive is posted: a code, 12 is 0.64 ms.
         rnr_timer: u8 => min_rnr_timer, MIN_RNR_TIMER;
-        /// Time to wait for an acknowledgement: 4.096 us * 2^n, 0 for ever.
+        /// Time to wait for an acknowledgement: 4.096 µs * 2^n; 0 means forever.
         timeout: u8 => timeout, TIMEOUT;
-        /// How often a request is sent again when no acknowledgement comes: up to 7.
+        /// How often a request is sent again without an acknowledgement: up to 7.
         retries: u8 => retry_cnt, RETRY_CNT;
-        /// How often a request is sent again when the other side has no receive posted: up to 6, 7 for ever.
+        /// How often a request is sent again if the other side has no receive posted: up to 6; 7 means forever.
         rnr_retries: u8 => rnr_retry, RNR_RETRY;
     }
 

@@ -147,7 +147,7 @@ impl Bindable<'_> {
         use uverbs_abi::ids::qp::{self, attach_comp_cntr};
         use uverbs_abi::types::CompCntrOps;
         if !CompCntrOps::all().contains(CompCntrOps::from_bits_retain(counted.bits())) {
-            let hint = "a counter of the device's counts no such operations";
+            let hint = "the hardware counters of the device do not count these operations";
             return Err(Error::refused(OP, Errno::EOPNOTSUPP, hint));
         }
         let own = self.shared.object();

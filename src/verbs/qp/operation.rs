@@ -101,9 +101,9 @@ pub enum Frame<'a> {
     /// Sends as many frames as the data needs; see [`SendRequest::large_send`](crate::SendRequest::large_send).
     #[doc(alias = "IBV_WR_TSO")]
     Large {
-        /// What each of them begins with.
+        /// The headers of each frame.
         header: &'a [u8],
-        /// Bytes of the data in each of them but the last.
+        /// Bytes of data in each frame except the last.
         mss: u16,
     },
 }
@@ -148,20 +148,20 @@ pub enum Operation {
     #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     CompareSwap {
-        /// Where, a multiple of eight.
+        /// The remote address, a multiple of eight, and its key.
         remote: Remote,
-        /// What the value must be.
+        /// The expected value.
         compare: u64,
-        /// What it becomes.
+        /// The new value.
         swap: u64,
     },
     /// Adds to eight bytes there, and returns the old value in the segment.
     #[doc(alias = "ibv_wr_atomic_fetch_add")]
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     FetchAdd {
-        /// Where, a multiple of eight.
+        /// The remote address, a multiple of eight, and its key.
         remote: Remote,
-        /// What is added.
+        /// The number to add.
         add: u64,
     },
 }

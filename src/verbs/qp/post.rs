@@ -307,7 +307,7 @@ impl Stopped {
     #[cold]
     #[inline(never)]
     fn without_place() -> Self {
-        let hint = "what is read, or was there before an atomic operation, goes to registered memory: give segments, not bytes";
+        let hint = "reads and atomic operations return data to registered memory: give segments, not bytes";
         Self::looked(Error::refused(SEND, Errno::EINVAL, hint))
     }
 }
@@ -479,7 +479,7 @@ impl LargeRoom<'_> {
         let hint = if !(least..=self.most as usize).contains(&header) {
             "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
         } else if mss == 0 {
-            "a large send is cut into pieces of one byte at least"
+            "a large send needs segments of at least one byte"
         } else if len == 0 || len > most.into() {
             "a large send has one byte of data at least, and no more than max_tso"
         } else {

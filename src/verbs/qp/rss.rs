@@ -122,9 +122,9 @@ impl RssBuilder<'_> {
         let both =
             |one: HashFields, other: HashFields| self.fields.intersects(one) && self.fields.intersects(other);
         if both(HashFields::IPV4, HashFields::IPV6) {
-            Some("a hash of IPv4 and IPv6; make a queue pair for each")
+            Some("a hash of IPv4 and IPv6; create a queue pair for each")
         } else if both(HashFields::TCP, HashFields::UDP) {
-            Some("a hash of TCP and UDP; make a queue pair for each")
+            Some("a hash of TCP and UDP; create a queue pair for each")
         } else if self.fields.is_empty() && self.table.shared().len() > 1 {
             Some("a table of several work queues needs fields to hash")
         } else {

@@ -125,7 +125,7 @@ fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<St
         mask.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
     };
     let Some((required, optional)) = step(type_, from, to) else {
-        return Some(format!("there is no step from {from:?} to {to:?}"));
+        return Some(format!("there is no transition from {from:?} to {to:?}"));
     };
     let missing = required.difference(mask);
     let forbidden = mask.difference(required | optional | QpAttrMask::STATE);

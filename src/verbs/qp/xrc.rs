@@ -206,7 +206,7 @@ impl XrcReceiveQueuePair {
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(shared) = Arc::get_mut(&mut self.0) else {
-            return Err((self, object::shared("qp.destroy", "something still uses the queue pair")));
+            return Err((self, object::shared("qp.destroy", "the queue pair is still in use")));
         };
         shared.object.release().map_err(|error| (self, error))
     }

@@ -50,7 +50,7 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
         }
         Refused::NotBegun => (Errno::EINVAL, "a part of a request was set before the request was begun"),
         Refused::Unsignaled => {
-            let hint = "mark each request as signaled: the device completes every one, or counters are bound and know of completed ones alone; nothing was posted";
+            let hint = "mark each request as signaled: the device completes every request, or completion counters are bound, which count only signaled ones; nothing was posted";
             (Errno::EINVAL, hint)
         }
         Refused::Lacks => (Errno::EOPNOTSUPP, "the device has no such requests; nothing was posted"),

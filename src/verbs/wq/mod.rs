@@ -96,7 +96,7 @@ impl ProtectionDomain {
 }
 
 /// The hint on devices that leave VLAN tags where they are.
-pub(crate) const KEEPS_VLAN: &str = "the device does not take VLAN tags off";
+pub(crate) const KEEPS_VLAN: &str = "the device cannot remove VLAN tags";
 
 #[cfg(feature = "raw")]
 impl ProtectionDomain {

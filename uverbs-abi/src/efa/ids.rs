@@ -1,4 +1,4 @@
-//! Numbers of what the driver adds to core objects.
+//! Numbers of the methods and attributes that the driver adds to core objects.
 //!
 //! The scheme is that of [`crate::ids`]. All ids lie in the driver's range, from 0x1000 on.
 
@@ -10,10 +10,10 @@ object! {
     }
     query: "EFA_IB_ATTR_QUERY_MR_" {
         HANDLE = 0x1000, "The region.";
-        RESP_IC_ID_VALIDITY = 0x1001, "Out: which of the others say something, [`QUERY_MR_VALIDITY_RECV_IC_ID`](super::super::super::QUERY_MR_VALIDITY_RECV_IC_ID) and others.";
-        RESP_RECV_IC_ID = 0x1002, "Out: the way of messages that come in.";
-        RESP_RDMA_READ_IC_ID = 0x1003, "Out: the way of what reads bring.";
-        RESP_RDMA_RECV_IC_ID = 0x1004, "Out: the way of writes that come in.";
+        RESP_IC_ID_VALIDITY = 0x1001, "Out: which of the others are valid, [`QUERY_MR_VALIDITY_RECV_IC_ID`](super::super::super::QUERY_MR_VALIDITY_RECV_IC_ID) and others.";
+        RESP_RECV_IC_ID = 0x1002, "Out: the interconnect of received messages.";
+        RESP_RDMA_READ_IC_ID = 0x1003, "Out: the interconnect of the data of reads.";
+        RESP_RDMA_RECV_IC_ID = 0x1004, "Out: the interconnect of received writes.";
     }
 }
 

@@ -1,9 +1,9 @@
-//! What the device reads and writes itself: requests, descriptors of receives, completions, doorbells.
+//! Structures that the device itself reads and writes: requests, descriptors of receives, completions, doorbells.
 //!
-//! All fields are little-endian, as the device has them; no struct here needs alignment. A request is a slot of 64 or 128
+//! All fields are little-endian, as in the device; no struct here needs alignment. A request is a slot of 64 or 128
 //! bytes: a [`TxMetaDesc`], and from byte 32 on pieces of memory, or a [`RemoteMemAddr`] and one piece, or bytes.
 //!
-//! Source: `providers/efa/efa_io_defs.h` and `efa_io_regs_defs.h` of rdma-core 65. The kernel has no part in it.
+//! Source: `providers/efa/efa_io_defs.h` and `efa_io_regs_defs.h` of rdma-core 65. The kernel does not use them.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -41,12 +41,12 @@ numbers! {
     u8 "" {
         TX_OP_TYPE () = 0x0f, "Part of [`TxMetaDesc::ctrl1`]: the operation.";
         TX_HAS_IMM () = 0x10, "Bit of [`TxMetaDesc::ctrl1`]: there is immediate data.";
-        TX_INLINE_MSG () = 0x20, "Bit of [`TxMetaDesc::ctrl1`]: the data stands in the request.";
+        TX_INLINE_MSG () = 0x20, "Bit of [`TxMetaDesc::ctrl1`]: the data is in the request.";
         TX_META_DESC () = 0x80, "Bit of [`TxMetaDesc::ctrl1`]: always set.";
         TX_PHASE () = 0x01, "Bit of [`TxMetaDesc::ctrl2`] that turns with every round of the ring; zero in the first.";
         TX_FIRST () = 0x04, "Bit of [`TxMetaDesc::ctrl2`]: the first slot of the request.";
         TX_LAST () = 0x08, "Bit of [`TxMetaDesc::ctrl2`]: the last one.";
-        TX_COMP_REQ () = 0x10, "Bit of [`TxMetaDesc::ctrl2`]: make a completion.";
+        TX_COMP_REQ () = 0x10, "Bit of [`TxMetaDesc::ctrl2`]: create a completion.";
         CDESC_PHASE () = 0x01, "Bit of [`CdescCommon::flags`] that turns with every round of the ring; one in the first.";
         CDESC_Q_TYPE () = 0x06, "Part of [`CdescCommon::flags`]: which queue, from bit 1 on.";
         CDESC_HAS_IMM () = 0x08, "Bit of [`CdescCommon::flags`]: there is immediate data.";
@@ -59,7 +59,7 @@ numbers! {
         RX_LAST () = 1 << 31, "Bit of [`RxDesc::lkey_ctrl`]: the last one.";
         CQ_DB_CONSUMER_INDEX () = 0xffff, "Part of the doorbell of a completion queue: entries taken.";
         CQ_DB_CMD_SN () = 3 << 29, "Part of that doorbell: events taken.";
-        CQ_DB_ARM () = 1 << 31, "Bit of that doorbell: make an event.";
+        CQ_DB_ARM () = 1 << 31, "Bit of that doorbell: request an event.";
     }
     u16 "" {
         UNKNOWN_AH () = 0xffff, "[`RxCdesc::ah`]: this side has no address handle of the sender.";
@@ -110,7 +110,7 @@ layout! {
 
     /// What all completions begin with.
     struct CdescCommon = "efa_io_cdesc_common", 6 {
-        0 req_id: U16, "Number given with the request.";
+        0 req_id: U16, "Number that was given with the request.";
         2 status: u8, "[`COMP_STATUS_OK`] or another.";
         3 flags: u8, "[`CDESC_PHASE`] and others; written last.";
         4 qp_num: U16, "The own queue pair.";

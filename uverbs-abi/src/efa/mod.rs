@@ -9,16 +9,16 @@ numbers! {
         ABI_VERSION = 1, "Version that the device reports.";
     }
     u32 "EFA_" {
-        ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH = 1, "Bit of [`AllocUcontext::supported_caps`]: the process knows of a limit of sends told at once. Up to Linux 6.12 it is `EFA_ALLOC_UCONTEXT_CMD_COMP_TX_BATCH`.";
+        ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH = 1, "Bit of [`AllocUcontext::supported_caps`]: the process knows of a limit of sends per doorbell. Up to Linux 6.12 it is `EFA_ALLOC_UCONTEXT_CMD_COMP_TX_BATCH`.";
         ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR = 2, "Bit of [`AllocUcontext::supported_caps`]: the process knows of a least depth of a send queue. Up to Linux 6.12 it is `EFA_ALLOC_UCONTEXT_CMD_COMP_MIN_SQ_WR`.";
         USER_CMDS_SUPP_UDATA_QUERY_DEVICE = 1, "Bit of [`AllocUcontextResp::cmds_supp_udata_mask`]: queries of the device have an answer of the driver's.";
         USER_CMDS_SUPP_UDATA_CREATE_AH = 2, "Bit of [`AllocUcontextResp::cmds_supp_udata_mask`]: address handles have one.";
-        CREATE_CQ_RESP_DB_OFF = 1, "Bit of [`CreateCqResp::comp_mask`]: the doorbell is told.";
+        CREATE_CQ_RESP_DB_OFF = 1, "Bit of [`CreateCqResp::comp_mask`]: the response contains the offset of the doorbell.";
         QP_DRIVER_TYPE_SRD = 0, "[`CreateQp::driver_qp_type`]: scalable reliable datagrams.";
         QUERY_DEVICE_CAPS_RDMA_READ = 1, "Bit of [`ExQueryDeviceResp::device_caps`]: reads of remote memory.";
         QUERY_DEVICE_CAPS_RNR_RETRY = 2, "Bit of [`ExQueryDeviceResp::device_caps`]: the number of retries can be set.";
         QUERY_DEVICE_CAPS_CQ_NOTIFICATIONS = 4, "Bit of [`ExQueryDeviceResp::device_caps`]: completion channels.";
-        QUERY_DEVICE_CAPS_CQ_WITH_SGID = 8, "Bit of [`ExQueryDeviceResp::device_caps`]: completions tell the sender's address.";
+        QUERY_DEVICE_CAPS_CQ_WITH_SGID = 8, "Bit of [`ExQueryDeviceResp::device_caps`]: completions contain the sender's address.";
         QUERY_DEVICE_CAPS_DATA_POLLING_128 = 0x10, "Bit of [`ExQueryDeviceResp::device_caps`]: data is written in order, 128 bytes at once.";
         QUERY_DEVICE_CAPS_RDMA_WRITE = 0x20, "Bit of [`ExQueryDeviceResp::device_caps`]: writes to remote memory.";
         QUERY_DEVICE_CAPS_UNSOLICITED_WRITE_RECV = 0x40, "Bit of [`ExQueryDeviceResp::device_caps`]: a write with immediate data takes no receive. Not in Linux 6.1.";
@@ -27,16 +27,16 @@ numbers! {
         QUERY_DEVICE_CAPS_SQ_64_BIT_REQ_ID = 0x200, "Bit of [`ExQueryDeviceResp::device_caps`]: numbers of sends have 64 bits. New in Linux 7.3.";
     }
     u8 "EFA_" {
-        CREATE_CQ_WITH_COMPLETION_CHANNEL = 1, "Bit of [`CreateCq::flags`]: the queue makes events.";
-        CREATE_CQ_WITH_SGID = 2, "Bit of [`CreateCq::flags`]: completions tell the sender's address.";
+        CREATE_CQ_WITH_COMPLETION_CHANNEL = 1, "Bit of [`CreateCq::flags`]: the queue sends events.";
+        CREATE_CQ_WITH_SGID = 2, "Bit of [`CreateCq::flags`]: completions contain the sender's address.";
         CREATE_CQ_WITH_SQ_COMP_64_BIT_REQ_ID = 4, "Bit of [`CreateCq::flags`]: numbers of sends have 64 bits. New in Linux 7.3.";
     }
     u16 "EFA_" {
         CREATE_QP_WITH_UNSOLICITED_WRITE_RECV = 1, "Bit of [`CreateQp::flags`]: a write with immediate data takes no receive.";
         CREATE_QP_WITH_SQ_64_BIT_REQ_ID = 2, "Bit of [`CreateQp::flags`]: numbers of sends have 64 bits. New in Linux 7.3.";
-        QUERY_MR_VALIDITY_RECV_IC_ID = 1, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of messages is told.";
-        QUERY_MR_VALIDITY_RDMA_READ_IC_ID = 2, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of reads is told.";
-        QUERY_MR_VALIDITY_RDMA_RECV_IC_ID = 4, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the way of writes is told.";
+        QUERY_MR_VALIDITY_RECV_IC_ID = 1, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the interconnect of messages is valid.";
+        QUERY_MR_VALIDITY_RDMA_READ_IC_ID = 2, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the interconnect of reads is valid.";
+        QUERY_MR_VALIDITY_RDMA_RECV_IC_ID = 4, "Bit of [`RESP_IC_ID_VALIDITY`](ids::mr::query::RESP_IC_ID_VALIDITY): the interconnect of writes is valid.";
     }
 }
 
@@ -54,7 +54,7 @@ layout! {
         8  sub_cqs_per_cq: u16, "Parts of a completion queue.";
         10 inline_buf_size: u16, "Most bytes of inline data.";
         12 max_llq_size: u32, "Most bytes of a send ring.";
-        16 max_tx_batch: u16, "Most bytes of sends told at once, in units of 64; zero for no limit.";
+        16 max_tx_batch: u16, "Maximum bytes of sends per doorbell, in units of 64; zero for no limit.";
         18 min_sq_wr: u16, "Least depth of a send queue.";
         20 inline_buf_size_ex: u16, "Most bytes of inline data of wide requests; zero on older kernels.";
         22 reserved_b0: [u8; 2], "Zero.";

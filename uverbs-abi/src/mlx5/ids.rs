@@ -62,7 +62,7 @@ object! {
     /// Added to flows.
     flow ("UVERBS_OBJECT_FLOW") = 9;
     method: "MLX5_IB_METHOD_" {
-        CREATE ("MLX5_IB_METHOD_CREATE_FLOW") = 0x1000, "Makes a flow from a matcher.";
+        CREATE ("MLX5_IB_METHOD_CREATE_FLOW") = 0x1000, "Creates a flow from a matcher.";
         DESTROY ("MLX5_IB_METHOD_DESTROY_FLOW") = 0x1001, "Destroys it.";
     }
     create: "MLX5_IB_ATTR_CREATE_FLOW_" {
@@ -86,8 +86,8 @@ object! {
     /// Added to flow actions.
     flow_action ("UVERBS_OBJECT_FLOW_ACTION") = 13;
     method: "MLX5_IB_METHOD_FLOW_ACTION_" {
-        CREATE_MODIFY_HEADER = 0x1000, "Makes an action that changes headers.";
-        CREATE_PACKET_REFORMAT = 0x1001, "Makes an action that adds or removes headers.";
+        CREATE_MODIFY_HEADER = 0x1000, "Creates an action that changes headers.";
+        CREATE_PACKET_REFORMAT = 0x1001, "Creates an action that adds or removes headers.";
     }
     create_modify_header: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_" {
         HANDLE = 0x1000, "Out: the new action.";
@@ -162,10 +162,10 @@ object! {
 }
 
 object! {
-    /// Objects made by firmware commands.
+    /// Objects created by firmware commands.
     devx_obj ("MLX5_IB_OBJECT_DEVX_OBJ") = 0x1001;
     method: "MLX5_IB_METHOD_DEVX_OBJ_" {
-        CREATE = 0x1000, "Makes an object.";
+        CREATE = 0x1000, "Creates an object.";
         DESTROY = 0x1001, "Destroys it.";
         MODIFY = 0x1002, "Changes it.";
         QUERY = 0x1003, "Reads it.";
@@ -220,10 +220,10 @@ object! {
 }
 
 object! {
-    /// Matchers: which parts of a packet a flow looks at.
+    /// Matchers: the parts of a packet that a flow matches.
     flow_matcher ("MLX5_IB_OBJECT_FLOW_MATCHER") = 0x1003;
     method: "MLX5_IB_METHOD_FLOW_MATCHER_" {
-        CREATE = 0x1000, "Makes a matcher.";
+        CREATE = 0x1000, "Creates a matcher.";
         DESTROY = 0x1001, "Destroys it.";
     }
     create: "MLX5_IB_ATTR_FLOW_MATCHER_" {
@@ -244,7 +244,7 @@ object! {
     /// Files that answers to asynchronous commands come by.
     devx_async_cmd_fd ("MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD") = 0x1004;
     method: "MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_" {
-        ALLOC = 0x1000, "Makes a file.";
+        ALLOC = 0x1000, "Creates a file.";
     }
     alloc: "MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_" {
         HANDLE = 0x1000, "Out: its descriptor.";
@@ -255,7 +255,7 @@ object! {
     /// Files that device events come by.
     devx_async_event_fd ("MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD") = 0x1005;
     method: "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_" {
-        ALLOC = 0x1000, "Makes a file.";
+        ALLOC = 0x1000, "Creates a file.";
     }
     alloc: "MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_" {
         HANDLE = 0x1000, "Out: its descriptor.";
@@ -323,7 +323,7 @@ object! {
     /// Steering anchors: a place to hang flows of the device on.
     steering_anchor ("MLX5_IB_OBJECT_STEERING_ANCHOR") = 0x1009;
     method: "MLX5_IB_METHOD_STEERING_ANCHOR_" {
-        CREATE = 0x1000, "Makes an anchor.";
+        CREATE = 0x1000, "Creates an anchor.";
         DESTROY = 0x1001, "Destroys it.";
     }
     create: "MLX5_IB_ATTR_STEERING_ANCHOR_" {

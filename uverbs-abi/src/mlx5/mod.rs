@@ -17,7 +17,7 @@ numbers! {
 
         QP_FLAG_SIGNATURE = 0x001, "Flag of [`CreateQp`]: requests carry a check byte.";
         QP_FLAG_SCATTER_CQE = 0x002, "Flag of [`CreateQp`]: small messages come inside the completion.";
-        QP_FLAG_TUNNEL_OFFLOADS = 0x004, "Flag of [`CreateQp`]: look inside tunnels.";
+        QP_FLAG_TUNNEL_OFFLOADS = 0x004, "Flag of [`CreateQp`]: offloads inside tunnels.";
         QP_FLAG_BFREG_INDEX = 0x008, "Flag of [`CreateQp`]: `bfreg_index` says which doorbell register to use.";
         QP_FLAG_TYPE_DCT = 0x010, "Flag of [`CreateQp`]: dynamically connected target.";
         QP_FLAG_TYPE_DCI = 0x020, "Flag of [`CreateQp`]: dynamically connected initiator.";
@@ -36,7 +36,7 @@ numbers! {
     }
     u64 "MLX5_" {
         LIB_CAP_4K_UAR = 1, "Bit of [`AllocUcontextReqV2::lib_caps`]: doorbell pages of 4 KiB are understood.";
-        LIB_CAP_DYN_UAR = 2, "Bit of [`AllocUcontextReqV2::lib_caps`]: doorbell pages are made as objects.";
+        LIB_CAP_DYN_UAR = 2, "Bit of [`AllocUcontextReqV2::lib_caps`]: doorbell pages are created as objects.";
     }
     u32 "MLX5_IB_ALLOC_UCONTEXT_" {
         RESP_MASK_CORE_CLOCK_OFFSET = 0x01, "Bit of [`AllocUcontextResp::comp_mask`]: the clock's offset is valid.";

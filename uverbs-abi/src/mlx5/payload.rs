@@ -42,7 +42,7 @@ layout! {
         48 hca_core_clock_offset: u64, "Offset of the clock in its page.";
         56 log_uar_size: u32, "Bytes of a UAR as a power of two.";
         60 num_uars_per_page: u32, "UARs in a page of the system.";
-        64 num_dyn_bfregs: u32, "Registers that can be made one by one.";
+        64 num_dyn_bfregs: u32, "Registers that can be created individually.";
         68 dump_fill_mkey: u32, "Memory key that swallows writes.";
     }
 
@@ -171,7 +171,7 @@ layout! {
     /// Streams of a dynamically connected initiator.
     struct CreateQpDciStreams = "mlx5_ib_create_qp_dci_streams", 2 {
         0 log_num_concurent: u8, "Streams as a power of two.";
-        1 log_num_errored: u8, "Failed streams to stand as a power of two.";
+        1 log_num_errored: u8, "Number of failed streams to tolerate, as a power of two.";
     }
 
     /// Request to creating a queue pair.
@@ -283,7 +283,7 @@ layout! {
         4 reserved: u32, "Zero.";
     }
 
-    /// Page that tells how to turn the device's clock into time.
+    /// Page with the parameters that convert the device's clock into time.
     struct ClockInfo = "mlx5_ib_clock_info", 56 {
         0  sign: u32, "Odd while the kernel writes; unchanged around a good read.";
         4  resv: u32, "Zero.";
@@ -317,12 +317,12 @@ layout! {
 
     /// Head of the answer to an asynchronous DEVX command; the answer follows.
     struct DevxAsyncCmdHdr = "mlx5_ib_uapi_devx_async_cmd_hdr", 8 {
-        0 wr_id: u64, "Value given with the command.";
+        0 wr_id: u64, "Value that was given with the command.";
     }
 
     /// Head of a DEVX event; its data follows.
     struct DevxAsyncEventHdr = "mlx5_ib_uapi_devx_async_event_hdr", 8 {
-        0 cookie: u64, "Value given with the subscription.";
+        0 cookie: u64, "Value that was given with the subscription.";
     }
 
     /// Output of the driver's own port query.

@@ -1,4 +1,4 @@
-//! What the device's firmware reads and writes: commands about flow counters, and what flows match.
+//! Structures that the device's firmware reads and writes: commands for flow counters, and the matches of flows.
 //!
 //! All fields are big-endian; no struct here needs alignment. Names in C are those of `include/linux/mlx5/mlx5_ifc.h`
 //! without `mlx5_ifc_` and `_bits`: `struct.field` for a field of another struct; `first..last`, one of which may be missing,

@@ -1,6 +1,6 @@
-//! What the device reads and writes itself: completion entries, segments of work requests.
+//! Structures that the device itself reads and writes: completion entries, segments of work requests.
 //!
-//! All fields are big-endian, as the device has them; no struct here needs alignment.
+//! All fields are big-endian, as in the device; no struct here needs alignment.
 
 use zerocopy::big_endian::{U16, U32, U64};
 
@@ -33,13 +33,13 @@ numbers! {
         OPCODE_UMR = 0x25, "Opcode of [`WqeCtrlSeg`]: change what the device keeps of a memory key.";
         OPCODE_TSO = 0x0e, "Opcode of [`WqeCtrlSeg`]: a large send, which the device cuts.";
         WQE_CTRL_SOLICITED = 0x02, "Bit of [`WqeCtrlSeg::fm_ce_se`]: the message is solicited.";
-        WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: make a completion.";
+        WQE_CTRL_CQ_UPDATE = 0x08, "Bit of [`WqeCtrlSeg::fm_ce_se`]: create a completion.";
         WQE_CTRL_FENCE = 0x80, "Bit of [`WqeCtrlSeg::fm_ce_se`]: wait for reads and atomic operations before.";
         WQE_CTRL_INITIATOR_SMALL_FENCE = 0x20, "Bit of [`WqeCtrlSeg::fm_ce_se`]: wait for changes of keys before.";
         WQE_UMR_CTRL_FLAG_CHECK_QPN = 0x08, "Bit of [`WqeUmrCtrlSeg::flags`]: the key must be of this queue pair.";
         WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET = 0x10, "Bit of [`WqeUmrCtrlSeg::flags`]: there is an offset into the list.";
         WQE_UMR_CTRL_FLAG_CHECK_FREE = 0x20, "Bit of [`WqeUmrCtrlSeg::flags`]: the key must be free.";
-        WQE_UMR_CTRL_FLAG_INLINE = 0x80, "Bit of [`WqeUmrCtrlSeg::flags`]: the list stands in the request.";
+        WQE_UMR_CTRL_FLAG_INLINE = 0x80, "Bit of [`WqeUmrCtrlSeg::flags`]: the list is in the request.";
         WQE_MKEY_CONTEXT_FREE = 0x40, "Bit of [`WqeMkeyContextSeg::free`]: nobody has the key.";
         WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE = 0x08, "Bit of [`WqeMkeyContextSeg::access_flags`]: local writes.";
         WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ = 0x10, "Bit of [`WqeMkeyContextSeg::access_flags`]: reads from the other side.";
@@ -67,7 +67,7 @@ numbers! {
         WQE_UMR_CTRL_MKEY_MASK_LEN = 1 << 0, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: the length.";
         WQE_UMR_CTRL_MKEY_MASK_START_ADDR = 1 << 6, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: where it begins.";
         WQE_UMR_CTRL_MKEY_MASK_MKEY = 1 << 13, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: the lowest byte of the key.";
-        WQE_UMR_CTRL_MKEY_MASK_QPN = 1 << 14, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: whose it is.";
+        WQE_UMR_CTRL_MKEY_MASK_QPN = 1 << 14, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: the queue pair that owns the key.";
         WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE = 1 << 18, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: local writes.";
         WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ = 1 << 19, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: reads from the other side.";
         WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE = 1 << 20, "Bit of [`WqeUmrCtrlSeg::mkey_mask`]: writes from the other side.";
@@ -101,7 +101,7 @@ layout! {
         28 hds_ip_ext: u8, "Which checks were good: [`CQE_L2_OK`] and others.";
         29 l4_hdr_type_etc: u8, "Kinds of header; bits 2 and 3: 1 IPv6, 2 IPv4.";
         30 vlan_info: U16, "VLAN tag that was stripped.";
-        32 srqn_uidx: U32, "Low 24 bits: the index given when the queue pair was made.";
+        32 srqn_uidx: U32, "Low 24 bits: the index that was given when the queue pair was created.";
         36 imm_inval_pkey: U32, "Immediate data, invalidated key, or partition key.";
         40 app: u8, "Used for tag matching.";
         41 app_op: u8, "Used for tag matching.";
@@ -173,7 +173,7 @@ layout! {
         1  reserved1: u8, "Zero.";
         2  access_flags: u8, "[`WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE`] and others.";
         3  sf: u8, "Zero.";
-        4  qpn_mkey: U32, "Who may use it, all ones for any, and the lowest byte of the key.";
+        4  qpn_mkey: U32, "Queue pair that may use it, all ones for any, and the lowest byte of the key.";
         8  reserved2: U32, "Zero.";
         12 flags_pd: U32, "Protection domain.";
         16 start_addr: U64, "Where it begins.";

@@ -1,4 +1,4 @@
-//! IPsec flow actions; no kernel from 6.1 to 7.2 makes them, the layouts are fixed all the same.
+//! IPsec flow actions. No kernel from 6.1 to 7.2 creates them, but the layouts are fixed.
 
 layout! {
     /// Key material for AES-GCM.

@@ -13,9 +13,9 @@ numbers! {
         GET_CONTEXT = 0, "Creates the file's context; see [`GetContext`].";
         QUERY_DEVICE = 1, "Reads the limits of the device.";
         QUERY_PORT = 2, "Reads the attributes of a port.";
-        ALLOC_PD = 3, "Makes a protection domain.";
+        ALLOC_PD = 3, "Creates a protection domain.";
         DEALLOC_PD = 4, "Destroys it.";
-        CREATE_AH = 5, "Makes an address handle.";
+        CREATE_AH = 5, "Creates an address handle.";
         MODIFY_AH = 6, "Numbered, never implemented.";
         QUERY_AH = 7, "Numbered, never implemented.";
         DESTROY_AH = 8, "Destroys an address handle.";
@@ -24,17 +24,17 @@ numbers! {
         REREG_MR = 11, "Changes a memory region.";
         QUERY_MR = 12, "Numbered, never implemented.";
         DEREG_MR = 13, "Deregisters memory.";
-        ALLOC_MW = 14, "Makes a memory window.";
+        ALLOC_MW = 14, "Creates a memory window.";
         BIND_MW = 15, "Numbered, never implemented.";
         DEALLOC_MW = 16, "Destroys a memory window.";
-        CREATE_COMP_CHANNEL = 17, "Makes a completion channel.";
-        CREATE_CQ = 18, "Makes a completion queue.";
+        CREATE_COMP_CHANNEL = 17, "Creates a completion channel.";
+        CREATE_CQ = 18, "Creates a completion queue.";
         RESIZE_CQ = 19, "Resizes it.";
         DESTROY_CQ = 20, "Destroys it.";
         POLL_CQ = 21, "Takes completions; for drivers without a shared ring.";
         PEEK_CQ = 22, "Numbered, never implemented.";
         REQ_NOTIFY_CQ = 23, "Arms a completion queue; for drivers that cannot do it in user space.";
-        CREATE_QP = 24, "Makes a queue pair.";
+        CREATE_QP = 24, "Creates a queue pair.";
         QUERY_QP = 25, "Reads its attributes.";
         MODIFY_QP = 26, "Changes its attributes and state.";
         DESTROY_QP = 27, "Destroys it.";
@@ -42,32 +42,32 @@ numbers! {
         POST_RECV = 29, "Posts receives.";
         ATTACH_MCAST = 30, "Joins a multicast group.";
         DETACH_MCAST = 31, "Leaves a multicast group.";
-        CREATE_SRQ = 32, "Makes a shared receive queue.";
+        CREATE_SRQ = 32, "Creates a shared receive queue.";
         MODIFY_SRQ = 33, "Changes its size or limit.";
         QUERY_SRQ = 34, "Reads its attributes.";
         DESTROY_SRQ = 35, "Destroys it.";
         POST_SRQ_RECV = 36, "Posts receives to it.";
         OPEN_XRCD = 37, "Opens a domain of extended reliable connections.";
         CLOSE_XRCD = 38, "Closes it.";
-        CREATE_XSRQ = 39, "Makes a shared receive queue of any type.";
+        CREATE_XSRQ = 39, "Creates a shared receive queue of any type.";
         OPEN_QP = 40, "Opens a queue pair of such a domain.";
     }
     u32 "" {
         EX_QUERY_DEVICE ("1u << 31 | IB_USER_VERBS_EX_CMD_QUERY_DEVICE") = FLAG_EXTENDED | 1,
             "Reads limits and capabilities of the device.";
         EX_CREATE_CQ ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_CQ") = FLAG_EXTENDED | 18,
-            "Makes a completion queue with flags.";
+            "Creates a completion queue with flags.";
         EX_CREATE_QP ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_QP") = FLAG_EXTENDED | 24,
-            "Makes a queue pair with flags.";
+            "Creates a queue pair with flags.";
         EX_MODIFY_QP ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_QP") = FLAG_EXTENDED | 26,
             "Changes a queue pair, rate limit included.";
-        EX_CREATE_FLOW ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_FLOW") = FLAG_EXTENDED | 50, "Makes a flow.";
+        EX_CREATE_FLOW ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_FLOW") = FLAG_EXTENDED | 50, "Creates a flow.";
         EX_DESTROY_FLOW ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_FLOW") = FLAG_EXTENDED | 51, "Destroys it.";
-        EX_CREATE_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_WQ") = FLAG_EXTENDED | 52, "Makes a work queue.";
+        EX_CREATE_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_WQ") = FLAG_EXTENDED | 52, "Creates a work queue.";
         EX_MODIFY_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_WQ") = FLAG_EXTENDED | 53, "Changes its state and flags.";
         EX_DESTROY_WQ ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_WQ") = FLAG_EXTENDED | 54, "Destroys it.";
         EX_CREATE_RWQ_IND_TBL ("1u << 31 | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL") = FLAG_EXTENDED | 55,
-            "Makes an indirection table.";
+            "Creates an indirection table.";
         EX_DESTROY_RWQ_IND_TBL ("1u << 31 | IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL") = FLAG_EXTENDED | 56,
             "Destroys it.";
         EX_MODIFY_CQ ("1u << 31 | IB_USER_VERBS_EX_CMD_MODIFY_CQ") = FLAG_EXTENDED | 57,

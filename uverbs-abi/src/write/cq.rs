@@ -3,7 +3,7 @@
 layout! {
     /// Request of `CREATE_COMP_CHANNEL`.
     struct CreateCompChannel = "ib_uverbs_create_comp_channel", 8 {
-        0 response: u64, "Address of the response; only a write looks at it.";
+        0 response: u64, "Address of the response; used only by a write.";
     }
 
     /// Response of `CREATE_COMP_CHANNEL`.
@@ -13,7 +13,7 @@ layout! {
 
     /// Request of `CREATE_CQ`.
     struct CreateCq = "ib_uverbs_create_cq", 32 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Value that events of the queue will carry.";
         16 cqe: u32, "Least number of entries.";
         20 comp_vector: u32, "Completion vector, below the context's number of them.";
@@ -40,14 +40,14 @@ layout! {
 
     /// Response of `EX_CREATE_CQ`.
     struct ExCreateCqResp = "ib_uverbs_ex_create_cq_resp", 16 {
-        0  base: CreateCqResp, "What the older command tells.";
+        0  base: CreateCqResp, "The response of the older command.";
         8  comp_mask: u32, "Zero.";
         12 response_length: u32, "Bytes that the kernel filled.";
     }
 
     /// Request of `RESIZE_CQ`.
     struct ResizeCq = "ib_uverbs_resize_cq", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  cq_handle: u32, "The queue.";
         12 cqe: u32, "Least number of entries.";
     }
@@ -60,14 +60,14 @@ layout! {
 
     /// Request of `POLL_CQ`.
     struct PollCq = "ib_uverbs_poll_cq", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  cq_handle: u32, "The queue.";
         12 ne: u32, "Most completions to take.";
     }
 
     /// One completion; also the slot of a soft-RoCE completion ring.
     struct Wc = "ib_uverbs_wc", 48 {
-        0  wr_id: u64, "Value given with the request.";
+        0  wr_id: u64, "Value that was given with the request.";
         8  status: u32, "See [`crate::types::wc_status`].";
         12 opcode: u32, "See [`crate::types::wc_opcode`].";
         16 vendor_err: u32, "Driver's own error code.";
@@ -98,7 +98,7 @@ layout! {
 
     /// Request of `DESTROY_CQ`.
     struct DestroyCq = "ib_uverbs_destroy_cq", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  cq_handle: u32, "The queue.";
         12 reserved: u32, "Zero.";
     }

@@ -1,4 +1,4 @@
-//! Context, device, port, GID, and the records that event files hand out.
+//! Context, device, port, GID, and the records of event files.
 
 use zerocopy::big_endian::U64;
 
@@ -32,7 +32,7 @@ layout! {
 
     /// Request of `GET_CONTEXT`; never send it by INVOKE_WRITE, Linux 7.2 refuses it with EBADF.
     struct GetContext = "ib_uverbs_get_context", 8 {
-        0 response: u64, "Address of the response; only a write looks at it.";
+        0 response: u64, "Address of the response; used only by a write.";
     }
 
     /// Response of `GET_CONTEXT`.
@@ -43,7 +43,7 @@ layout! {
 
     /// Request of `QUERY_DEVICE`.
     struct QueryDevice = "ib_uverbs_query_device", 8 {
-        0 response: u64, "Address of the response; only a write looks at it.";
+        0 response: u64, "Address of the response; used only by a write.";
     }
 
     /// Response of `QUERY_DEVICE`: limits of the device.
@@ -138,7 +138,7 @@ layout! {
 
     /// Response of `EX_QUERY_DEVICE`.
     struct ExQueryDeviceResp = "ib_uverbs_ex_query_device_resp", 304 {
-        0   base: QueryDeviceResp, "What the older command tells.";
+        0   base: QueryDeviceResp, "The response of the older command.";
         176 comp_mask: u32, "Zero.";
         180 response_length: u32, "Bytes that the kernel filled.";
         184 odp_caps: OdpCaps, "On-demand paging.";
@@ -157,7 +157,7 @@ layout! {
 
     /// Request of `QUERY_PORT`.
     struct QueryPort = "ib_uverbs_query_port", 16 {
-        0 response: u64, "Address of the response; only a write looks at it.";
+        0 response: u64, "Address of the response; used only by a write.";
         8 port_num: u8, "Port, from 1.";
         9 reserved: [u8; 7], "Zero.";
     }
@@ -190,7 +190,7 @@ layout! {
 
     /// Output of the ioctl method QUERY_PORT.
     struct QueryPortRespEx = "ib_uverbs_query_port_resp_ex", 48 {
-        0  legacy_resp: QueryPortResp, "What the older command tells.";
+        0  legacy_resp: QueryPortResp, "The response of the older command.";
         40 port_cap_flags2: u16, "More capabilities, as InfiniBand numbers them.";
         42 reserved: [u8; 2], "Zero.";
         44 active_speed_ex: u32, "Speed, for values that do not fit the older field; zero before Linux 6.12.";

@@ -3,7 +3,7 @@
 layout! {
     /// Request of `ALLOC_PD`.
     struct AllocPd = "ib_uverbs_alloc_pd", 8 {
-        0 response: u64, "Address of the response; only a write looks at it.";
+        0 response: u64, "Address of the response; used only by a write.";
     }
 
     /// Response of `ALLOC_PD`.
@@ -18,7 +18,7 @@ layout! {
 
     /// Request of `OPEN_XRCD`.
     struct OpenXrcd = "ib_uverbs_open_xrcd", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  fd: u32, "File that names the domain; all ones for none.";
         12 oflags: u32, "O_CREAT and O_EXCL, as in open.";
     }
@@ -35,7 +35,7 @@ layout! {
 
     /// Request of `REG_MR`.
     struct RegMr = "ib_uverbs_reg_mr", 40 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  start: u64, "Address in the process.";
         16 length: u64, "Bytes.";
         24 hca_va: u64, "Address that the device shall use; same offset in its page as `start`.";
@@ -52,7 +52,7 @@ layout! {
 
     /// Request of `REREG_MR`.
     struct ReregMr = "ib_uverbs_rereg_mr", 48 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  mr_handle: u32, "The region; the response may say otherwise about its keys.";
         12 flags: u32, "What changes: bit 0 addresses, bit 1 protection domain, bit 2 access.";
         16 start: u64, "New address in the process.";
@@ -75,7 +75,7 @@ layout! {
 
     /// Request of `ALLOC_MW`.
     struct AllocMw = "ib_uverbs_alloc_mw", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  pd_handle: u32, "Protection domain.";
         12 mw_type: u8, "Type of window, 1 or 2.";
         13 reserved: [u8; 3], "Zero.";
@@ -116,7 +116,7 @@ layout! {
 
     /// Request of `CREATE_AH`.
     struct CreateAh = "ib_uverbs_create_ah", 56 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Not used.";
         16 pd_handle: u32, "Protection domain.";
         20 reserved: u32, "Zero.";

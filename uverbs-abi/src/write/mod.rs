@@ -1,8 +1,8 @@
-//! The old commands: what `write()` on a uverbs file carries, and INVOKE_WRITE in its place.
+//! The older commands, which are sent with `write()` on a uverbs file or with the ioctl method INVOKE_WRITE.
 //!
 //! With INVOKE_WRITE a request goes into CORE_IN without any header and the response comes out of CORE_OUT.
-//! Structs whose C form ends in `driver_data` or another open array have the fixed part here; what follows
-//! is a buffer of its own. Names are the kernel's without `ib_uverbs_`.
+//! Structs whose C form ends in `driver_data` or another open array contain only the fixed part; the rest is a
+//! separate buffer. Names are the kernel's without `ib_uverbs_`.
 
 mod action;
 pub mod cmd;

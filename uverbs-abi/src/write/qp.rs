@@ -49,7 +49,7 @@ layout! {
 
     /// Request of `CREATE_QP`.
     struct CreateQp = "ib_uverbs_create_qp", 56 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Value that events of the queue pair will carry.";
         16 pd_handle: u32, "Protection domain; for type XRC_TGT the domain of extended connections.";
         20 send_cq_handle: u32, "Where sends complete.";
@@ -90,7 +90,7 @@ layout! {
 
     /// Request of `OPEN_QP`.
     struct OpenQp = "ib_uverbs_open_qp", 32 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Value that events of the queue pair will carry.";
         16 pd_handle: u32, "Domain of extended reliable connections.";
         20 qpn: u32, "Number of the queue pair.";
@@ -112,7 +112,7 @@ layout! {
 
     /// Response of `EX_CREATE_QP`.
     struct ExCreateQpResp = "ib_uverbs_ex_create_qp_resp", 40 {
-        0  base: CreateQpResp, "What the older command tells.";
+        0  base: CreateQpResp, "The response of the older command.";
         32 comp_mask: u32, "Zero.";
         36 response_length: u32, "Bytes that the kernel filled.";
     }
@@ -135,7 +135,7 @@ layout! {
 
     /// Request of `QUERY_QP`.
     struct QueryQp = "ib_uverbs_query_qp", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  qp_handle: u32, "The queue pair.";
         12 attr_mask: u32, "What is asked for, see [`crate::types::QpAttrMask`].";
     }
@@ -219,7 +219,7 @@ layout! {
 
     /// Request of `DESTROY_QP`.
     struct DestroyQp = "ib_uverbs_destroy_qp", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  qp_handle: u32, "The queue pair.";
         12 reserved: u32, "Zero.";
     }
@@ -272,9 +272,9 @@ layout! {
 
     /// Request of `POST_SEND`, followed by requests and pieces of memory.
     ///
-    /// With no requests it is a doorbell: a software device then looks at the ring it shares.
+    /// With no requests it is a doorbell: a software device then reads the shared ring.
     struct PostSend = "ib_uverbs_post_send", 24 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  qp_handle: u32, "The queue pair.";
         12 wr_count: u32, "Number of requests.";
         16 sge_count: u32, "Number of pieces of memory of all requests.";
@@ -295,7 +295,7 @@ layout! {
 
     /// Request of `POST_RECV`, followed by requests and pieces of memory.
     struct PostRecv = "ib_uverbs_post_recv", 24 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  qp_handle: u32, "The queue pair.";
         12 wr_count: u32, "Number of requests.";
         16 sge_count: u32, "Number of pieces of memory of all requests.";

@@ -3,7 +3,7 @@
 layout! {
     /// Request of `CREATE_SRQ`.
     struct CreateSrq = "ib_uverbs_create_srq", 32 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Value that events of the queue will carry.";
         16 pd_handle: u32, "Protection domain.";
         20 max_wr: u32, "Wanted number of requests.";
@@ -13,7 +13,7 @@ layout! {
 
     /// Request of `CREATE_XSRQ`.
     struct CreateXsrq = "ib_uverbs_create_xsrq", 48 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  user_handle: u64, "Value that events of the queue will carry.";
         16 srq_type: u32, "See [`crate::types::srq_type`].";
         20 pd_handle: u32, "Protection domain.";
@@ -43,7 +43,7 @@ layout! {
 
     /// Request of `QUERY_SRQ`.
     struct QuerySrq = "ib_uverbs_query_srq", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  srq_handle: u32, "The queue.";
         12 reserved: u32, "Zero.";
     }
@@ -58,7 +58,7 @@ layout! {
 
     /// Request of `DESTROY_SRQ`.
     struct DestroySrq = "ib_uverbs_destroy_srq", 16 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  srq_handle: u32, "The queue.";
         12 reserved: u32, "Zero.";
     }
@@ -70,7 +70,7 @@ layout! {
 
     /// Request of `POST_SRQ_RECV`, followed by requests ([`super::RecvWr`]) and pieces of memory.
     struct PostSrqRecv = "ib_uverbs_post_srq_recv", 24 {
-        0  response: u64, "Address of the response; only a write looks at it.";
+        0  response: u64, "Address of the response; used only by a write.";
         8  srq_handle: u32, "The queue.";
         12 wr_count: u32, "Number of requests.";
         16 sge_count: u32, "Number of pieces of memory of all requests.";

@@ -6,17 +6,17 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Mode {
-    /// Ask the device, with a command made anew each time.
+    /// Ask the device, with a command that is built each time.
     Volatile,
     /// Ask the device, with a command prepared once.
     Prepared,
-    /// As prepared, telling the driver that cached values will do. Up to Linux 7.2 no driver has any.
+    /// As prepared, but request cached values from the driver. Up to Linux 7.2 no driver has a cache.
     DriverCached,
-    /// Values kept in user space; the device is asked when they are older than --max-age.
+    /// Values cached in user space; the device is asked when they are older than --max-age.
     Snapshot,
     /// Ask the device for up to 4092 counters with one command (mlx5 with DEVX).
     Bulk,
-    /// Each of the others that the device has.
+    /// All other modes that the device supports.
     All,
 }
 

@@ -21,16 +21,16 @@ const SAMPLES: u64 = 100_000;
 /// How much is measured, and where.
 #[derive(Debug, clap::Args)]
 pub(super) struct Amount {
-    /// Samples that are measured; 100000 if neither this nor --duration is given.
+    /// Number of samples; default 100000 without --duration.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
     samples: Option<u64>,
-    /// Measure for so long: 10s, 500ms.
+    /// Measure for this time: 10s, 500ms.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
-    /// Samples of each thread before, told apart; a tenth if not given, 1000 or a second at most.
+    /// Samples of each thread before the measurement, reported separately; default: a tenth, at most 1000 or one second.
     #[arg(long, value_name = "N")]
     pub(super) warmup: Option<u64>,
-    /// Where the threads run, in turn: CPU numbers with commas between, ranges such as 2-5.
+    /// The processors on which the threads run, in turn: CPU numbers separated by commas, ranges such as 2-5.
     #[arg(long, value_name = "LIST", value_parser = units::cpus)]
     cpu: Option<units::Cpus>,
 }
@@ -52,14 +52,14 @@ impl Amount {
 /// Where the results go.
 #[derive(Debug, clap::Args)]
 pub(super) struct Results {
-    /// Write one JSON object a line for each measurement: to the file, else in place of the table.
+    /// Write one JSON object per line for each measurement: to the file, or in place of the table.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Draw the figures into an SVG file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Write the percentile distribution in HdrHistogram's format; of several measurements, each to a file with what
-    /// was measured in its name.
+    /// Write the percentile distribution in HdrHistogram's format; for several measurements, to one file each, with mode and
+    /// number in its name.
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
 }

@@ -26,13 +26,13 @@ const MOST_COUNTERS: i64 = 1 << 20;
 /// Options of `uverbs bench read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a node such as /dev/infiniband/uverbs0, or soft0.
+    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0.
     #[arg(long, value_name = "DEV")]
     device: String,
-    /// How to read; several with commas between.
+    /// How to read; several modes separated by commas.
     #[arg(long, value_name = "MODE", default_value = "volatile", value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// Counters objects; each sample reads all of them. Several numbers with commas between are measured in turn.
+    /// Number of counters objects; each sample reads all of them. Several numbers, separated by commas, are measured in turn.
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MOST_COUNTERS))]
     counters: Vec<u32>,
     /// Threads that read at the same time.
@@ -40,17 +40,17 @@ pub(crate) struct Args {
     threads: u16,
     #[command(flatten)]
     amount: Amount,
-    /// Samples of all threads a second, at intended times: 1000, 10k, 1.5M. A sample's time counts from its intended
-    /// time, so that a pause shows in all samples that it held up.
+    /// Samples of all threads per second, at intended times: 1000, 10k, 1.5M. A sample is measured from its intended time, so a
+    /// pause shows in all samples that it delayed.
     #[arg(long, value_name = "RATE", value_parser = sample_rate, conflicts_with = "batch")]
     open_loop: Option<u64>,
-    /// Reads between two looks at the clock; their mean is the sample.
+    /// Reads between two readings of the clock; their mean is the sample.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Age from which on the mode snapshot asks the device again.
+    /// Age at which the mode snapshot asks the device again.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     max_age: Duration,
-    /// Keep the snapshots fresh by a thread that reads the device at this interval.
+    /// Refresh the snapshots with a thread that reads the device at this interval.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     refresh: Option<Duration>,
     /// The port, from 1.
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 fn sample_rate(text: &str) -> Result<u64, String> {
     let rate =
         units::rate(text)?.ok_or("an open loop needs a rate; without --open-loop there is none")?.get();
-    if rate > 1_000_000_000 { Err("1G is the most".to_owned()) } else { Ok(rate) }
+    if rate > 1_000_000_000 { Err("the maximum is 1G".to_owned()) } else { Ok(rate) }
 }
 
 impl Args {

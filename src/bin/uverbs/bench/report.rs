@@ -127,7 +127,7 @@ pub(super) fn table(about: &About, rows: &[Row]) -> String {
     let mut text = format!(
         "device   {device}, driver {driver}{note}
 kernel   {kernel}
-clock    {clock}; two looks cost {} ns, contained in each sample
+clock    {clock}; two readings cost {} ns, included in each sample
 floor    {} ns a system call that does nothing, {} ns a command refused on the same file
 load     {}{batch}; each sample reads all counters once
 

@@ -104,7 +104,7 @@ fn cpu_of(thread: usize, cpus: &[usize]) -> Option<usize> {
 }
 
 fn panicked() -> Failure {
-    Failure::Other("a measuring thread broke".to_owned())
+    Failure::Other("a measuring thread panicked".to_owned())
 }
 
 /// One thread's part.

@@ -59,29 +59,29 @@ const ROOT: &str = "<!DOCTYPE html>\n<title>uverbs export</title>\n<p>What this 
 /// Options of `uverbs export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where scrapes are answered: an address and a port, or a port alone, of the loopback interface.
+    /// The address and port for scrapes. A port alone means the loopback interface.
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "127.0.0.1:9979", value_parser = address)]
     listen: SocketAddr,
-    /// Write what a scrape would get to a file, in whole and in the classic form, and end: for node_exporter's textfile collector. `-` is standard
-    /// output.
+    /// Write the text of a scrape to a file, completely or not at all, and end: for node_exporter's textfile collector. `-` is
+    /// standard output.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "max_connections", "max_age"])]
     once: Option<PathBuf>,
-    /// Export this device; may be repeated. All devices of the machine if none is given.
+    /// Export this device; may be repeated. Default: all devices of the machine.
     #[arg(long, value_name = "DEV")]
     device: Vec<String>,
-    /// Flow rules to put in force and to export (TOML, see docs/guide/prometheus.md); read again on SIGHUP.
+    /// Create these flow rules and export their counters (TOML, see docs/guide/prometheus.md); read again on SIGHUP.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// How old values may be that a scrape gets: scrapes within this time share one reading.
+    /// How old the values of a scrape may be: scrapes within this time share one reading.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     max_age: Duration,
-    /// Connections at a time; the oldest is ended when there are more.
+    /// Maximum number of connections; if there are more, the oldest is closed.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     max_connections: u16,
-    /// Add the kernel's name of each counter as a label `counter` where the metric has another name, too.
+    /// Add a label `counter` with the kernel's name to each counter.
     #[arg(long)]
     kernel_names: bool,
-    /// Soft device only: made-up UDP packets, such as rate=1000,size=64,flows=4.
+    /// Soft device only: generated UDP packets, such as rate=1000,size=64,flows=4.
     #[arg(long, value_name = "SPEC")]
     generate: Option<Spec>,
 }

@@ -21,7 +21,7 @@ use crate::target::Target;
 /// Options of `uverbs info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0 or rxe0, a node such as /dev/infiniband/uverbs0, or soft0.
+    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, or soft0.
     #[arg(value_name = "DEV")]
     device: String,
     /// Print one JSON object.

@@ -102,7 +102,7 @@ impl Peer {
         let name = host.escape_debug();
         let failed =
             |error: io::Error| Failure::Other(format!("connecting to {name}, TCP port {port}: {error}"));
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no IP address");
         for address in (host, port).to_socket_addrs().map_err(failed)? {
             let connected = TcpStream::connect_timeout(&address, timeout);
             match connected.and_then(|stream| Self::new(stream, timeout, stop)) {
@@ -167,7 +167,7 @@ impl Peer {
             }
         }
         if addresses.iter().any(|address| address.endpoint.lid == 0 && address.endpoint.gid == [0; 16]) {
-            return Err(self.wrong("has told neither LID nor GID; a pingpong program needs -g on RoCE"));
+            return Err(self.wrong("sent neither LID nor GID; a pingpong program needs -g on RoCE"));
         }
         Ok(Some(addresses))
     }
@@ -216,7 +216,7 @@ impl Peer {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Outcome {
-        self.stream.write_all(bytes).map_err(|error| self.wrong(&format!("cannot be told anything: {error}")))
+        self.stream.write_all(bytes).map_err(|error| self.wrong(&format!("cannot be sent anything: {error}")))
     }
 
     /// Fills `bytes`; false if a signal came first.

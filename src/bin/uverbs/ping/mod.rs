@@ -34,11 +34,11 @@ const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 /// Options of `uverbs ping`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a node such as /dev/infiniband/uverbs0, or soft0, which is its own
-    /// other side.
+    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0, with which both sides are in
+    /// this process.
     #[arg(long, value_name = "DEV")]
     device: String,
-    /// The host where a server waits. Without it this is the server: it waits for one client.
+    /// The host of the server. Without it this program is the server and waits for one client.
     host: Option<String>,
     /// Both sides in this process.
     #[arg(long, conflicts_with = "host")]
@@ -46,33 +46,34 @@ pub(crate) struct Args {
     /// The kind of queue pair.
     #[arg(long, default_value = "rc")]
     transport: Kind,
-    /// Messages to and fro, or operations of one side on the other's memory. The same on both sides; uc has no reads, ud only messages, srd no atomic operations.
+    /// Messages back and forth, or operations of one side on the memory of the other. The same on both sides; uc has no reads, ud
+    /// only messages, srd no atomic operations.
     #[arg(long, default_value = "send")]
     op: Op,
-    /// So many queue pairs, which take their receives from one shared receive queue; each has a message under way.
-    /// The same on both sides. Without it one queue pair, with receives of its own.
+    /// Number of queue pairs, which take their receives from one shared receive queue; each has one message in flight. The same
+    /// on both sides. Without it, one queue pair with its own receives.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(exchange::MOST)))]
     qps: Option<u32>,
-    /// Messages each way, of all queue pairs together, or operations; the same on both sides.
+    /// Number of messages in each direction, of all queue pairs together, or of operations; the same on both sides.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
-    /// Bytes of a message or an operation, the same on both sides; 4096 if not given, with ud 1024, of an atomic one 8.
+    /// Bytes of a message or an operation, the same on both sides; default 4096, with ud 1024, for an atomic operation 8.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Option<u32>,
-    /// Index of the own GID; if not given, that of the first RoCE v2 address that is an IPv4 address, else 0.
+    /// Index of this side's GID; default: the first RoCE v2 address that is an IPv4 address, else 0.
     #[arg(long, value_name = "INDEX")]
     gid_index: Option<u8>,
     /// The device's port, from 1.
     #[arg(long, value_name = "PORT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
-    /// The TCP port where the sides meet.
+    /// The TCP port on which the sides exchange addresses.
     #[arg(short, long, value_name = "TCPPORT", default_value_t = 18515)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port_number: u16,
-    /// Longest wait for the other side, at each step: 10s, 500ms, 2m.
+    /// Longest wait for the other side in each step: 10s, 500ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     timeout: Duration,
-    /// Wait for completion counters, which a thread counts into, instead of polling the queue.
+    /// Wait for completion counters, which a thread updates, instead of polling the queue.
     #[arg(long)]
     counter: bool,
     /// Print one JSON object.
@@ -86,11 +87,11 @@ pub(crate) struct Args {
 enum Kind {
     /// Reliably connected.
     Rc,
-    /// Unreliably connected. What is lost ends the ping.
+    /// Unreliably connected. A lost message ends the ping.
     Uc,
-    /// Datagrams, up to what the port sends in one packet. One that is lost ends the ping.
+    /// Datagrams, up to one packet of the port. A lost one ends the ping.
     Ud,
-    /// Reliably connected, over an extended connection each way: receives are those of a shared receive queue.
+    /// Extended reliable connections, one in each direction, with receives from a shared receive queue.
     Xrc,
     /// Scalable reliable datagrams, which EFA has.
     Srd,
@@ -169,7 +170,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let printed = played.and_then(|report| match report {
         Some(report) if args.json => output.json(&report),
         Some(report) => output.text(&report),
-        None => Err(Failure::Other("ended before the two sides had met".to_owned())),
+        None => Err(Failure::Other("ended before the two sides had connected".to_owned())),
     });
     failure::first([printed, released])
 }

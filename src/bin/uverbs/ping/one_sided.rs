@@ -15,7 +15,7 @@ use crate::stop::Stop;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Op {
-    /// Messages to and fro.
+    /// Messages back and forth.
     Send,
     /// Writes to the other side's memory.
     Write,

@@ -241,7 +241,7 @@ impl<T: Transport> Side<T> {
         };
         found.ok_or_else(|| {
             Failure::Other(format!(
-                "a completion of queue pair {qp_num:#x} came, which is none of the ping's"
+                "a completion of queue pair {qp_num:#x} arrived, which does not belong to this ping"
             ))
         })
     }

@@ -132,7 +132,7 @@ impl Counters {
         }
         if row.is_saturated() {
             let bits = row.width().map_or(0, |width| width.bits);
-            let full = format!("stands at its end ({bits} bits): so many or more");
+            let full = format!("at its maximum ({bits} bits): this many or more");
             line.push(Cell::from(full).styled(Style::Warning));
         } else if row.is_gauge() {
             line.push("a level".into());

@@ -28,31 +28,31 @@ const NAP: Duration = Duration::from_millis(10);
 /// Options of `uverbs stat`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A device, or one port of it: mlx5_0, mlx5_0/1, /dev/infiniband/uverbs0, soft0. All devices of the machine if none is given.
+    /// A device, or one port of it: mlx5_0, mlx5_0/1, /dev/infiniband/uverbs0, soft0. Default: all devices of the machine.
     #[arg(value_name = "DEVICE[/PORT]")]
     target: Option<String>,
-    /// Only the driver's own counters, and which of its optional ones are off.
+    /// Only the driver's own counters, and which optional counters are off.
     #[arg(long)]
     hw: bool,
-    /// Counters that queue pairs are bound to.
+    /// Counters to which queue pairs are bound.
     #[arg(long)]
     qp: bool,
-    /// Objects that are alive, and the processes that have them.
+    /// Existing objects, and the processes that own them.
     #[arg(long)]
     resources: bool,
-    /// Show counters that are zero, too.
+    /// Also show counters that are zero.
     #[arg(long)]
     all: bool,
-    /// Show values as the kernel tells them: data of a port in words of 4 bytes.
+    /// Show values as the kernel reports them: data of a port in words of 4 bytes.
     #[arg(long)]
     raw: bool,
     /// Read again after each interval, and show rates: 1s, 500ms, 2m.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     watch: Option<Duration>,
-    /// End after so many readings.
+    /// End after this number of readings.
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Print one JSON object for each reading.
+    /// Print one JSON object per reading.
     #[arg(long)]
     json: bool,
 }

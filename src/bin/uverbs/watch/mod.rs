@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Options of `uverbs watch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a node such as /dev/infiniband/uverbs0, or soft0.
+    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0.
     #[arg(long, value_name = "DEV")]
     device: String,
     /// The port, from 1.
@@ -41,27 +41,27 @@ pub(crate) struct Args {
     /// Count the packets for this MAC address.
     #[arg(long, value_name = "MAC", value_parser = units::mac, conflicts_with = "rule")]
     dst_mac: Option<[u8; 6]>,
-    /// Count the packets that this rule takes, such as 'ip dst 10.0.0.1 and udp' (see docs/guide/rules.md). On the
-    /// soft device all packets are counted if no rule is given.
+    /// Count the packets that this rule matches, such as 'ip dst 10.0.0.1 and udp' (see docs/guide/rules.md). Default on the soft
+    /// device: all packets.
     #[arg(long, value_name = "TEXT")]
     rule: Option<String>,
     /// Time between two readings: 1s, 100ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
-    /// End after so many readings.
+    /// End after this number of readings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Soft device only: the packets of a pcap or pcapng file. Ends with the file if no --count is given.
+    /// Soft device only: the packets of a pcap or pcapng file. Without --count the program ends with the file.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pcap: Option<PathBuf>,
-    /// Soft device only: made-up UDP packets, such as rate=1000,size=64,flows=4 (rate=unlimited: as fast as
-    /// can be). They are made by default, 10000 a second.
+    /// Soft device only: generated UDP packets, such as rate=1000,size=64,flows=4 (rate=unlimited: as fast as possible). This is
+    /// the default, with 10000 packets per second.
     #[arg(long, value_name = "SPEC")]
     generate: Option<Spec>,
-    /// Soft device only: take rules too that mlx5's driver refuses, by time to live, hop limit, ESP and GRE's first word.
+    /// Soft device only: accept rules that mlx5's driver refuses, on time to live, hop limit, ESP and GRE's first word.
     #[arg(long)]
     wide_rules: bool,
-    /// Print one JSON object for each reading.
+    /// Print one JSON object per reading.
     #[arg(long)]
     json: bool,
 }
@@ -120,7 +120,7 @@ impl Args {
             return match (&self.pcap, &self.generate) {
                 (None, None) => Ok(None),
                 _ => Err(Failure::Unsupported(format!(
-                    "--pcap and --generate are for the soft device; {} counts what its wire brings",
+                    "--pcap and --generate are for the soft device; {} counts the packets from its wire",
                     target.device.name()
                 ))),
             };
@@ -215,8 +215,8 @@ impl Watch<'_> {
         output.end_progress()?;
         let time = QUIET.as_secs();
         if let Some(frames) = offered {
-            let text = "the rule takes none; look at its ethertype, VLAN tag and addresses";
-            let made = if self.args.pcap.is_none() { " (what is made up is UDP over IPv4)" } else { "" };
+            let text = "the rule matches none; check its ethertype, VLAN tag and addresses";
+            let made = if self.args.pcap.is_none() { " (generated packets are UDP over IPv4)" } else { "" };
             failure::remark(format_args!("no packet in {time} s: of {frames} frames {text}{made}"));
             return Ok(());
         }
@@ -224,7 +224,7 @@ impl Watch<'_> {
         let number = self.job.port_state(port)?;
         let state = words::state(number);
         failure::remark(format_args!(
-            "no packet in {time} s: port {port} is {state} ({number}); look whether packets have the rule's ethertype and \
+            "no packet in {time} s: port {port} is {state} ({number}); check whether packets have the rule's ethertype and \
              VLAN tag, and whether they are for this port's address or its interface is promiscuous"
         ));
         Ok(())

@@ -128,7 +128,7 @@ impl Running {
             }
             thread::sleep(NAP);
         }
-        let died = |_| Err(Failure::Other("the thread of the traffic died".to_owned()));
+        let died = |_| Err(Failure::Other("the thread that generates traffic panicked".to_owned()));
         let result = self.thread.join().unwrap_or_else(died);
         // The thread is over, and has counted all.
         (self.shared.frames.load(Ordering::Relaxed), result)

@@ -78,7 +78,7 @@ impl FromStr for Spec {
                 _ => {
                     let keys =
                         "rate, size, flows, vary, dst-mac, src-mac, dst-ip, src-ip, dst-port, src-port";
-                    return Err(format!("`{key}` is none of {keys}"));
+                    return Err(format!("`{key}` is not one of {keys}"));
                 }
             }
         }

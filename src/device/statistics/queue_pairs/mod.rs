@@ -52,7 +52,7 @@ pub enum CounterMode {
     Off,
     /// Each queue pair is bound when it is connected (its transition from INIT to RTR).
     ByRule {
-        /// What makes them alike.
+        /// The property by which queue pairs share a counter.
         by: BindBy,
         /// Whether the driver's optional counters are counted per queue pair too (Linux 7.2; not 6.1).
         with_optional: bool,
