@@ -1,6 +1,6 @@
-//! Messages that are counted as they complete: by the device where it has completion counters, and else by the process.
+//! Counts messages when they complete: by the device if it has completion counters, otherwise by the process.
 //!
-//! `cargo run --example completion_counters [DEVICE]`: on the soft device, or on the one that is named.
+//! `cargo run --example completion_counters [DEVICE]`: on the soft device, or on the named one.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     qp.bind_counter(&sent, Counted::SEND)?;
     qp.bind_counter(&received, Counted::RECEIVE)?;
 
-    // To itself: with an IPv4 address where there is one.
+    // To itself: with an IPv4 address if there is one.
     let gids = context.gid_table()?;
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let index = gids.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index) as u8;

@@ -1,6 +1,6 @@
-//! Counts the packets that a rule takes and prints them, with their rate, once a second.
+//! Counts the packets that a rule matches and prints them, with their rate, once a second.
 //!
-//! `cargo run --example counter_watch [DEVICE [RULE [SECONDS]]]`: `soft0`, on which frames are made here, or a device such as `mlx5_0`, which
+//! `cargo run --example counter_watch [DEVICE [RULE [SECONDS]]]`: `soft0`, for which this program generates frames, or a device such as `mlx5_0`, which
 //! needs CAP_NET_RAW.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     let flow = qp.create_flow(&rule.count(&counters))?;
 
-    // Any number of threads can read the snapshot. It asks the device only when its values are older than they may be.
+    // Any number of threads can read the snapshot. It asks the device only if its values are too old.
     let snapshot = flow.snapshot()?;
     let mut rates = Rates::new(Duration::from_secs(1));
     for _ in 0..seconds {

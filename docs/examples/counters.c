@@ -1,12 +1,12 @@
 /*
- * Counts the packets for an Ethernet address while a command runs: the example of ibv_read_counters(3), made to work.
+ * Counts the packets for an Ethernet address while a command runs: the corrected example of ibv_read_counters(3).
  *
  *     cc counters.c -o counters -libverbs
  *     ./counters mlx5_0 02:00:00:00:01:02 'sleep 10'
  *
- * Against the manual page: the rule is packed, since specs stand back to back (on 64-bit machines there would be four
- * bytes between the first two); the mask leaves the source address out, which nobody sends as zero; the type of the
- * spec is IBV_FLOW_SPEC_ETH; and what a call returns is looked at: these return the errno, or null and set it.
+ * Differences from the manual page: the rule is packed, because specs follow each other without gaps (on 64-bit machines
+ * there would be four bytes between the first two); the mask excludes the source address, which is never zero; the type of
+ * the spec is IBV_FLOW_SPEC_ETH; and the results of calls are checked: these return the errno, or null and set it.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
-//! Sends datagrams to a queue pair and to a multicast group, and answers the sender, whose address is in what was received.
+//! Sends datagrams to a queue pair and to a multicast group, and answers the sender, whose address is in the received data.
 //!
-//! `cargo run --example datagrams [DEVICE]`: on the soft device, or on the one that is named. Both ends are one queue pair of this process.
+//! `cargo run --example datagrams [DEVICE]`: on the soft device, or on the named one. Both ends are one queue pair of this process.
 
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Datagram, MULTICAST_QP,
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     let question = receive(&mut cq);
     println!("{:?} from queue pair {}", text(&memory, &question)?, question.source_qp);
 
-    // Back to who sent it.
+    // Back to the sender.
     let mut header = [0; HEADER];
     memory.read(question.wr_id as usize * ROOM, &mut header)?;
     let back = pd.create_ah(&Route::back(1, &context.gid_table()?, &header)?)?;
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     let answer = receive(&mut cq);
     println!("{:?} with the number {}", text(&memory, &answer)?, u32::from_be(answer.immediate));
 
-    // To all that have joined a group.
+    // To all members of a group.
     let membership = qp.join_multicast(&GROUP, 0)?;
     let everybody = pd.create_ah(&Route::new(1, index, GROUP))?;
     let to = Datagram { to: &everybody, qp_num: MULTICAST_QP, qkey: KEY, immediate: None };

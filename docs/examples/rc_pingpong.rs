@@ -1,6 +1,6 @@
-//! Sends a message to and fro over a reliable connection, and prints how long a round trip takes.
+//! Sends a message back and forth over a reliable connection, and prints how long a round trip takes.
 //!
-//! `cargo run --release --example rc_pingpong [DEVICE [ROUNDS]]`: on the soft device, or on the one that is named. Both ends are in this process; between two hosts
+//! `cargo run --release --example rc_pingpong [DEVICE [ROUNDS]]`: on the soft device, or on the named one. Both ends are in this process; between two hosts
 //! each end sends its `Endpoint` as text to the other, as `uverbs ping` does over TCP.
 
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let pd = context.alloc_pd()?;
     let (mut one, mut two) = (End::new(&context, &pd)?, End::new(&context, &pd)?);
 
-    // What each end tells the other: the number of its queue pair, its address, and where its sequence numbers start.
+    // Each end sends this to the other: the number of its queue pair, its address, and its first sequence number.
     let options = ConnectionOptions::new(1, gid_index(&context)?);
     let (here, there) = (one.qp.endpoint(&options, 0)?, two.qp.endpoint(&options, 0)?);
     one.qp.connect(&options, &here, &there)?;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     }
     println!("{rounds} round trips, {:?} each", begun.elapsed() / rounds.max(1));
 
-    // What is still posted comes back before the memory is released.
+    // Posted requests complete before the memory is released.
     let End { qp, cq, .. } = &mut one;
     qp.drain(&mut [cq], Duration::from_secs(10), |_| {})
 }

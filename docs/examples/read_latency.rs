@@ -1,4 +1,4 @@
-//! How long a read of flow counters takes, by the three ways to read them.
+//! Measures how long a read of flow counters takes, for each of the three ways to read them.
 //!
 //! `cargo run --release --example read_latency [DEVICE]`: `soft0`, or a device such as `mlx5_0`, which needs CAP_NET_RAW. `uverbs bench read` measures
 //! more: several counters, threads and ages, with histograms.

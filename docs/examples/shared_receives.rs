@@ -1,6 +1,6 @@
-//! Several connections, one queue of receives that is filled up when it runs low.
+//! Several connections share one receive queue, which is refilled when it runs low.
 //!
-//! `cargo run --example shared_receives [DEVICE]`: on the soft device, or on the one that is named.
+//! `cargo run --example shared_receives [DEVICE]`: on the soft device, or on the named one.
 
 use std::time::Duration;
 

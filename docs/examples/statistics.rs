@@ -1,6 +1,6 @@
-//! What devices have counted: rates of everything that moves, and who has queue pairs.
+//! Prints the counters of devices: rates of all counters that change, and the owners of queue pairs.
 //!
-//! `cargo run --example statistics [DEVICE]`: of the device that is named, or of a soft device through which frames go.
+//! `cargo run --example statistics [DEVICE]`: of the named device, or of a soft device with traffic.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
             (0..1000).for_each(|_| soft.inject(&[0; 100]));
         }
         thread::sleep(INTERVAL);
-        // The same counters in the same order, as long as none comes or goes.
+        // The same counters in the same order, unless one appears or disappears.
         for (now, earlier) in statistics.read()?.iter().zip(&before) {
             let Some(growth @ 1..) = now.growth(earlier) else { continue };
             let rate = growth as f64 / start.elapsed().as_secs_f64();
@@ -50,7 +50,7 @@ fn owners(device: &Device) -> Result<()> {
     }
     match resources.queue_pairs() {
         Ok(rows) => rows.iter().for_each(|row| println!("queue pair {} of {}", row.number, row.owner)),
-        // A soft device has the counts alone.
+        // A soft device has only the counts.
         Err(error) if error.kind() == ErrorKind::Unsupported => println!("{error}"),
         Err(error) => return Err(error),
     }
