@@ -99,15 +99,25 @@ impl CompletionQueueCore {
     }
 
     /// Asks for an event.
+    #[inline]
     fn notify(&self, solicited_only: bool) -> Result<()> {
-        let op = "cq.notify";
-        self.context().check_origin(op)?;
-        if self.side.arm(solicited_only) { Ok(()) } else { self.notify_by_command(op, solicited_only) }
+        if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only) }
     }
 
-    /// The same, where the kernel does it. Apart, since a command has a large frame.
+    /// The same by a doorbell, if this is the process that has the queue, and all queues of its driver have a doorbell.
+    #[inline(always)]
+    fn arm(&self, solicited_only: bool) -> bool {
+        self.context().is_here() && self.side.arm(solicited_only)
+    }
+
+    /// The same of the others, most of which ask the kernel. Apart, since a command has a large frame.
     #[inline(never)]
-    fn notify_by_command(&self, op: &'static str, solicited_only: bool) -> Result<()> {
+    fn notify_apart(&self, solicited_only: bool) -> Result<()> {
+        let op = "cq.notify";
+        self.context().check_origin(op)?;
+        if self.side.arm_apart(solicited_only) {
+            return Ok(());
+        }
         let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
         let mut command = Command::write_often(op, cmd::REQ_NOTIFY_CQ, &request);
         let hint = "the device announces all completions of queues with a channel: not solicited ones alone, nor those of other queues";
@@ -475,17 +485,6 @@ impl CompletionChannel {
         let op = "comp_channel.wait";
         self.0.context.check_origin(op)?;
         event::wait(op, &self.0.file, timeout)
-    }
-}
-
-#[cfg(feature = "raw")]
-impl CompletionChannel {
-    /// Refuses what a channel is not for that is another process's.
-    ///
-    /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
-    pub fn check(&self) -> Result<()> {
-        self.0.context.check_origin("comp_channel.check")
     }
 }
 
