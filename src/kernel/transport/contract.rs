@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use super::null::{Null, null_kernel};
 use super::script::Script;
 use super::watched::{Watched, Watcher};
-use crate::kernel::command::{Command, CountersRead, Doorbell};
+use crate::kernel::command::{Command, CountersRead, Doorbell, EventRequest};
 use crate::kernel::mapping::Mapping;
 
 /// What answers for a device: an open device file, or something in its place.
@@ -95,6 +95,15 @@ pub unsafe trait Transport: Debug + Send + Sync {
         let is_valid = command.outputs_are_valid();
         doorbell.mark(is_valid);
         Ok(())
+    }
+
+    /// Has a completion queue announce its next completion; `op` names the operation.
+    ///
+    /// # Errors
+    /// The errno that the kernel gives.
+    #[inline]
+    fn request_event(&self, op: &'static str, request: &mut EventRequest) -> Result<(), Errno> {
+        self.invoke(&mut request.as_command(op))
     }
 
     /// Maps `len` bytes of device memory, at an offset that an earlier command gave.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{
-    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
+    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ResizeCq,
     ResizeCqResp, cmd,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -110,18 +110,15 @@ impl CompletionQueueCore {
         self.context().is_here() && self.side.arm(solicited_only)
     }
 
-    /// The same of the others, most of which ask the kernel. Apart, since a command has a large frame.
+    /// The same of the others, most of which ask the kernel.
     #[inline(never)]
     fn notify_apart(&self, solicited_only: bool) -> Result<()> {
-        let op = "cq.notify";
-        self.context().check_origin(op)?;
-        if self.side.arm_apart(solicited_only) {
+        if self.context().is_here() && self.side.arm_apart(solicited_only) {
             return Ok(());
         }
-        let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
-        let mut command = Command::write_often(op, cmd::REQ_NOTIFY_CQ, &request);
         let hint = "the device announces all completions of queues with a channel: not solicited ones alone, nor those of other queues";
-        self.context().invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
+        let asked = self.context().request_event("cq.notify", self.id(), solicited_only);
+        asked.map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
     }
 }
 
