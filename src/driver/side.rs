@@ -64,30 +64,34 @@ impl CqSide {
 
     /// An event of the queue was read.
     #[cfg(feature = "raw")]
+    #[inline(always)]
     pub(crate) fn tell(&self) {
         match self {
-            Self::Rings | Self::Siw(_) => {}
+            Self::Rings => {}
             Self::Mlx5(shared) => shared.tell(),
-            Self::Efa(shared) => shared.tell(),
+            Self::Efa(_) | Self::Siw(_) => self.tell_apart(),
         }
     }
 
-    /// Asks the device for an event; false when the kernel must be asked by a command, or refuse it.
-    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
-        match self {
-            Self::Rings => false,
-            Self::Mlx5(shared) => {
-                shared.arm(solicited_only);
-                true
-            }
-            Self::Efa(_) | Self::Siw(_) => self.arm_apart(solicited_only),
-        }
-    }
-
-    /// The same of those that others do not ask for before.
+    #[cfg(feature = "raw")]
     #[cold]
     #[inline(never)]
-    fn arm_apart(&self, solicited_only: bool) -> bool {
+    fn tell_apart(&self) {
+        if let Self::Efa(shared) = self {
+            shared.tell();
+        }
+    }
+
+    /// Asks the device for an event by a doorbell that every queue of its driver has; false of other drivers.
+    #[inline(always)]
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        let Self::Mlx5(shared) = self else { return false };
+        shared.arm(solicited_only);
+        true
+    }
+
+    /// The same of drivers whose queues do not all have one; false when the kernel must be asked by a command, or refuse it.
+    pub(crate) fn arm_apart(&self, solicited_only: bool) -> bool {
         match self {
             Self::Efa(shared) => shared.arm(solicited_only),
             Self::Siw(alarm) => {

@@ -3,8 +3,6 @@
 #
 # order: 3
 # packages: gcc libc6-dev libibverbs-dev
-# A busy host stalls the guest, and the kernel would blame the counter and take a clock that is slow to look at.
-# boot: --append=tsc=reliable
 # The kernel's log is long, and is read at the end.
 # boot: --append=log_buf_len=8M
 # vhca: --port infiniband --cap cmd_hca_cap.log_max_uctx=20

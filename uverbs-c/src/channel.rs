@@ -73,6 +73,8 @@ pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Ans
 pub(crate) struct Channel {
     c: abi::CompChannel,
     pub(crate) channel: CompletionChannel,
+    /// The events are of the process that made it.
+    origin: Origin,
 }
 
 impl Channel {
@@ -91,7 +93,7 @@ fn create(context: Option<&Context>) -> Answer<Box<Channel>> {
     let channel = context.context.create_comp_channel()?;
     let fd = channel.as_fd().as_raw_fd();
     let c = abi::CompChannel { context: Pointer::to(context), fd, refcnt: AtomicI32::new(0) };
-    Ok(Box::new(Channel { c, channel }))
+    Ok(Box::new(Channel { c, channel, origin: Origin::here() }))
 }
 
 pub(crate) extern "C" fn create_comp_channel(context: Option<&Context>) -> Option<Box<Channel>> {
@@ -112,18 +114,27 @@ pub(crate) extern "C" fn get_cq_event(
     cq: Option<&mut Pointer>,
     cq_context: Option<&mut Pointer>,
 ) -> c_int {
-    let get = || {
-        let (channel, place) = (channel.ok_or(EINVAL)?, cq.ok_or(EINVAL)?);
-        // The cookie of an event is an address in the process that made the queue.
-        channel.channel.check()?;
-        let record: CompEventDesc = read_record(channel.channel.as_fd())?;
-        *place = Pointer::from_word(record.cq_handle);
-        let cq = place.get::<Cq>().ok_or(Code::new(libc::EIO))?;
-        cq.object.event_read();
-        *cq_context.ok_or(EINVAL)? = cq.c.cq_context;
-        Ok(())
+    let (Some(channel), Some(place)) = (channel, cq) else { return failed(EINVAL) };
+    // The cookie of an event is an address in the process that made the queue.
+    if !channel.origin.is_here() {
+        return failed(Code::new(libc::EIO));
+    }
+    let record: CompEventDesc = match read_record(channel.channel.as_fd()) {
+        Ok(record) => record,
+        Err(code) => return failed(code),
     };
-    minus_one(get())
+    *place = Pointer::from_word(record.cq_handle);
+    let Some(cq) = place.get::<Cq>() else { return failed(Code::new(libc::EIO)) };
+    cq.object.event_read();
+    let Some(cq_context) = cq_context else { return failed(EINVAL) };
+    *cq_context = cq.c.cq_context;
+    0
+}
+
+#[cold]
+#[inline(never)]
+fn failed(code: Code) -> c_int {
+    minus_one(Err(code))
 }
 
 pub(crate) extern "C" fn ack_cq_events(cq: Option<&Cq>, count: c_uint) {

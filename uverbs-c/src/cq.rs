@@ -245,6 +245,15 @@ fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
+    match cq {
+        Some(cq) if cq.object.arm(solicited_only != 0) => 0,
+        _ => notify(cq, solicited_only),
+    }
+}
+
+/// Where no doorbell does it. Apart: an error has a large frame.
+#[inline(never)]
+fn notify(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
     let notify = || Ok(cq.ok_or(EINVAL)?.object.notify(solicited_only != 0)?);
     returned(notify())
 }

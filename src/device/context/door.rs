@@ -18,7 +18,7 @@ use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::write::{GidEntry, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::kernel::command::{Command, CountersRead, Doorbell, READ_OP};
+use crate::kernel::command::{Command, CountersRead, Doorbell, EventRequest, READ_OP};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Here, Origin, Owner, elsewhere};
 use crate::kernel::transport::{Mapping, Transport};
@@ -144,6 +144,14 @@ impl Door {
             Reason::Elsewhere => elsewhere(op),
             Reason::Answer(answer) => self.refusal(op, answer),
         }
+    }
+
+    /// Has the completion queue `handle` announce its next completion, or its next solicited one.
+    pub(super) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
+        self.check(op)?;
+        let mut request = EventRequest::new(self.driver, handle, solicited_only);
+        let answer = self.transport.request_event(op, &mut request);
+        if answer.is_ok() { Ok(()) } else { Err(self.refusal(op, answer)) }
     }
 
     /// Maps memory of the device at an offset that the kernel or its driver knows.

@@ -148,6 +148,11 @@ impl Context {
         self.0.door.ring(op, doorbell, here)
     }
 
+    /// Has the completion queue `handle` announce its next completion, or its next solicited one.
+    pub(crate) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
+        self.0.door.request_event(op, handle, solicited_only)
+    }
+
     /// The error of a ring that was not looked at.
     pub(crate) fn unseen(&self, op: &'static str, why: Unseen) -> Error {
         self.0.door.unseen(op, why)

@@ -31,7 +31,7 @@ use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::{Mapping, Register};
 use crate::kernel::process::Origin;
 
 /// Bytes of the doorbell record, and its words.
@@ -50,7 +50,7 @@ pub(crate) struct CqPlan {
     ring: Ring,
     consumer: Word,
     arm: Word,
-    registers: Registers,
+    doorbell: Register,
     request: CreateCq,
     response: CreateCqResp,
 }
@@ -60,7 +60,7 @@ impl CqPlan {
         let ring = Ring::new(op, wanted, limits.cqe_size, RECORD)?;
         let word =
             |at| Word::new(ring.memory(), ring.bytes() + at).ok_or_else(|| Error::kernel(op, Errno::EINVAL));
-        let (consumer, arm) = (word(CONSUMER)?, word(ARM)?);
+        let (consumer, arm, doorbell) = (word(CONSUMER)?, word(ARM)?, registers.doorbell(op, CQ_DOORBELL)?);
         let uar_page_index = u16::try_from(registers.id.unwrap_or(0))
             .map_err(|_| Error::malformed(op, "a page of registers with a number above 65535"))?;
         let request = CreateCq {
@@ -72,7 +72,7 @@ impl CqPlan {
             ..CreateCq::new_zeroed()
         };
         let response = CreateCqResp::new_zeroed();
-        Ok(Self { ring, consumer, arm, registers, request, response })
+        Ok(Self { ring, consumer, arm, doorbell, request, response })
     }
 
     /// The driver's request, and the place of its answer.
@@ -94,7 +94,7 @@ impl CqPlan {
             ring: Mutex::new(ring.clone()),
             consumer: self.consumer,
             arm: self.arm,
-            registers: self.registers,
+            doorbell: self.doorbell,
             number: self.response.cqn,
             next: AtomicU64::new(0),
             origin: Origin::here(),
@@ -128,7 +128,7 @@ pub(crate) struct CompletionSide {
     ring: Mutex<Arc<Ring>>,
     consumer: Word,
     arm: Word,
-    registers: Registers,
+    doorbell: Register,
     number: u32,
     /// Position behind the last entry that was given back, or that was taken by [`Completions::next_unread`]: an ask for an event in
     /// the middle of a poll is not for those. Only the poller changes it.
@@ -224,7 +224,7 @@ impl CompletionSide {
         let mut doorbell = [0; 8];
         doorbell[..4].copy_from_slice(&word.to_be_bytes());
         doorbell[4..].copy_from_slice(&self.number.to_be_bytes());
-        self.registers.ring(CQ_DOORBELL, doorbell);
+        self.doorbell.ring(doorbell);
     }
 
     /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.

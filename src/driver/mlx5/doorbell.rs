@@ -1,6 +1,7 @@
 //! Doorbells: writes to a page of device registers.
 
-use crate::kernel::mapping::Mapping;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::{Mapping, Register};
 
 /// A page of device registers, to which doorbells are written.
 #[derive(Clone, Debug)]
@@ -16,10 +17,9 @@ pub(super) const CQ_DOORBELL: usize = 0x20;
 pub(super) const SEND_DOORBELL: usize = 0x800;
 
 impl Registers {
-    /// Writes a doorbell of eight bytes. What was written to memory before is seen by the device first; the
-    /// doorbell leaves the processor at once.
-    #[inline]
-    pub(super) fn ring(&self, offset: usize, value: [u8; 8]) {
-        self.page.ring(offset, value);
+    /// The doorbell at `offset`: what was written to memory before is seen by the device first, and a ring leaves the processor at once.
+    pub(super) fn doorbell(&self, op: &'static str, offset: usize) -> Result<Register> {
+        Register::new(&self.page, offset)
+            .ok_or_else(|| Error::malformed(op, "a page of registers without doorbells"))
     }
 }

@@ -18,6 +18,7 @@ use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::Form;
 use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::{INLINE_HEAD, Queues};
@@ -25,9 +26,9 @@ use super::track::Track;
 #[cfg(test)]
 use super::writing::ADDRESSED;
 use super::writing::{FRAMES, MESSAGES, Writing};
-use super::{Form, Registers, SEND_DOORBELL};
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge};
 use crate::driver::ring::units::{Units, Word};
+use crate::kernel::mapping::Register;
 
 /// What a request can say that it has: in six bits.
 pub(super) const MOST_UNITS: u32 = 0x3f;
@@ -57,8 +58,8 @@ pub(crate) struct Sends {
     pub(super) head: u32,
     limit: u32,
     published: u32,
-    /// The first bytes of the last request.
-    doorbell: [u8; 8],
+    /// The first bytes of the last request, and where the device is told of it by them.
+    told: [u8; 8],
     /// The last request, if the device was not told of it: what is before its data, and where it is.
     pub(super) begun: Option<Start>,
     pub(super) begun_at: u32,
@@ -67,7 +68,7 @@ pub(crate) struct Sends {
     /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
     /// carries it out later. As long as it is not, no place is known to be free.
     pub(super) is_ready: bool,
-    registers: Registers,
+    doorbell: Register,
     track: Arc<Track>,
     queues: Arc<Queues>,
 }
@@ -89,7 +90,7 @@ impl Sends {
         most_blocks: u32,
         form: Form,
         wants_head: bool,
-        registers: Registers,
+        doorbell: Register,
         queues: Arc<Queues>,
     ) -> Self {
         let most_blocks = most_blocks.max(1);
@@ -106,12 +107,12 @@ impl Sends {
             head: 0,
             limit: 0,
             published: 0,
-            doorbell: [0; 8],
+            told: [0; 8],
             begun: None,
             begun_at: 0,
             wants_head,
             is_ready: false,
-            registers,
+            doorbell,
             track: queues.track().clone(),
             queues,
         }
@@ -246,7 +247,7 @@ impl Sends {
     #[inline(always)]
     fn set_units(&mut self, begin: u32, units: u32) {
         let second = U32::from(self.number | units);
-        self.doorbell[size_of::<U32>()..].copy_from_slice(second.as_bytes());
+        self.told[size_of::<U32>()..].copy_from_slice(second.as_bytes());
         let word = unit(begin).wrapping_mul(UNIT / size_of::<U32>()) + 1;
         self.units.put(word, second);
         self.head = begin.wrapping_add(units.div_ceil(UNITS));
@@ -423,8 +424,8 @@ impl Sends {
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
         // `opmod_idx_opcode` and `qpn_ds`, which the doorbell has too.
-        self.doorbell = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
-        self.units.put(unit(begin), [u64::from_ne_bytes(self.doorbell), rest]);
+        self.told = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
+        self.units.put(unit(begin), [u64::from_ne_bytes(self.told), rest]);
         (self.begun, self.begun_at) = (Some(start), begin);
         // It has two units at least.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
@@ -460,7 +461,7 @@ impl Sends {
         if self.head != self.published {
             (self.published, self.published_change, self.begun) = (self.head, self.change, None);
             self.counter.tell(self.head & 0xffff);
-            self.registers.ring(SEND_DOORBELL, self.doorbell);
+            self.doorbell.ring(self.told);
         }
     }
 

@@ -17,10 +17,10 @@ use super::completions::CompletionSide;
 use super::sends::MOST_UNITS;
 pub(super) use super::track::Source;
 use super::track::Track;
-use super::{Form, Limits, Places, Receives, Registers, Sends};
+use super::{Form, Limits, Places, Receives, Registers, SEND_DOORBELL, Sends};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::{Mapping, Register};
 
 pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;
@@ -51,7 +51,7 @@ pub(crate) struct QpPlan {
     cap: QpCap,
     request: CreateQp,
     response: CreateQpResp,
-    registers: Registers,
+    doorbell: Register,
     form: Form,
     inline_header: usize,
     queues: Queues,
@@ -160,7 +160,7 @@ impl QpPlan {
             cap,
             request,
             response,
-            registers,
+            doorbell: registers.doorbell(op, SEND_DOORBELL)?,
             form,
             inline_header,
             queues,
@@ -193,7 +193,7 @@ impl QpPlan {
             self.blocks,
             self.form,
             self.inline_header > 0,
-            self.registers,
+            self.doorbell,
             queues.clone(),
         );
         let segments = self.cap.max_recv_sge;

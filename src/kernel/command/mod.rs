@@ -10,6 +10,7 @@
 //! address as the destination of an answer.
 
 mod doorbell;
+mod event;
 mod read;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, M
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use self::doorbell::Doorbell;
+pub use self::event::EventRequest;
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::kernel::error::{Error, Result};
@@ -128,17 +130,6 @@ impl<'a> Command<'a> {
     pub(crate) fn write(op: &'static str, number: u32) -> Self {
         let mut command = Self::new(op, device::OBJECT, device::method::INVOKE_WRITE);
         command.value(device::invoke_write::WRITE_CMD, number.into());
-        command
-    }
-
-    /// The same with an input of eight bytes or fewer, without calls: of what programs ask for again and again.
-    #[inline(always)]
-    pub(crate) fn write_often<T: IntoBytes + Immutable>(op: &'static str, number: u32, value: &T) -> Self {
-        use device::invoke_write::{CORE_IN, WRITE_CMD};
-        const { assert!(size_of::<T>() <= MAX_INLINE) }
-        let mut command = Self::empty(op, device::OBJECT, device::method::INVOKE_WRITE);
-        command.add(WRITE_CMD, MAX_INLINE, number.into(), Buffer::None);
-        command.add(CORE_IN, size_of::<T>(), inline(value.as_bytes()), Buffer::None);
         command
     }
 

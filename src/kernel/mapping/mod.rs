@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 
+pub(crate) use self::register::Register;
 pub(crate) use self::value::Value;
 
 /// To what shared blocks are aligned: the smallest page that a device or a system has.

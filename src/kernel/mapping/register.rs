@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use std::ptr::NonNull;
 #[cfg(not(target_pointer_width = "64"))]
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -14,27 +15,43 @@ use std::sync::atomic::Ordering;
 use super::Mapping;
 use super::barrier::{after_doorbell, before_doorbell};
 
-impl Mapping {
-    /// Rings a doorbell: stores eight bytes at once at `offset`. The device sees first what was written to memory before. Nothing
-    /// happens outside, or at an address that is no multiple of eight.
-    #[inline]
-    pub(crate) fn ring(&self, offset: usize, value: [u8; 8]) {
+/// A register that was found once: ringing it is one store.
+#[derive(Debug)]
+pub(crate) struct Register {
+    /// Keeps the memory.
+    _map: Mapping,
+    at: NonNull<u8>,
+}
+
+// SAFETY: the pointer is into the mapping, which any thread may use, and each store is whole.
+unsafe impl Send for Register {}
+// SAFETY: as above.
+unsafe impl Sync for Register {}
+
+impl Register {
+    /// The register at `offset`; none outside, or at an address that is no multiple of eight.
+    pub(crate) fn new(map: &Mapping, offset: usize) -> Option<Self> {
+        let at = map.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8))?;
+        Some(Self { _map: map.clone(), at })
+    }
+
+    /// Rings the doorbell: stores eight bytes at once. The device sees first what was written to memory before.
+    #[inline(always)]
+    pub(crate) fn ring(&self, value: [u8; 8]) {
         before_doorbell();
-        if let Some(place) = self.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8)) {
-            let place = place.as_ptr();
-            #[cfg(target_pointer_width = "64")]
-            // SAFETY: inside the mapping, aligned, and alive as long as `self` (first invariant).
-            unsafe { std::sync::atomic::AtomicU64::from_ptr(place.cast()) }
-                .store(u64::from_ne_bytes(value), Ordering::Relaxed);
-            #[cfg(not(target_pointer_width = "64"))]
-            {
-                static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-                let _alone = ONE_AT_A_TIME.lock();
-                for (half, bytes) in value.as_chunks::<4>().0.iter().enumerate() {
-                    // SAFETY: the same, of one half.
-                    unsafe { std::sync::atomic::AtomicU32::from_ptr(place.cast::<u32>().add(half)) }
-                        .store(u32::from_ne_bytes(*bytes), Ordering::Release);
-                }
+        let place = self.at.as_ptr();
+        #[cfg(target_pointer_width = "64")]
+        // SAFETY: inside the mapping, aligned, and alive as long as `self` (first point).
+        unsafe { std::sync::atomic::AtomicU64::from_ptr(place.cast()) }
+            .store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        #[cfg(not(target_pointer_width = "64"))]
+        {
+            static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+            let _alone = ONE_AT_A_TIME.lock();
+            for (half, bytes) in value.as_chunks::<4>().0.iter().enumerate() {
+                // SAFETY: the same, of one half.
+                unsafe { std::sync::atomic::AtomicU32::from_ptr(place.cast::<u32>().add(half)) }
+                    .store(u32::from_ne_bytes(*bytes), Ordering::Release);
             }
         }
         after_doorbell();
@@ -53,9 +70,9 @@ mod tests {
         let [one, two] = [[0x11; 8], [0x22; 8]];
         std::thread::scope(|scope| {
             for value in [one, two] {
-                let page = &page;
+                let register = Register::new(&page, 0x20).unwrap();
                 scope.spawn(move || {
-                    (0..if cfg!(miri) { 20 } else { 100_000 }).for_each(|_| page.ring(0x20, value))
+                    (0..if cfg!(miri) { 20 } else { 100_000 }).for_each(|_| register.ring(value))
                 });
             }
         });
@@ -69,10 +86,10 @@ mod tests {
     fn there_is_no_doorbell_outside_or_across() {
         let page = Mapping::block(4096).unwrap();
         for offset in [4096, 4089, 4, usize::MAX] {
-            page.ring(offset, [0xff; 8]);
+            assert!(Register::new(&page, offset).is_none(), "{offset}");
         }
-        let mut all = [1; 4096];
-        assert!(page.read(0, &mut all));
-        assert_eq!(all, [0; 4096]);
+        let last = Register::new(&page, 4088).unwrap();
+        drop(page);
+        last.ring([0xff; 8]);
     }
 }

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use super::null::{Null, null_kernel};
 use super::script::Script;
 use super::watched::{Watched, Watcher};
-use crate::kernel::command::{Command, CountersRead, Doorbell};
+use crate::kernel::command::{Command, CountersRead, Doorbell, EventRequest};
 use crate::kernel::mapping::Mapping;
 
 /// The connection to a device: an open device file, or a replacement for it.
@@ -95,6 +95,15 @@ pub unsafe trait Transport: Debug + Send + Sync {
         let is_valid = command.outputs_are_valid();
         doorbell.mark(is_valid);
         Ok(())
+    }
+
+    /// Requests an event of a completion queue; `op` names the operation.
+    ///
+    /// # Errors
+    /// The errno that the kernel returns.
+    #[inline]
+    fn request_event(&self, op: &'static str, request: &mut EventRequest) -> Result<(), Errno> {
+        self.invoke(&mut request.as_command(op))
     }
 
     /// Maps `len` bytes of device memory, at an offset that an earlier command returned.

@@ -4,7 +4,8 @@
 //! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
 //!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
 //!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
-//!   [`CountersRead`] and the values given with it, and for a [`Doorbell`], which owns all of it. The kernel
+//!   [`CountersRead`] and the values given with it, and for a [`Doorbell`] and an
+//!   [`EventRequest`], which own all of it. The kernel
 //!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
 //!   itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, of which rxe writes as many (do_mmap_info,
 //!   rxe_queue.c); only a command for rxe's shared receive queues has it.
@@ -26,7 +27,7 @@ use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
 use super::raw::{AnyShape, RawConnection};
 use super::{Mapping, Transport};
-use crate::kernel::command::{Command, CountersRead, Doorbell};
+use crate::kernel::command::{Command, CountersRead, Doorbell, EventRequest};
 
 /// An open `/dev/infiniband/uverbsN`.
 #[derive(Debug)]
@@ -138,6 +139,13 @@ unsafe impl Transport for Uverbs {
     fn ring(&self, _op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
         let message = doorbell.lower().as_mut_ptr();
         // SAFETY: as in `invoke`; request and response are the doorbell's own, exclusively borrowed during the call.
+        unsafe { send(&self.file, message) }
+    }
+
+    #[inline]
+    fn request_event(&self, _op: &'static str, request: &mut EventRequest) -> Result<(), Errno> {
+        let message = request.lower().as_mut_ptr();
+        // SAFETY: as in `invoke`; no attribute has an address.
         unsafe { send(&self.file, message) }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{
-    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ReqNotifyCq, ResizeCq,
+    CompEventDesc, CqModeration, CreateCompChannel, CreateCompChannelResp, ExModifyCq, ResizeCq,
     ResizeCqResp, cmd,
 };
 use zerocopy::{FromZeros, IntoBytes};
@@ -99,19 +99,26 @@ impl CompletionQueueCore {
     }
 
     /// Asks for an event.
+    #[inline]
     fn notify(&self, solicited_only: bool) -> Result<()> {
-        let op = "cq.notify";
-        self.context().check_origin(op)?;
-        if self.side.arm(solicited_only) { Ok(()) } else { self.notify_by_command(op, solicited_only) }
+        if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only) }
     }
 
-    /// The same, where the kernel does it. Apart, since a command has a large frame.
+    /// The same by a doorbell, if this is the process that has the queue, and all queues of its driver have a doorbell.
+    #[inline(always)]
+    fn arm(&self, solicited_only: bool) -> bool {
+        self.context().is_here() && self.side.arm(solicited_only)
+    }
+
+    /// The same of the others, most of which ask the kernel.
     #[inline(never)]
-    fn notify_by_command(&self, op: &'static str, solicited_only: bool) -> Result<()> {
-        let request = ReqNotifyCq { cq_handle: self.id(), solicited_only: solicited_only.into() };
-        let mut command = Command::write_often(op, cmd::REQ_NOTIFY_CQ, &request);
+    fn notify_apart(&self, solicited_only: bool) -> Result<()> {
+        if self.context().is_here() && self.side.arm_apart(solicited_only) {
+            return Ok(());
+        }
         let hint = "the device sends events for all completions of queues with a channel: not only for solicited ones, and not for other queues";
-        self.context().invoke(&mut command).map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
+        let asked = self.context().request_event("cq.notify", self.id(), solicited_only);
+        asked.map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))
     }
 }
 
@@ -479,17 +486,6 @@ impl CompletionChannel {
         let op = "comp_channel.wait";
         self.0.context.check_origin(op)?;
         event::wait(op, &self.0.file, timeout)
-    }
-}
-
-#[cfg(feature = "raw")]
-impl CompletionChannel {
-    /// Checks that the channel does not belong to another process.
-    ///
-    /// # Errors
-    /// [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
-    pub fn check(&self) -> Result<()> {
-        self.0.context.check_origin("comp_channel.check")
     }
 }
 

@@ -46,6 +46,13 @@ impl CompletionObject {
         self.0.notify(solicited_only)
     }
 
+    /// Asks for an event by a doorbell. False, and nothing was asked for, where [`notify`](Self::notify) must be called, which knows the other ways and the
+    /// errors.
+    #[inline(always)]
+    pub fn arm(&self, solicited_only: bool) -> bool {
+        self.0.arm(solicited_only)
+    }
+
     /// From now on, before any event was asked for, who reads an event of the queue tells so by [`CompletionObject::event_read`].
     /// Without that, [`CompletionObject::notify`] must not be called while another thread polls: one of the two might not see the other.
     pub fn expect_events_read(&self) {
@@ -53,6 +60,7 @@ impl CompletionObject {
     }
 
     /// An event of the queue was read from its channel.
+    #[inline(always)]
     pub fn event_read(&self) {
         self.0.side().tell();
     }
