@@ -55,7 +55,8 @@ pub use crate::driver::bound::{OwnRing, Told};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
 pub use crate::driver::request::{
-    Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, ToDestination, ToSrq,
+    Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, Terms, ToAddress,
+    ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};

@@ -437,6 +437,15 @@ impl Driver {
         }
     }
 
+    /// Whether the device writes completions in blocks of its own, and requests are blocks.
+    #[cfg(feature = "raw")]
+    pub(crate) fn has_queues_in_blocks(&self) -> bool {
+        match self {
+            Self::Mlx5(_) => true,
+            Self::Rxe | Self::Soft | Self::Efa(_) | Self::Siw(_) | Self::Other => false,
+        }
+    }
+
     /// Whether the slots of its queues have a flag each, by which they are handed over.
     #[cfg(feature = "raw")]
     pub(crate) fn has_flagged_queues(&self) -> bool {

@@ -164,6 +164,12 @@ pub trait Terms {
         0
     }
 
+    /// A datagram with its address where it is: a request that the address stands in is written without a copy of it.
+    #[inline(always)]
+    fn datagram(&self) -> Option<ToAddress<'_>> {
+        None
+    }
+
     /// Where a reliable datagram goes; any other request has that in its opcode, or is for the one other side.
     #[inline(always)]
     fn destination(&self) -> Option<Destination> {
@@ -189,6 +195,37 @@ impl Terms for Opcode<'_> {
     #[inline(always)]
     fn tell<T: Told>(&self, whom: T) -> T::Answer {
         whom.told(self)
+    }
+}
+
+/// An [`Opcode::Datagram`] whose address is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToAddress<'a> {
+    /// The address handle.
+    pub ah: &'a Address,
+    /// The queue pair there.
+    pub qp_num: u32,
+    /// The queue key there.
+    pub qkey: u32,
+    /// A number that comes in the other side's completion, in network order.
+    pub immediate: Option<u32>,
+}
+
+impl Terms for ToAddress<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        let Self { ah, qp_num, qkey, immediate } = *self;
+        Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(&self.opcode())
+    }
+
+    #[inline(always)]
+    fn datagram(&self) -> Option<ToAddress<'_>> {
+        Some(*self)
     }
 }
 

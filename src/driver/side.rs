@@ -67,8 +67,8 @@ impl CqSide {
     #[inline(always)]
     pub(crate) fn tell(&self) {
         match self {
-            Self::Rings => {}
             Self::Mlx5(shared) => shared.tell(),
+            Self::Rings => {}
             Self::Efa(_) | Self::Siw(_) => self.tell_apart(),
         }
     }
@@ -82,12 +82,12 @@ impl CqSide {
         }
     }
 
-    /// Asks the device for an event by a doorbell that every queue of its driver has; false of other drivers.
+    /// Asks the device for an event by a doorbell that every queue of its driver has; false of other drivers, and in a process that has not
+    /// made the queue.
     #[inline(always)]
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let Self::Mlx5(shared) = self else { return false };
-        shared.arm(solicited_only);
-        true
+        shared.arm(solicited_only)
     }
 
     /// The same of drivers whose queues do not all have one; false when the kernel must be asked by a command, or refuse it.

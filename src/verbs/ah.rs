@@ -195,8 +195,9 @@ impl AddressHandle {
     }
 
     /// What datagrams carry of it.
-    pub(crate) fn address(&self) -> Address {
-        self.0.address
+    #[inline(always)]
+    pub(crate) fn address(&self) -> &Address {
+        &self.0.address
     }
 
     /// Destroys the address handle and reports any error.
@@ -233,7 +234,8 @@ impl AddressHandle {
     }
 
     /// What datagrams carry of it.
-    pub fn driver_address(&self) -> Address {
+    #[inline(always)]
+    pub fn driver_address(&self) -> &Address {
         self.address()
     }
 }

@@ -11,7 +11,7 @@ use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Handed, Pointer, give_part, take_part};
 use crate::channel;
 use crate::device::{self, Device};
-use crate::slots::{FRONT, flagged_operations, front, numbered_operations, operations};
+use crate::slots::{FRONT, block_operations, flagged_operations, front, numbered_operations, operations};
 
 /// An open device, as C knows it: [`Whole`] without its first part.
 #[repr(C)]
@@ -40,6 +40,8 @@ fn open(device: Pointer) -> Answer<Pointer> {
             numbered_operations()
         } else if context.has_flagged_queues() {
             flagged_operations()
+        } else if context.has_queues_in_blocks() {
+            block_operations()
         } else {
             operations()
         },

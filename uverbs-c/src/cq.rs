@@ -207,7 +207,7 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
     if !cq.is_in_place {
-        return poll_taken(cq, count, places);
+        return poll_blocks(Some(cq), count, places);
     }
     let wanted = usize::try_from(count).unwrap_or(0);
     if wanted == 0 || places.is_nowhere() {
@@ -225,16 +225,34 @@ fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
 }
 
-/// Of a queue whose completions do not lie as the kernel has them.
-#[inline(never)]
-fn poll_taken(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let short = cq.queue.try_with(|queue| {
-        if let (1, [place]) = (count, places.get(1)) {
-            return queue.short_one(place).map(c_int::from);
+/// The same of queues whose completions do not lie as the kernel has them. Who asks for a few finds one or none most of the time.
+pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let Some(cq) = cq else { return -1 };
+    if !matches!(count, 1..=4) {
+        return poll_several_blocks(cq, count, places);
+    }
+    let few = cq.queue.try_with(|queue| {
+        let [place, rest @ ..] = places.get(count as usize) else { return None };
+        let is_there = queue.short_one(place)?;
+        if rest.is_empty() || !is_there || queue.is_empty() {
+            return Some(is_there.into());
         }
-        queue.short_poll(places.get(usize::try_from(count).unwrap_or(0))).map(|count| count as c_int)
+        Some(1 + poll_rest(queue, rest))
     });
-    short.unwrap_or_else(|| poll_many(cq, count, places))
+    few.unwrap_or_else(|| poll_many(cq, count, places))
+}
+
+/// What comes behind the first completion. What is not taken in this way waits for the next poll.
+#[inline(never)]
+fn poll_rest(queue: &mut CompletionQueue, places: &mut [Room<Wc>]) -> c_int {
+    places.iter_mut().map_while(|place| queue.short_one(place).filter(|is_there| *is_there)).count() as c_int
+}
+
+#[inline(never)]
+fn poll_several_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let wanted = usize::try_from(count).unwrap_or(0);
+    let several = cq.queue.try_with(|queue| queue.short_poll(places.get(wanted)));
+    several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
 }
 
 #[inline(never)]

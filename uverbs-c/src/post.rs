@@ -6,7 +6,7 @@ use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
     Batch, Binding, Data, FillReceives, FrameHead, Here, Lower, LowerReceive, Opcode, ReceiveBatch,
-    ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, ToSrq, Unseen,
+    ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, Terms, ToAddress, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -109,7 +109,7 @@ impl List<'_> {
             let [ah, to, ..] = wr.wr;
             let (qp_num, qkey) = halves(to);
             let ah = address(Pointer::from_word(ah).get())?;
-            if !self.put(batch, wr, &Opcode::Datagram { ah, qp_num, qkey, immediate })? {
+            if !self.put(batch, wr, &ToAddress { ah, qp_num, qkey, immediate })? {
                 break;
             }
             *self.at = wr.next;
@@ -119,7 +119,7 @@ impl List<'_> {
 
     /// Puts a request; false, and nothing done, when it is not so simple.
     #[inline(always)]
-    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &Opcode<'_>) -> Answer<bool> {
+    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let flags = self.qp.flags(wr.send_flags);
         if !flags.contains(SendFlags::INLINE) {
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
                 let (qp_num, qkey) = halves(second);
                 let ah = address(Pointer::from_word(first).get())?;
                 let immediate = (wr.opcode == SEND_WITH_IMM).then_some(wr.imm_data);
-                Opcode::Datagram { ah, qp_num, qkey, immediate }
+                Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
             }
             SEND_WITH_IMM => Opcode::SendImmediate(key),
             SEND_WITH_INV => Opcode::SendInvalidate(key),
@@ -189,7 +189,8 @@ impl<'a> Request<'a> {
 }
 
 /// What datagrams carry of an address handle.
-pub(crate) fn address(ah: Option<&Ah>) -> Answer<uverbs::raw::Address> {
+#[inline(always)]
+pub(crate) fn address(ah: Option<&Ah>) -> Answer<&uverbs::raw::Address> {
     Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 

@@ -376,7 +376,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
         let Ok(ah) = address(ah) else { return false };
         let is_next = begun.stage == Stage::Datagram;
         if is_next {
-            begun.to = To { ah, qp_num, qkey };
+            begun.to = To { ah: *ah, qp_num, qkey };
             begun.stage = Stage::Addressed;
         }
         is_next
@@ -401,10 +401,10 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
             }
             let ah = address(ah)?;
             if begun.stage == Stage::Addressed {
-                begun.to = To { ah, qp_num, qkey };
+                begun.to = To { ah: *ah, qp_num, qkey };
                 return Ok(());
             }
-            queue.get_mut()?.step(Address { ah, qp_num, qkey })?;
+            queue.get_mut()?.step(Address { ah: *ah, qp_num, qkey })?;
             begun.stage = Stage::Written;
             Ok(())
         };

@@ -103,6 +103,13 @@ pub(crate) fn flagged_operations() -> ContextOps {
     table
 }
 
+/// The same with the shortest way to completions that the device writes in blocks of its own.
+pub(crate) fn block_operations() -> ContextOps {
+    let mut table = operations();
+    table[POLL_CQ] = cq::poll_blocks as Function;
+    table
+}
+
 /// The functions of `ibv_context_ops`. Those of today's header are called without a look. The others are called as the exported
 /// functions of their names, which all but two are.
 pub(crate) fn operations() -> ContextOps {

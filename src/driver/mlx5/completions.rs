@@ -95,7 +95,7 @@ impl CqPlan {
             consumer: self.consumer,
             arm: self.arm,
             doorbell: self.doorbell,
-            number: self.response.cqn,
+            number: self.response.cqn.into(),
             next: AtomicU64::new(0),
             origin: Origin::here(),
             tracks: Mutex::default(),
@@ -129,7 +129,7 @@ pub(crate) struct CompletionSide {
     consumer: Word,
     arm: Word,
     doorbell: Register,
-    number: u32,
+    number: u64,
     /// Position behind the last entry that was given back, or that was taken by [`Completions::next_unread`]: an ask for an event in
     /// the middle of a poll is not for those. Only the poller changes it.
     next: AtomicU64,
@@ -211,20 +211,23 @@ impl CompletionSide {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Asks for an event at the next completion, or the next solicited one.
-    pub(crate) fn arm(&self, solicited_only: bool) {
+    /// Asks for an event at the next completion, or the next solicited one. False, and nothing done, in a process that has not made the queue.
+    #[inline(always)]
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        if !self.origin.is_here() {
+            return false;
+        }
         let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
-        let sequence = self.sequence.load(Ordering::Relaxed) & 3;
+        let sequence = self.sequence.load(Ordering::Relaxed) << 28;
         let next = self.next.load(Ordering::Relaxed) as u32 & COUNTER;
         if !self.is_told.load(Ordering::Relaxed) {
             self.armed.store(armed, Ordering::Relaxed);
         }
-        let word = sequence << 28 | command | next;
+        // Two bits of the sequence number: the device has no more.
+        let word = sequence & 3 << 28 | command | next;
         self.arm.tell(word);
-        let mut doorbell = [0; 8];
-        doorbell[..4].copy_from_slice(&word.to_be_bytes());
-        doorbell[4..].copy_from_slice(&self.number.to_be_bytes());
-        self.doorbell.ring(doorbell);
+        self.doorbell.ring((u64::from(word) << 32 | self.number).to_be_bytes());
+        true
     }
 
     /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.

@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 
 use super::address::units;
 use super::sends::{Sends, Start, unit};
-use crate::driver::request::{Address, Opcode, Refused, Remote};
+use crate::driver::request::{Address, Opcode, Refused, Remote, ToAddress};
 
 /// Units of a datagram's address.
 const ADDRESS_UNITS: u8 = 3;
@@ -78,15 +78,24 @@ impl Sends {
     /// The same of a datagram.
     #[inline(always)]
     pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
-        let (ah, qp_num, qkey, immediate) = match *opcode {
-            Opcode::Datagram { ah, qp_num, qkey, immediate } => (ah, qp_num, qkey, immediate),
+        match opcode {
+            Opcode::Datagram { ah, qp_num, qkey, immediate } => {
+                Ok(self.start_to(&ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: *immediate }))
+            }
             // To nowhere, for a queue pair that is in error.
-            Opcode::Send => (Address::default(), 0, 0, None),
-            _ => return Err(Refused::Lacks),
-        };
-        self.put_address(self.head, &ah, qp_num, qkey);
-        let (opcode, immediate) = immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
-        Ok((Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate))
+            Opcode::Send => {
+                Ok(self.start_to(&ToAddress { ah: &Address::default(), qp_num: 0, qkey: 0, immediate: None }))
+            }
+            _ => Err(Refused::Lacks),
+        }
+    }
+
+    /// The same with the address where it is.
+    #[inline(always)]
+    pub(super) fn start_to(&mut self, to: &ToAddress<'_>) -> (Start, u32) {
+        self.put_address(self.head, to.ah, to.qp_num, to.qkey);
+        let (opcode, immediate) = to.immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
+        (Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate)
     }
 
     /// Writes the address of the datagram at `begin`.

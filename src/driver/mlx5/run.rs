@@ -16,10 +16,6 @@ use super::track::Track;
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::Item;
 
-/// So many completions at the most are taken one by one.
-#[cfg(feature = "raw")]
-const FEW: usize = 4;
-
 /// What an entry of this kind says, which stands at `position`, if its request is of this life of this queue pair; it is done then. None of a change
 /// of keys, whose opcode does not say which.
 #[inline(always)]
@@ -169,30 +165,17 @@ impl Completions {
         Ok(1)
     }
 
-    /// As [`Completions::poll`]; none if there is one that may not be taken. Who has room for a few finds one or none most of the time, and one by
-    /// one is the shorter way then.
+    /// As [`Completions::poll`]; none if there is one that may not be taken.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_poll<T>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&mut T, &Extended),
+        fill: impl FnMut(&mut T, &Extended),
     ) -> Option<usize> {
-        if places.len() > FEW {
-            let count = self.poll(places, may_take, fill);
-            return (count > 0 || self.is_empty()).then_some(count);
-        }
-        let mut count = 0;
-        for place in places {
-            match self.short_one(&may_take, |said| fill(place, said)) {
-                Some(true) => count += 1,
-                Some(false) => break,
-                None if count == 0 => return None,
-                None => break,
-            }
-        }
-        Some(count)
+        let count = self.poll(places, may_take, fill);
+        (count > 0 || self.is_empty()).then_some(count)
     }
 
     /// The next completion and what is to be known of its queue pair, if it may be one of those that are taken in this way.

@@ -23,10 +23,8 @@ use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::{INLINE_HEAD, Queues};
 use super::track::Track;
-#[cfg(test)]
-use super::writing::ADDRESSED;
-use super::writing::{FRAMES, MESSAGES, Writing};
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge};
+use super::writing::{ADDRESSED, FRAMES, MESSAGES, Writing};
+use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, ToAddress};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::mapping::Register;
 
@@ -187,17 +185,52 @@ impl Sends {
     {
         let (start, with) =
             self.start::<LOOKS, KIND>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
+        self.put_rest::<LOOKS, KIND, P, B>(request.wr_id, request.flags, start, with, &request.data)
+    }
+
+    /// Writes a datagram.
+    #[inline(always)]
+    pub(super) fn put_datagram<'b, const LOOKS: bool, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        to: &ToAddress<'_>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: Iterator<Item = Sge> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        self.want_room::<LOOKS>()?;
+        let (start, with) = self.start_to(to);
+        self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data)
+    }
+
+    /// Writes what follows the start of a request.
+    #[inline(always)]
+    fn put_rest<'b, const LOOKS: bool, const KIND: u8, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        start: Start,
+        with: u32,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: Iterator<Item = Sge> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
         let begin = self.head;
-        if let (Some(bytes @ [_, ..]), 0) = (request.data.only_bytes(), start.left_out) {
+        if let (Some(bytes @ [_, ..]), 0) = (data.only_bytes(), start.left_out) {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(begin, start.units.into(), bytes.len() as u32);
-            self.end::<LOOKS, KIND>(begin, request.wr_id, request.flags, start, with, units);
+            self.end::<LOOKS, KIND>(begin, wr_id, flags, start, with, units);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
-        let units = self.put_data::<KIND, _, _>(begin, start, &request.data)?;
-        self.end::<LOOKS, KIND>(begin, request.wr_id, request.flags, start, with, units);
+        let units = self.put_data::<KIND, _, _>(begin, start, data)?;
+        self.end::<LOOKS, KIND>(begin, wr_id, flags, start, with, units);
         Ok(())
     }
 
@@ -263,12 +296,7 @@ impl Sends {
         head: Option<&FrameHead>,
         srq: u32,
     ) -> Result<(Start, u32), Refused> {
-        if self.limit.wrapping_sub(self.head) < self.most_blocks {
-            if !LOOKS {
-                return Err(Refused::Full);
-            }
-            self.look_for_room()?;
-        }
+        self.want_room::<LOOKS>()?;
         match KIND {
             FRAMES => Ok((self.start_frame(flags, opcode, head)?, 0)),
             MESSAGES => self.start_message(opcode, 1),
@@ -279,6 +307,18 @@ impl Sends {
                 Form::Frames { .. } => Err(Refused::Lacks),
             },
         }
+    }
+
+    /// There is room for the largest request.
+    #[inline(always)]
+    fn want_room<const LOOKS: bool>(&mut self) -> Result<(), Refused> {
+        if self.limit.wrapping_sub(self.head) < self.most_blocks {
+            if !LOOKS {
+                return Err(Refused::Full);
+            }
+            self.look_for_room()?;
+        }
+        Ok(())
     }
 
     #[cold]

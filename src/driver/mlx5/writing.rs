@@ -53,6 +53,12 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
         if LOOKS && !self.0.is_ready {
             return Err(Refused::NotReady);
         }
+        if KIND == ADDRESSED
+            && self.0.form == Form::Datagrams
+            && let Some(to) = opcode.datagram()
+        {
+            return self.0.put_datagram::<LOOKS, _, _>(wr_id, flags, &to, &by_value(data));
+        }
         let head = if self.0.wants_head { head } else { None };
         let (srq, opcode, data) = (opcode.srq(), opcode.opcode(), by_value(data));
         self.0.put_as::<LOOKS, KIND, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)

@@ -107,7 +107,7 @@ impl CompletionQueueCore {
     /// The same by a doorbell, if this is the process that has the queue, and all queues of its driver have a doorbell.
     #[inline(always)]
     fn arm(&self, solicited_only: bool) -> bool {
-        self.context().is_here() && self.side.arm(solicited_only)
+        self.side.arm(solicited_only)
     }
 
     /// The same of the others, most of which ask the kernel.

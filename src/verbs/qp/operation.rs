@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use uverbs_abi::types::qp_type;
 
-use crate::driver::request::{Destination, Opcode, Remote, RequestKind, Terms, Told};
+use crate::driver::request::{Destination, Opcode, Remote, RequestKind, Terms, ToAddress, Told};
 use crate::verbs::ah::AddressHandle;
 
 /// The type of a queue pair; sealed.
@@ -245,11 +245,9 @@ pub enum SrdOperation {
 
 /// What an operation is in verbs' terms.
 macro_rules! encode {
-    ($type:ty, $kind:ident { $($operation:pat => $opcode:expr,)* } $($address:item)?) => {
+    ($type:ty, $kind:ident { $($operation:pat => $opcode:expr,)* }) => {
         impl Encode for $type {
             const KIND: RequestKind = RequestKind::$kind;
-
-            $($address)?
         }
 
         impl Terms for $type {
@@ -294,16 +292,38 @@ encode! { UcOperation, Messages {
     Self::WriteImmediate(remote, number) => Opcode::WriteImmediate(remote, number.to_be()),
 } }
 
-encode! {
-    Datagram<'_>, Addressed {
-        Self { to, qp_num, qkey, immediate } => {
-            Opcode::Datagram { ah: to.address(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
-        },
-    }
+impl Encode for Datagram<'_> {
+    const KIND: RequestKind = RequestKind::Addressed;
 
     #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
+    }
+}
+
+impl Datagram<'_> {
+    #[inline(always)]
+    fn terms(&self) -> ToAddress<'_> {
+        let Self { to, qp_num, qkey, immediate } = *self;
+        ToAddress { ah: to.address(), qp_num, qkey, immediate: immediate.map(u32::to_be) }
+    }
+}
+
+impl Terms for Datagram<'_> {
+    #[inline(always)]
+    fn opcode(&self) -> Opcode<'_> {
+        let ToAddress { ah, qp_num, qkey, immediate } = self.terms();
+        Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
+    }
+
+    #[inline(always)]
+    fn tell<T: Told>(&self, whom: T) -> T::Answer {
+        whom.told(&self.opcode())
+    }
+
+    #[inline(always)]
+    fn datagram(&self) -> Option<ToAddress<'_>> {
+        Some(self.terms())
     }
 }
 
@@ -335,7 +355,7 @@ impl Terms for SrdDatagram<'_> {
 
     #[inline(always)]
     fn destination(&self) -> Option<Destination> {
-        Some(Destination { ah: self.to.address(), qp_num: self.qp_num, qkey: self.qkey })
+        Some(Destination { ah: *self.to.address(), qp_num: self.qp_num, qkey: self.qkey })
     }
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 
 use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToSrq};
+use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToAddress, ToSrq};
 
 use super::way::Way;
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
@@ -113,15 +113,22 @@ impl Begun {
             Stage::Send => Opcode::Send,
             Stage::Write => Opcode::Write(self.remote),
             Stage::Read => Opcode::Read(self.remote),
-            Stage::Addressed => self.datagram(self.to),
-            Stage::Datagram => self.datagram(To::default()),
+            Stage::Addressed => self.datagram(&self.to),
+            Stage::Datagram => self.datagram(&To::default()),
             _ => self.opcode,
         }
     }
 
     #[inline(always)]
-    fn datagram(&self, To { ah, qp_num, qkey }: To) -> Opcode<'static> {
-        Opcode::Datagram { ah, qp_num, qkey, immediate: self.immediate }
+    fn datagram(&self, to: &To) -> Opcode<'static> {
+        Opcode::Datagram { ah: to.ah, qp_num: to.qp_num, qkey: to.qkey, immediate: self.immediate }
+    }
+
+    /// The same of a datagram whose address has come.
+    #[inline(always)]
+    fn addressed(&self) -> ToAddress<'_> {
+        let To { ah, qp_num, qkey } = &self.to;
+        ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: self.immediate }
     }
 
     /// A request begins. Whether it has inline data is said by the call that sets it.
@@ -244,13 +251,13 @@ where
         let wr_id = begun.wr_id;
         let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
         let is_put = match OF {
+            DATAGRAMS => step.put(wr_id, flags, &begun.addressed(), None, data).is_ok(),
             SENDS => write(&Opcode::Send),
             WRITES => write(&Opcode::Write(begun.remote)),
             READS => write(&Opcode::Read(begun.remote)),
             MESSAGES if stage == Stage::Send => write(&Opcode::Send),
             MESSAGES if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
             MESSAGES => write(&Opcode::Read(begun.remote)),
-            DATAGRAMS => write(&begun.datagram(begun.to)),
             _ => write(&begun.operation(stage)),
         };
         if !is_put {

@@ -128,7 +128,7 @@ extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
 }
 
 extern "C" fn set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
-    let is_set = address(ah).is_ok_and(|to| written!(qp, |batch| batch.set_address(to, qp_num, qkey)));
+    let is_set = address(ah).is_ok_and(|to| written!(qp, |batch| batch.set_address(*to, qp_num, qkey)));
     if !is_set {
         set_address_again(qp, ah, qp_num, qkey);
     }
