@@ -3,7 +3,7 @@
 use crate::driver::Kernel;
 use crate::driver::ring::units::Word;
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::page_size;
+use crate::kernel::mapping::page::page_size;
 
 /// A register in a page of them. The driver gives each queue a page, which may be that of others.
 #[derive(Debug)]

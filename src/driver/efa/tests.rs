@@ -32,7 +32,8 @@ use crate::driver::request::{
 };
 use crate::driver::ring::RingDevice;
 use crate::driver::{DriverQp, QpShape};
-use crate::kernel::mapping::{Mapping, page_size};
+use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::page::page_size;
 
 /// The device's memory, by the keys that it tells.
 #[derive(Default)]

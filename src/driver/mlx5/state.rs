@@ -17,7 +17,7 @@ use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, Wq
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::page_size;
+use crate::kernel::mapping::page::page_size;
 
 /// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
 /// 64 bytes.

@@ -29,17 +29,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::unistd::{SysconfVar, sysconf};
 
 pub(crate) use self::value::Value;
 
 /// To what shared blocks are aligned: the smallest page that a device or a system has.
 const PAGE: usize = 4096;
-
-/// Bytes of the system's pages: 4096 on x86-64, up to 65536 elsewhere.
-pub(crate) fn page_size() -> usize {
-    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(PAGE)
-}
 
 /// The size from which on a block is a mapping of its own.
 const LARGE: usize = 1 << 20;
@@ -470,6 +464,7 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 }
 
 pub(crate) mod barrier;
+pub(crate) mod page;
 mod register;
 mod value;
 
