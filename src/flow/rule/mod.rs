@@ -229,13 +229,17 @@ impl<K: RuleType> FlowRule<K> {
 }
 
 impl FlowRule<CatchAll> {
-    /// Takes all packets of `port` that no other rule takes. Broken in the mlx5 driver of Linux 7.2.
+    /// Takes all packets of `port` that no other rule takes. Refused by the mlx5 driver of Linux 7.2 and 7.3.
     #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
     pub fn all_default(port: u8) -> Self {
         Self::new(flow::ATTR_ALL_DEFAULT, port)
     }
 
-    /// Takes multicast packets of `port` that no other rule takes. Broken in the mlx5 driver of Linux 7.2.
+    /// Takes multicast packets of `port` that no other rule takes.
+    ///
+    /// Broken in the mlx5 driver of Linux 7.2 and 7.3 (`create_leftovers_rule`, fs.c), which refuses it, or makes a rule for packets that are addressed to
+    /// one receiver: so Debian's kernels for arm64. A normal rule of priority 15 whose Ethernet header has
+    /// `dst_masked([1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0])` is right on every kernel.
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub fn mc_default(port: u8) -> Self {
         Self::new(flow::ATTR_MC_DEFAULT, port)
