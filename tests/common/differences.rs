@@ -59,6 +59,9 @@ const ON_RXE: &[Row] = &[
     ("a full completion queue: what is sent afterwards", ALWAYS, NEVER, "[(99, 0)]"),
 ];
 
+/// Debian's kernels for this machine have other data behind a template that is read beyond its end (`create_leftovers_rule`, fs.c, 7.3).
+const ON_ARM: bool = cfg!(target_arch = "aarch64");
+
 /// mlx5's driver on the virtual device of `tests/vhca`.
 const ON_MLX5: &[Row] = &[
     // What a later kernel has.
@@ -84,11 +87,12 @@ const ON_MLX5: &[Row] = &[
     // Seen only on a device told to have that capability; there the driver takes the count action off the whole entry
     // (`del_sw_hw_rule`, fs_core.c).
     ("the second counter when the first is gone", ALWAYS, NEVER, "[1, 60]"),
-    // Broken there: the driver reads its template of these rules in the wrong place.
+    // Broken there: the driver reads its templates of these rules in the wrong place, and on arm64 finds that for unicast.
     ("what no other rule takes", (7, 0), NEVER, "EINVAL"),
-    ("multicast that no other rule takes", (7, 0), NEVER, "EINVAL"),
+    ("multicast that no other rule takes", (7, 0), NEVER, if ON_ARM { "success" } else { "EINVAL" }),
     ("a rule for all others", (7, 0), NEVER, "\"refused\""),
-    ("a rule for other multicast", (7, 0), NEVER, "\"refused\""),
+    ("a rule for other multicast", (7, 0), NEVER, if ON_ARM { "\"success\"" } else { "\"refused\"" }),
+    ("of a frame for the card, and one of other multicast, it takes", (7, 0), NEVER, "[1, 0]"),
 ];
 
 fn kernel() -> Version {

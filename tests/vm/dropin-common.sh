@@ -77,6 +77,23 @@ pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
     return "$status"
 }
 
+# libibverbs' pingpongs, with the drop-in on either side and on both.
+paired_pingpong() { # paired_pingpong KIND [-e]
+    program=ibv_$1_pingpong
+    shift
+    for sides in "ours ours" "ours theirs" "theirs ours"; do
+        # shellcheck disable=SC2086  # two words
+        pair $sides 18515 "$program" -d "$device" -g 1 -n 100 "$@" || return
+    done
+}
+
+paired_pingpongs() { # as steps
+    for kind in rc uc ud srq; do
+        step "pingpong-$kind" paired_pingpong "$kind"
+        step "pingpong-$kind-events" paired_pingpong "$kind" -e
+    done
+}
+
 both_send() { [ "$(rdma resource show qp | grep -c 'state RTS.*ibv_rc_pingpong')" -eq 2 ]; }
 
 # The device is taken away (take_away, bring_back) while two programs send to each other and wait for events: all end, in the same way with both libraries.

@@ -21,15 +21,6 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-pingpong() { # pingpong TRANSPORT [-e]
-    program=ibv_$1_pingpong
-    shift
-    for sides in "ours ours" "ours theirs" "theirs ours"; do
-        # shellcheck disable=SC2086  # two words
-        pair $sides 18515 "$program" -d "$device" -g 1 -n 100 "$@" || return
-    done
-}
-
 # Every load and store of both sides is looked at, and what the kernel is given.
 memcheck() { # memcheck PROGRAM ARGUMENTS...
     pair ours ours 18515 valgrind --quiet --error-exitcode=99 "$@"
@@ -100,10 +91,7 @@ step library library_is_ours /usr/bin/ibv_devinfo
 step devices same_output ibv_devices
 step devinfo same_output ibv_devinfo -v
 step without-netlink same_output "$here/without-netlink" EPERM ibv_devinfo -v
-for transport in rc uc ud srq; do
-    step "pingpong-$transport" pingpong "$transport"
-    step "pingpong-$transport-events" pingpong "$transport" -e
-done
+paired_pingpongs
 step memcheck memcheck ibv_rc_pingpong -d "$device" -g 1 -n 20
 step memcheck-events memcheck ibv_ud_pingpong -d "$device" -g 1 -n 20 -e
 for program in ib_send_lat ib_send_bw ib_write_lat ib_write_bw ib_read_lat ib_read_bw ib_atomic_lat ib_atomic_bw; do

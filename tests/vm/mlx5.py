@@ -16,6 +16,8 @@ from pathlib import Path
 
 # The guest's ends of the devices' control lines.
 CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2", "EFA_CONTROL": "/dev/ttyS1", "EFA_CONTROL_2": "/dev/ttyS2"}
+# The machine, and its serial ports beside the first. Without the high-precision timer: with it a boot in some tens hangs early under emulation.
+X86 = (",hpet=off", "isa-serial")
 
 # Where QEMU is new enough, and what of it is wanted.
 QEMU_SUITES = ["trixie", "trixie-backports"]
@@ -27,25 +29,25 @@ WRAPPER = """#!/bin/sh
 root={root}
 lib=$root/usr/lib/x86_64-linux-gnu
 export QEMU_MODULE_DIR=$lib/qemu
-exec "$lib/ld-linux-x86-64.so.2" --library-path "$lib" "$root/usr/bin/qemu-system-x86_64" \\
+exec "$lib/ld-linux-x86-64.so.2" --library-path "$lib" "$root/usr/bin/{program}" \\
     -L "$root/usr/share/qemu" -L "$root/usr/share/seabios" -L "$root/usr/lib/ipxe/qemu" "$@"
 """
 
 
-def prepare_qemu(runner):
+def prepare_qemu(runner, package=QEMU_PACKAGE, program="qemu-system-x86_64", name="qemu"):
     """Download and unpack QEMU, unless the cache has it, and return the wrapper that starts it."""
-    home = runner.CACHE / "qemu"
+    home = runner.CACHE / name
     home.mkdir(parents=True, exist_ok=True)
-    apt = runner.Apt("qemu", QEMU_SUITES)
+    apt = runner.Apt(name, QEMU_SUITES)
     # Without a list of installed packages everything it needs is named, down to the C library.
-    (runner.CACHE / "apt/qemu/status").touch()
-    apt.options.append(f"-oDir::State::Status={runner.CACHE / 'apt/qemu/status'}")
-    wanted = ["--no-install-recommends", "install", QEMU_PACKAGE]
+    (apt.home / "status").touch()
+    apt.options.append(f"-oDir::State::Status={apt.home / 'status'}")
+    wanted = ["--no-install-recommends", "install", package]
     try:
         apt.get("update")
         lines = apt.get("--print-uris", "-y", *wanted).splitlines()
         archives = [line.split()[1] for line in lines if line.startswith("'")]
-        version = next(name for name in archives if name.startswith(f"{QEMU_PACKAGE}_"))
+        version = next(archive for archive in archives if archive.startswith(f"{package}_"))
     except runner.Failed as error:
         cached = sorted(home.glob("*/qemu"), key=lambda path: path.stat().st_mtime)
         if not cached:
@@ -60,10 +62,10 @@ def prepare_qemu(runner):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         apt.get("-y", "--download-only", *wanted)
-        for name in archives:
-            runner.run("dpkg", "-x", runner.CACHE / "apt/qemu/cache/archives" / name, part)
+        for archive in archives:
+            runner.run("dpkg", "-x", apt.home / "cache/archives" / archive, part)
         apt.get("clean")
-        (part / "qemu").write_text(WRAPPER.format(root=root))
+        (part / "qemu").write_text(WRAPPER.format(root=root, program=program))
         (part / "qemu").chmod(0o755)
         part.rename(root)
     return root / "qemu"
@@ -104,23 +106,23 @@ class Devices:
                 raise RuntimeError(f"{binary} did not start: {log.read_text()}")
             time.sleep(0.05)
 
-    def qemu_options(self, memory):
+    def qemu_options(self, memory, kind=X86):
         """The devices, memory that they can reach, and their control lines as the guest's serial ports from the second on.
 
-        virtme-ng splits the text at spaces and passes it through a shell. Without the high-precision timer: with it a
-        boot in some tens hangs early under emulation.
+        virtme-ng splits the text at spaces and passes it through a shell.
         """
+        machine, serial = kind
         options = [
             "-nodefaults",
-            f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem,hpet=off",
+            f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem{machine}",
         ]
-        for number, (socket, control, kind) in enumerate(self.sockets):
+        for number, (socket, control, program) in enumerate(self.sockets):
             # The efa driver waits for 50 ms at most until a register that it asks for is there: the guest stands still meanwhile.
-            waits = ',"x-no-posted-writes":true' if kind == "vefa" else ""
+            waits = ',"x-no-posted-writes":true' if program == "vefa" else ""
             device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}{waits}}}'.replace('"', '\\"')
             options += [
                 f"-device {device}",
-                f"-chardev socket,id=control{number},path={control} -device isa-serial,chardev=control{number}",
+                f"-chardev socket,id=control{number},path={control} -device {serial},chardev=control{number}",
             ]
         for number, (own, peer) in enumerate(self.nics):
             options += [

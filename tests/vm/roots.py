@@ -38,13 +38,13 @@ def compiler(runner, suite, packages):
     return cached(runner, suite, f"build-{suite}", lambda apt: [packages], install)
 
 
-def cached(runner, suite, name, groups, make):
+def cached(runner, suite, name, groups, make, arch="amd64"):
     """Return the root of this name, made anew if one of its packages has another version than it had, and then in the place of the old one.
 
     `groups` gives lists of packages, of which each can be installed by itself, if not beside the others."""
     home = runner.CACHE / "roots"
     home.mkdir(parents=True, exist_ok=True)
-    apt = runner.Apt(f"root-{suite}", [suite])
+    apt = runner.Apt(f"root-{suite}" + ("" if arch == "amd64" else f"-{arch}"), [suite], arch)
     if found := apt.update(home.glob(f"{name}-*[0-9a-f]")):
         return found
     groups, names = groups(apt), set()

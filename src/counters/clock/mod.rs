@@ -1,24 +1,23 @@
-//! The time, for the age of cached values: `CLOCK_MONOTONIC`, and the CPU's time stamp counter in its place where the
+//! The time, for the age of cached values: `CLOCK_MONOTONIC`, and the CPU's counter in its place where the
 //! kernel itself reads that one.
 //!
-//! A look at the counter is one instruction; `clock_gettime` is some fifty, and a system call where the kernel's
-//! clock source cannot be read from user space. The counter is taken when the kernel's clock source is `tsc`: then the
+//! A look at the counter is one instruction or two (`counter.rs`); `clock_gettime` is some fifty, and a system call where the kernel's
+//! clock source cannot be read from user space. The counter is taken when it is the kernel's clock source: then the
 //! kernel has found that it ticks evenly, in every state of the CPU and alike on all CPUs. How fast it ticks is measured
 //! once in the life of a process, which takes two milliseconds. When a device is read the two are compared, at most once in a
 //! millisecond (`watch.rs`). Where the counter cannot be used, or not any more, every age is told by `clock_gettime`.
 //!
 //! An age is never less than it is said to be, as far as the clock tells: the speed of the counter is the least that the
-//! measurement allows, and to an age by `clock_gettime` one step of that clock is added, which is some milliseconds where the
-//! kernel's clock source is coarse. Between two reads of a device nobody compares: a counter that goes wrong then can make
+//! measurement allows, and to an age one step of its clock is added: of `clock_gettime`, which is some milliseconds where the
+//! kernel's clock source is coarse, or of a counter that is slower than the CPU. Between two reads of a device nobody compares: a counter that goes wrong then can make
 //! values seem younger than they are until the next read.
 //!
 //! # Safety
-//! `_rdtsc` is unsafe only as every intrinsic is that a CPU may lack: each x86-64 CPU has the instruction, and it reads
-//! and writes no memory. A process that has forbidden itself to use it (`PR_SET_TSC`, prctl(2)) gets a signal, as it
-//! does from `clock_gettime`.
+//! `COUNTER` is null or points to a box that is never freed.
 
 #![allow(unsafe_code)]
 
+mod counter;
 mod watch;
 
 use std::fs::File;
@@ -28,6 +27,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+use self::counter::{PLACES, SOURCE, STEP, ticks};
 use self::watch::{Counter, Look};
 
 /// A moment by both clocks.
@@ -49,7 +49,7 @@ const LONGEST: u64 = 1 << 58;
 /// How long the counter's speed is measured.
 const MEASURED: Duration = Duration::from_millis(2);
 
-/// What a tick of the counter is worth, in nanoseconds with 64 binary places: so the counter is faster than 1 GHz.
+/// What a tick of the counter is worth, in nanoseconds with as many binary places as [`PLACES`] says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate(u64);
 
@@ -57,19 +57,21 @@ impl Rate {
     /// The counter's, as measured by the first who asks. Where the counter cannot be used no moment has ticks but
     /// [`NEVER`], which is too long ago by any rate.
     pub(crate) fn of_counter() -> Self {
-        Self(counter().map_or(u64::MAX, |counter| counter.rate))
+        counter().map_or(Self(u64::MAX), |counter| counter.rate)
     }
 
     /// Nanoseconds in which the counter ticks so often.
     #[inline]
     fn elapsed(self, ticks: u64) -> u64 {
-        ((u128::from(ticks) * u128::from(self.0)) >> 64) as u64
+        let ns = (u128::from(ticks) * u128::from(self.0)) >> PLACES;
+        // With 64 places nothing is cut off.
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
     /// Nanoseconds since the counter was at `then`, if they are fewer than `limit`, which is of [`nanoseconds`].
     #[inline]
     pub(crate) fn younger_than(self, limit: u64, then: u64) -> Option<u64> {
-        let age = self.elapsed(ticks().wrapping_sub(then));
+        let age = self.elapsed(ticks().wrapping_sub(then).wrapping_add(STEP));
         (age < limit).then_some(age)
     }
 }
@@ -277,36 +279,24 @@ fn measure() -> Option<Counter> {
     std::thread::sleep(MEASURED);
     let last = shortest()?;
     let (ticked, elapsed) = (last.before.wrapping_sub(first.before), last.ns.saturating_sub(first.ns));
-    // The clock was read somewhere in each look.
-    let least = ticked.checked_sub(took(&first))?;
+    // The clock was read somewhere in each look, and a tick before the counter showed the next one.
+    let least = ticked.checked_sub(took(&first) + STEP)?;
     // Wrong by one look at most, so by one in 256; mostly it is one in 50,000.
-    let is_exact = took(&first).saturating_add(took(&last)) < ticked / 256;
-    let is_fast = elapsed < least;
-    (is_exact && is_fast)
-        .then(|| Counter::new(((u128::from(elapsed) << 64) / u128::from(least)) as u64, last))
+    let is_exact = took(&first).saturating_add(took(&last)) + 2 * STEP < ticked / 256;
+    let rate = (u128::from(elapsed) << PLACES).checked_div(u128::from(least))?;
+    // A counter that is too slow for so many places is not used.
+    let rate = u64::try_from(rate).ok()?;
+    is_exact.then(|| Counter::new(Rate(rate), last))
 }
 
 /// Whether the kernel takes the time from the counter itself.
 fn is_trusted() -> bool {
-    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let has_counter = cfg!(all(target_arch = "x86_64", not(miri)));
-    // No read of a device allocates.
-    let mut name = [0; 16];
-    let mut read = || File::open(source)?.read(&mut name);
-    has_counter && read().is_ok_and(|len| name[..len].trim_ascii() == b"tsc")
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 CPU has the instruction.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-#[inline]
-fn ticks() -> u64 {
-    0
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    // No read of a device allocates. One byte more than the longest name and the end of the line.
+    let mut name = [0; 24];
+    let Some(source) = SOURCE else { return false };
+    let len = File::open(file).and_then(|mut file| file.read(&mut name));
+    len.is_ok_and(|len| name[..len].trim_ascii() == source.as_bytes())
 }
 
 #[cfg(test)]
@@ -321,6 +311,18 @@ mod tests {
             for rate in [Rate::of_counter(), Rate(u64::MAX), Rate(u64::MAX / 16)] {
                 assert_eq!(rate.younger_than(nanoseconds(limit), NEVER), None);
             }
+        }
+    }
+
+    #[test]
+    fn a_tick_is_worth_what_its_rate_says() {
+        let tick = Rate(1 << (PLACES - 1));
+        assert_eq!((tick.elapsed(0), tick.elapsed(1), tick.elapsed(7)), (0, 0, 3));
+        assert_eq!(tick.elapsed(u64::MAX), u64::MAX / 2);
+        // One of 25 MHz, where there is room for it, and more than the clock has room for.
+        if PLACES < 64 {
+            let slow = Rate(40 << PLACES);
+            assert_eq!((slow.elapsed(25_000_000), slow.elapsed(1 << 60)), (1_000_000_000, u64::MAX));
         }
     }
 
@@ -392,7 +394,7 @@ mod tests {
         let (rate, first) = (Rate::of_counter(), now());
         if first.ticks == NEVER {
             // Past the harness, which shows the output of failed tests only.
-            let text = "skipped: the time stamp counter: the kernel does not take the time from it";
+            let text = "skipped: the counter of the CPU: the kernel does not take the time from it";
             return writeln!(std::io::stderr(), "{text}").expect("standard error");
         }
         std::thread::sleep(10 * MEASURED);

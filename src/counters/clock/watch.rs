@@ -8,6 +8,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::Rate;
+
 /// How far the counter and the clock may differ, of the time that has gone: one in so many. The clock may be slewed by a
 /// tenth, as chrony does it at most.
 const DIFFERENCE: u64 = 8;
@@ -36,8 +38,7 @@ pub(super) struct Look {
 /// The counter of this machine, as it was measured.
 #[derive(Debug)]
 pub(super) struct Counter {
-    /// What a tick is worth, in nanoseconds with 64 binary places.
-    pub(super) rate: u64,
+    pub(super) rate: Rate,
     lost: AtomicBool,
     /// When it was compared with the clock.
     compared: AtomicU64,
@@ -53,7 +54,7 @@ struct Last {
 }
 
 impl Counter {
-    pub(super) fn new(rate: u64, look: Look) -> Self {
+    pub(super) fn new(rate: Rate, look: Look) -> Self {
         let last = Mutex::new(Last { look, asked: look.ns });
         Self { rate, lost: AtomicBool::new(false), compared: AtomicU64::new(look.ns), last }
     }
@@ -112,12 +113,13 @@ impl Counter {
     }
 
     fn nanoseconds(&self, ticks: u64) -> u64 {
-        ((u128::from(ticks) * u128::from(self.rate)) >> 64) as u64
+        self.rate.elapsed(ticks)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::PLACES;
     use super::*;
 
     /// A machine of the test's own, whose counter ticks twice in a nanosecond.
@@ -134,7 +136,7 @@ mod tests {
         fn new() -> Self {
             let (ns, ticks) = (500 * MS, 77);
             let look = Look { before: ticks, ns, after: ticks };
-            Self { counter: Counter::new(1 << 63, look), ns, ticks, trusted: true }
+            Self { counter: Counter::new(Rate(1 << (PLACES - 1)), look), ns, ticks, trusted: true }
         }
 
         /// So much time goes by, of which the counter sees `ticks`.

@@ -3,18 +3,17 @@
 use crate::driver::Kernel;
 use crate::driver::ring::units::Word;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::page::page_size;
 
 /// A register in a page of them. The driver gives each queue a page, which may be that of others.
 #[derive(Debug)]
 pub(super) struct Doorbell(Word);
 
-/// The size of a page, or less: the kernel rounds it up.
-const PAGE: usize = 4096;
-
 impl Doorbell {
-    /// The one at `at` in the page with this key.
+    /// The one at `at` in the page with this key: a page of the system (`qp_mmap_entries_setup`, efa_verbs.c, Linux 6.1), in which a larger one has more of the
+    /// device's pages before it.
     pub(super) fn map(op: &'static str, key: u64, at: u32, kernel: &dyn Kernel) -> Result<Self> {
-        let word = Word::new(&kernel.map(op, key, PAGE)?, at as usize);
+        let word = Word::new(&kernel.map(op, key, page_size())?, at as usize);
         word.map(Self).ok_or_else(|| Error::malformed(op, "a doorbell outside of its page"))
     }
 

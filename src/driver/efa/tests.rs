@@ -33,6 +33,7 @@ use crate::driver::request::{
 use crate::driver::ring::RingDevice;
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::page::page_size;
 
 /// The device's memory, by the keys that it tells.
 #[derive(Default)]
@@ -157,7 +158,7 @@ const NUMBER: u32 = 0xb08;
 impl Bench {
     pub(super) fn of(state: State, type_: u8, wanted: QpCap) -> Self {
         let memory = Memory::default();
-        for (key, len) in [(CQ, 4096), (LLQ, 1 << 17), (RQ, 1 << 16), (PAGE, 4096)] {
+        for (key, len) in [(CQ, 4096), (LLQ, 1 << 17), (RQ, 1 << 16), (PAGE, page_size())] {
             memory.put(key, len);
         }
         let queue = queue(&state, &memory);

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::unistd::{SysconfVar, sysconf};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
 use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
@@ -18,6 +17,7 @@ use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, Wq
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::page::page_size;
 
 /// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
 /// 64 bytes.
@@ -178,8 +178,7 @@ fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
 /// The first page of those that the kernel made with the context: there is no other (`uar_mmap`, main.c, and
 /// `alloc_bfreg`, qp.c, Linux 6.1). The offset is in pages of the system, of which a register page is a part.
 fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
-    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
-    let offset = mmap_offset(MMAP_NC_PAGE, 0, size.unwrap_or(UAR_SIZE as u64));
+    let offset = mmap_offset(MMAP_NC_PAGE, 0, page_size() as u64);
     let page = kernel.map(op, offset, UAR_SIZE)?;
     Ok(Registers { page, id: None })
 }

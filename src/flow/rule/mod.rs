@@ -236,7 +236,11 @@ impl FlowRule<CatchAll> {
         Self::new(flow::ATTR_ALL_DEFAULT, port)
     }
 
-    /// A rule for multicast packets of `port` that no other rule matches. It fails with the mlx5 driver of Linux 7.2 and 7.3.
+    /// A rule for multicast packets of `port` that no other rule matches.
+    ///
+    /// It is broken in the mlx5 driver of Linux 7.2 and 7.3 (`create_leftovers_rule`, fs.c): the driver refuses it, or makes a rule for packets that
+    /// are addressed to one receiver, as Debian's kernels for arm64 do. A normal rule of priority 15 whose Ethernet header has
+    /// `dst_masked([1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0])` is right on every kernel.
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub fn mc_default(port: u8) -> Self {
         Self::new(flow::ATTR_MC_DEFAULT, port)

@@ -465,6 +465,7 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 }
 
 pub(crate) mod barrier;
+pub(crate) mod page;
 mod register;
 mod value;
 

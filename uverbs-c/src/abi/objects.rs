@@ -18,14 +18,14 @@ c_structs! {
         408 ibdev_path: [u8; 256];
     }
 
-    struct Context = "ibv_context", 328 {
+    struct Context = "ibv_context", 328 | 336 {
         0 device: Pointer;
         8 ops: ContextOps;
         264 cmd_fd: i32;
         268 async_fd: i32;
         272 num_comp_vectors: i32;
         280 mutex: Mutex;
-        320 abi_compat: Pointer;
+        320 | 328 abi_compat: Pointer;
     }
 
     struct Pd = "ibv_pd", 16 {
@@ -49,40 +49,40 @@ c_structs! {
         12 refcnt: AtomicI32;
     }
 
-    struct CqEx = "ibv_cq_ex", 288 {
+    struct CqEx = "ibv_cq_ex", 288 | 296 {
         0 context: Pointer;
         8 channel: Pointer;
         16 cq_context: Pointer;
         24 handle: u32;
         28 cqe: Cell<i32>;
         32 mutex: Mutex;
-        72 cond: Cond;
-        120 comp_events_completed: u32;
-        124 async_events_completed: u32;
-        128 comp_mask: u32;
-        132 status: Cell<u32>;
-        136 wr_id: Cell<u64>;
-        144 start_poll: Function;
-        152 next_poll: Function;
-        160 end_poll: Function;
-        168 read_opcode: Function;
-        176 read_vendor_err: Function;
-        184 read_byte_len: Function;
-        192 read_imm_data: Function;
-        200 read_qp_num: Function;
-        208 read_src_qp: Function;
-        216 read_wc_flags: Function;
-        224 read_slid: Function;
-        232 read_sl: Function;
-        240 read_dlid_path_bits: Function;
-        248 read_completion_ts: Function;
-        256 read_cvlan: Function;
-        264 read_flow_tag: Function;
-        272 read_tm_info: Function;
-        280 read_completion_wallclock_ns: Function;
+        72 | 80 cond: Cond;
+        120 | 128 comp_events_completed: u32;
+        124 | 132 async_events_completed: u32;
+        128 | 136 comp_mask: u32;
+        132 | 140 status: Cell<u32>;
+        136 | 144 wr_id: Cell<u64>;
+        144 | 152 start_poll: Function;
+        152 | 160 next_poll: Function;
+        160 | 168 end_poll: Function;
+        168 | 176 read_opcode: Function;
+        176 | 184 read_vendor_err: Function;
+        184 | 192 read_byte_len: Function;
+        192 | 200 read_imm_data: Function;
+        200 | 208 read_qp_num: Function;
+        208 | 216 read_src_qp: Function;
+        216 | 224 read_wc_flags: Function;
+        224 | 232 read_slid: Function;
+        232 | 240 read_sl: Function;
+        240 | 248 read_dlid_path_bits: Function;
+        248 | 256 read_completion_ts: Function;
+        256 | 264 read_cvlan: Function;
+        264 | 272 read_flow_tag: Function;
+        272 | 280 read_tm_info: Function;
+        280 | 288 read_completion_wallclock_ns: Function;
     }
 
-    struct Qp = "ibv_qp", 160 {
+    struct Qp = "ibv_qp", 160 | 168 {
         0 context: Pointer;
         8 qp_context: Pointer;
         16 pd: Pointer;
@@ -94,47 +94,47 @@ c_structs! {
         56 state: Cell<u32>;
         60 qp_type: u32;
         64 mutex: Mutex;
-        104 cond: Cond;
-        152 events_completed: u32;
+        104 | 112 cond: Cond;
+        152 | 160 events_completed: u32;
     }
 
-    struct QpEx = "ibv_qp_ex", 360 {
+    struct QpEx = "ibv_qp_ex", 360 | 368 {
         0 qp_base: Qp;
-        160 comp_mask: u64;
-        168 wr_id: Cell<u64>;
-        176 wr_flags: Cell<u32>;
-        184 wr_atomic_cmp_swp: Function;
-        192 wr_atomic_fetch_add: Function;
-        200 wr_bind_mw: Function;
-        208 wr_local_inv: Function;
-        216 wr_rdma_read: Function;
-        224 wr_rdma_write: Function;
-        232 wr_rdma_write_imm: Function;
-        240 wr_send: Function;
-        248 wr_send_imm: Function;
-        256 wr_send_inv: Function;
-        264 wr_send_tso: Function;
-        272 wr_set_ud_addr: Function;
-        280 wr_set_xrc_srqn: Function;
-        288 wr_set_inline_data: Function;
-        296 wr_set_inline_data_list: Function;
-        304 wr_set_sge: Function;
-        312 wr_set_sge_list: Function;
-        320 wr_start: Function;
-        328 wr_complete: Function;
-        336 wr_abort: Function;
-        344 wr_atomic_write: Function;
-        352 wr_flush: Function;
+        160 | 168 comp_mask: u64;
+        168 | 176 wr_id: Cell<u64>;
+        176 | 184 wr_flags: Cell<u32>;
+        184 | 192 wr_atomic_cmp_swp: Function;
+        192 | 200 wr_atomic_fetch_add: Function;
+        200 | 208 wr_bind_mw: Function;
+        208 | 216 wr_local_inv: Function;
+        216 | 224 wr_rdma_read: Function;
+        224 | 232 wr_rdma_write: Function;
+        232 | 240 wr_rdma_write_imm: Function;
+        240 | 248 wr_send: Function;
+        248 | 256 wr_send_imm: Function;
+        256 | 264 wr_send_inv: Function;
+        264 | 272 wr_send_tso: Function;
+        272 | 280 wr_set_ud_addr: Function;
+        280 | 288 wr_set_xrc_srqn: Function;
+        288 | 296 wr_set_inline_data: Function;
+        296 | 304 wr_set_inline_data_list: Function;
+        304 | 312 wr_set_sge: Function;
+        312 | 320 wr_set_sge_list: Function;
+        320 | 328 wr_start: Function;
+        328 | 336 wr_complete: Function;
+        336 | 344 wr_abort: Function;
+        344 | 352 wr_atomic_write: Function;
+        352 | 360 wr_flush: Function;
     }
 
-    struct Srq = "ibv_srq", 128 {
+    struct Srq = "ibv_srq", 128 | 136 {
         0 context: Pointer;
         8 srq_context: Pointer;
         16 pd: Pointer;
         24 handle: u32;
         32 mutex: Mutex;
-        72 cond: Cond;
-        120 events_completed: u32;
+        72 | 80 cond: Cond;
+        120 | 128 events_completed: u32;
     }
 
     struct Xrcd = "ibv_xrcd", 8 {
@@ -174,7 +174,7 @@ c_structs! {
         8 handle: u32;
     }
 
-    struct Wq = "ibv_wq", 152 {
+    struct Wq = "ibv_wq", 152 | 160 {
         0 context: Pointer;
         8 wq_context: Pointer;
         16 pd: Pointer;
@@ -185,9 +185,9 @@ c_structs! {
         44 wq_type: u32;
         48 post_recv: Function;
         56 mutex: Mutex;
-        96 cond: Cond;
-        144 events_completed: u32;
-        148 comp_mask: u32;
+        96 | 104 cond: Cond;
+        144 | 152 events_completed: u32;
+        148 | 156 comp_mask: u32;
     }
 
     struct RwqIndTable = "ibv_rwq_ind_table", 24 {

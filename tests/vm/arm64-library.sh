@@ -1,0 +1,35 @@
+#!/bin/sh
+# The lane arm64-library of tests/vm/arm64: the library's unit tests, and Debian's own programs with the drop-in for libibverbs beside libibverbs, on rxe.
+# Runs in the guest; see guest.sh.
+#
+# cargo: UVERBS_DROPIN build --profile guest --package uverbs-c
+# cargo: UNIT_TESTS test --profile guest --no-run --package uverbs --lib
+# shellcheck disable=SC2317  # `step` calls the functions by name
+
+here=$(dirname "$0")
+# shellcheck source=tests/vm/guest.sh
+. "$here/guest.sh"
+
+# shellcheck source=tests/vm/dropin-common.sh
+. "$here/dropin-common.sh"
+
+# Not emulated by a program, so that the counter of the CPU is the kernel's clock.
+unit_tests() {
+    # One of them asks for more addresses than the guest has memory.
+    echo 1 >/proc/sys/vm/overcommit_memory || return
+    "$UNIT_TESTS" --show-output || return
+    [ "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" = arch_sys_counter ] &&
+        ! grep 'skipped: the counter of the CPU' "$OUT/$name.err" >&2
+}
+
+begin make_device
+
+step unit-tests unit_tests
+step library library_is_ours /usr/bin/ibv_devinfo
+step devices same_output ibv_devices
+step devinfo same_output ibv_devinfo -v
+paired_pingpongs
+step libraries only_ours_was_loaded
+step resources resources_are_as_before
+step kernel-log kernel_log_is_clean
+finish
