@@ -33,6 +33,7 @@ const WAYS: &[&[&str]] = &[
     &["man", "stat"],
     &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms"],
     &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms", "--json"],
+    &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms", "--rule", "a=udp", "--rule", "tcp"],
     &["ping", "--device", "soft0", "--iters", "1"],
     &["ping", "--device", "soft0", "--iters", "1", "--json"],
     &["bench", "read", "--device", "soft0", "--samples", "2"],

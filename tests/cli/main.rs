@@ -9,3 +9,4 @@ mod program;
 #[path = "../common/skips.rs"]
 mod skips;
 mod stat;
+mod watch;
