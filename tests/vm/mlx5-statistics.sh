@@ -7,6 +7,8 @@
 # vhca: --port infiniband
 # vhca: --port roce --mac 52:54:00:ca:fe:02
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# tests: card::bound
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -208,6 +210,78 @@ refused() { # what the kernel or the card refuses changes nothing, and reads go 
     $qp bind link mlx5_0/1 lqpn "$first" && [ -n "$(bound)" ] && wait "$load"
 }
 
+# `uverbs stat --qp` has the counters that `rdma` shows, of both queue pairs of a command that goes on.
+stat_qp() {
+    begin_reads || return
+    qp='rdma statistic qp' first=${qpns% *} second=${qpns#* }
+    $qp bind link mlx5_0/1 lqpn "$first" && $qp bind link mlx5_0/1 lqpn "$second" && until_true 20 stat_qp_counts || return
+    "$UVERBS_BIN" stat --qp mlx5_0 && "$UVERBS_BIN" stat --qp mlx5_0/1 --json >"$OUT/$name.json" && bound >"$OUT/$name.rdma" || return
+    bound | while read -r counter _; do
+        number=$(awk -v id="$counter" '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") seen = $(i + 1) == id }
+            /LQPN:/ && seen { gsub(/[<>]/, ""); print $2 }' "$OUT/bound")
+        $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$number" </dev/null || exit
+        echo "$counter $number"
+    done >"$OUT/$name.pairs"
+    "$PYTHON" -c 'import json, sys
+ports = json.load(open(sys.argv[1]))["devices"][0]["queue_pair_counters"]
+assert [port["port"] for port in ports] == [1] and ports[0]["mode"] == "some are counted one by one", ports
+ours = sorted((counter["id"], *counter["queue_pairs"]) for counter in ports[0]["counters"])
+theirs = sorted(tuple(int(word) for word in line.split()) for line in open(sys.argv[2]))
+assert len(ours) == 2 and ours == theirs, (ours, theirs)
+names = [{row["name"] for row in counter["counters"]} for counter in ports[0]["counters"]]
+assert all("rx_read_requests" in some and len(some) > 15 for some in names), names
+print("compared:", ours)' "$OUT/$name.json" "$OUT/$name.pairs" && wait "$load" && "$UVERBS_BIN" stat --qp mlx5_0 | grep 'queue pairs: not counted one by one'
+}
+
+stat_qp_counts() { "$UVERBS_BIN" stat --qp --all mlx5_0 | grep -q 'rx_read_requests *[1-9]'; }
+
+# Flow rules of the card with Ethernet, each for an address of its own; with WORD, more of it.
+rules() { # rules NUMBER [WORD]
+    awk -v count="$1" -v word="${2:-}" 'BEGIN { for (i = 0; i < count; i++)
+        printf "[[rule]]\nname = \"r%d\"\ndevice = \"mlx5_1\"\nrule = \"ether dst 02:fd:00:00:%02x:%02x%s\"\n", i, i / 256, i % 256, i ? "" : word }' >/tmp/rules.toml
+}
+
+queries() { # of flow counters, that the card has had since `trace clear`
+    ask 9 commands >"$OUT/$name.commands" && sed -n 's/^93b [^ ]* //p' "$OUT/$name.commands"
+}
+
+exporter=127.0.0.1:9979
+scrape() { "$PYTHON" "$here/compare-metrics" get "$exporter" text/plain >"$OUT/$name.scrape"; }
+
+# A scrape reads a thousand rules with one command, and what came for one of them is this one's.
+flows_exported() {
+    rules 1000 && ip link set lo up || return
+    "$UVERBS_BIN" export --device mlx5_1 --listen "$exporter" --rules /tmp/rules.toml --max-age 1ms >"$OUT/exporter.out" 2>"$OUT/exporter.err" &
+    exporting=$!
+    until_true 120 grep -q '^listening on ' "$OUT/exporter.out" && scrape && ask 9 'trace clear' && scrape && found=$(queries) || return
+    [ "$found" -eq 1 ] && [ "$(grep -c '^uverbs_flow_up{.*} 1$' "$OUT/$name.scrape")" -eq 1000 ] || return
+    echo "compared: $found command for a scrape of 1000 rules"
+    ask 9 "send 02fd000003e702000000000188b5$(printf '%092d' 0) 5" && scrape || return
+    grep -x 'uverbs_flow_packets_total{device="mlx5_1",port="1",flow="r999"} 5' "$OUT/$name.scrape" &&
+        grep -x 'uverbs_flow_bytes_total{device="mlx5_1",port="1",flow="r999"} 300' "$OUT/$name.scrape" &&
+        [ "$(grep -c '^uverbs_flow_packets_total{.*} 0$' "$OUT/$name.scrape")" -eq 999 ]
+}
+
+# A rule that lets packets go on cannot be read with the others; the 999 go on counting.
+flows_mixed() {
+    rules 1000 ' dont-trap' && kill -HUP "$exporting" && until_true 60 grep -q 'rules are in force' "$OUT/exporter.err" || return
+    ask 9 'trace clear' && scrape && found=$(queries) || return
+    [ "$found" -eq 2 ] && [ "$(grep -c '^uverbs_flow_up{.*} 1$' "$OUT/$name.scrape")" -eq 1000 ] &&
+        grep -x 'uverbs_flow_packets_total{device="mlx5_1",port="1",flow="r999"} 5' "$OUT/$name.scrape"
+}
+
+flows_end() { kill "$exporting" && wait "$exporting" && cat "$OUT/exporter.err" && [ "$(wc -l <"$OUT/exporter.err")" -eq 1 ]; }
+
+# Each counter is read once when it is taken, and all of them with one command for each reading.
+flows_watched() {
+    for count in 1 4; do
+        ask 9 'trace clear' && "$UVERBS_BIN" watch --rules /tmp/rules.toml --interval 10ms --count "$count" --json >"$OUT/$name.json" && queries >"$OUT/$name.$count" || return
+    done
+    one=$(cat "$OUT/$name.1") four=$(cat "$OUT/$name.4")
+    echo "compared: $one commands for one reading of 1000 rules, $four for four"
+    [ $((four - one)) -eq 3 ] && [ "$(wc -l <"$OUT/$name.json")" -eq 4 ]
+}
+
 sets() { # how many sets of counters there are in the card
     ask 8 objects | grep -c ^CounterSet
 }
@@ -251,7 +325,16 @@ step port-down counted mlx5_0 '' link_downed=1 goes_down
 step bind counted mlx5_0 "rx_read_requests=$READS" any bind_and_unbind
 step bind-auto counted mlx5_0 "rx_read_requests=$READS" any bound_by_type
 step bind-refused counted mlx5_0 "rx_read_requests=$READS" any refused
+step stat-qp counted mlx5_0 "rx_read_requests=$READS" any stat_qp
 step sets no_set_is_left
+step flows-exported flows_exported
+step flows-mixed flows_mixed
+step flows-end flows_end
+rules 1000
+step flows-watched flows_watched
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+for test in $TESTS; do run_tests "$test"; done
+step sets-again no_set_is_left
 exec 8>&- 9>&-
 step unload unload
 step kernel-log kernel_log_is_clean
