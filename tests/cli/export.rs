@@ -404,6 +404,9 @@ fn devices_come_and_go_between_scrapes() {
         ("ports/1/counters/port_rcv_data", "1000\n"),
         ("ports/1/counters/link_downed", "255\n"),
         ("ports/1/hw_counters/a.b", "3\n"),
+        ("ports/1/hw_counters/ip4InOctets", "4\n"),
+        ("ports/1/hw_counters/ip4InOctets_bytes", "5\n"),
+        ("ports/1/hw_counters/ip6InOctets", "6\n"),
     ] {
         file(&format!("{device}/{name}"), text);
     }
@@ -416,6 +419,9 @@ fn devices_come_and_go_between_scrapes() {
         (format!("node_infiniband_physical_state_id{{{labels}}}"), 5.0),
         (format!("node_infiniband_rate_bytes_per_second{{{labels}}}"), 1.25e10),
         (format!("uverbs_hw_a_b_total{{{labels},counter=\"a.b\"}}"), 3.0),
+        (format!("uverbs_hw_ip4InOctets_bytes_total{{{labels},counter=\"ip4InOctets\"}}"), 4.0),
+        (format!("uverbs_hw_ip4InOctets_bytes_total{{{labels}}}"), 5.0),
+        (format!("uverbs_hw_ip6InOctets_bytes_total{{{labels}}}"), 6.0),
         (format!("uverbs_saturated{{{labels},counter=\"link_downed\",source=\"counters\"}}"), 1.0),
         (r#"node_infiniband_info{device="some \"0\"",board_id="MT_0000000011",firmware_version="16.35.2000",hca_type="MT4119"}"#.to_owned(), 1.0),
         (r#"uverbs_kernel_name_info{metric="node_infiniband_port_data_received_bytes_total",counter="port_rcv_data",source="counters"}"#.to_owned(), 1.0),

@@ -85,9 +85,9 @@ impl Target {
     }
 
     /// Refuses a port that the device does not have.
-    pub(crate) fn check_port(&self, port: u8) -> Outcome {
-        let ports = self.device.ports();
-        if u32::from(port) <= ports {
+    pub(crate) fn check_port(&self, port: impl Into<u32>) -> Outcome {
+        let (port, ports) = (port.into(), self.device.ports());
+        if (1..=ports).contains(&port) {
             return Ok(());
         }
         let name = self.device.name();
