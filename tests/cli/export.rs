@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
+use super::children;
 use super::skips::skipped;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
@@ -100,8 +100,7 @@ impl Exporter {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("the signal is sent");
+        children::signal(&self.child, signal);
     }
 
     /// Waits until a scrape has such a line.
@@ -296,6 +295,37 @@ fn rules_that_were_read_again_are_not_hidden_by_an_older_reading() {
             assert_eq!(exporter.text().contains("flow=\"udp\""), udp);
         }
     }
+}
+
+/// What the process has of the machine's memory, in KiB.
+fn resident(exporter: &Exporter) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", exporter.child.id())).expect("it runs");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    size.expect("a size").parse().expect("a number")
+}
+
+#[test]
+fn ten_thousand_rules_are_scraped_again_and_again_in_the_same_memory() {
+    let mut rules = String::new();
+    for number in 0..10_000 {
+        let (high, low) = (number >> 8, number & 0xff);
+        let rule = format!("ether dst 02:fd:00:00:{high:02x}:{low:02x}");
+        rules += &format!("[[rule]]\nname = \"{number}\"\ndevice = \"soft0\"\nrule = \"{rule}\"\n");
+    }
+    let directory = Directory::new("many");
+    let exporter = Exporter::new(&["--rules", &directory.file("rules.toml", &rules), "--max-age", "1ns"]);
+    let scrape = || {
+        let text = exporter.text();
+        let up = |line: &&str| line.starts_with("uverbs_flow_up{") && line.ends_with(" 1");
+        assert_eq!(text.lines().filter(up).count(), 10_000);
+    };
+    // What the allocator keeps is there after a few.
+    (0..8).for_each(|_| scrape());
+    let before = resident(&exporter);
+    (0..8).for_each(|_| scrape());
+    let after = resident(&exporter);
+    assert!(after <= before + before / 10, "{before} KiB, and {after} KiB after eight more scrapes");
+    assert_eq!(exporter.end(), "");
 }
 
 #[test]

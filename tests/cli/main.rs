@@ -1,6 +1,7 @@
 //! The program `uverbs`, run as a user runs it.
 
 mod bench;
+mod children;
 mod counts;
 mod ends;
 mod export;

@@ -5,10 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::children::{interrupt, readings_until};
 use super::skips::skipped;
 
 const PCAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcap");
@@ -95,8 +94,9 @@ fn each_rule_has_a_line_for_each_reading() {
 
 #[test]
 fn traffic_is_aimed_at_the_first_rule_and_counted_by_it() {
-    let more = ["--json", "--count", "3", "--interval", "100ms", "--generate", "rate=20k,size=100"];
-    let readings = json(&[&SOFT[..], &TWO, &more].concat());
+    let more = ["--json", "--interval", "50ms", "--generate", "rate=20k,size=100"];
+    let child = command(&[&SOFT[..], &TWO, &more].concat()).spawn().expect("the program starts");
+    let readings = readings_until(child, |reading| reading["rules"][0]["packets"].as_u64() > Some(0));
     let mut before = 0;
     for reading in &readings {
         let [dns, tcp] = reading["rules"].as_array().expect("rules").as_slice() else { panic!("{reading}") };
@@ -176,8 +176,7 @@ fn what_is_made_is_released_on_a_signal_and_when_nobody_reads() {
         if is_signalled {
             let mut lines = BufReader::new(stdout).lines();
             lines.next().expect("a reading").expect("a line");
-            let id = i32::try_from(child.id()).expect("a process id");
-            kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal is sent");
+            interrupt(&child);
             assert_eq!(lines.count() % 2, 1, "whole readings");
         } else {
             drop(stdout);

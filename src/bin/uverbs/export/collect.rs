@@ -240,15 +240,38 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Condvar, Mutex};
 
     use super::super::exposition::Form;
     use super::*;
 
     const VALUE: Metric<'static> = Metric::gauge("value", "A value.");
 
-    /// What each device does, by name: a value, or an error, or nothing for a long time.
-    type Script = Arc<Mutex<Vec<(&'static str, Result<u64, &'static str>)>>>;
+    /// What each device does, by name: a value, or an error, or nothing until it is to do something else.
+    type Doing = Vec<(&'static str, Result<u64, &'static str>)>;
+
+    #[derive(Clone, Default)]
+    struct Script(Arc<(Mutex<Doing>, Condvar)>);
+
+    impl Script {
+        fn now(&self) -> Doing {
+            self.0.0.lock().expect("no panic").clone()
+        }
+
+        fn set(&self, there: &[(&'static str, Result<u64, &'static str>)]) {
+            *self.0.0.lock().expect("no panic") = there.to_vec();
+            self.0.1.notify_all();
+        }
+
+        fn wait_while(&self, is: impl Fn(&Doing) -> bool) {
+            drop(
+                self.0.1.wait_while(self.0.0.lock().expect("no panic"), |there| is(there)).expect("no panic"),
+            );
+        }
+    }
+
+    /// More than anything takes that is not stuck, on a busy machine too.
+    const PATIENCE: Duration = Duration::from_secs(3);
 
     struct Fake(Script);
 
@@ -258,13 +281,11 @@ mod tests {
 
     impl Machine for Fake {
         fn find(&mut self) -> Result<Vec<Found>, String> {
-            let there = self.0.lock().expect("no panic").clone();
+            let there = self.0.now();
             if there.iter().any(|(name, _)| *name == "lost") {
                 return Err("no sysfs".to_owned());
             }
-            if there.iter().any(|(name, _)| *name == "stuck") {
-                thread::sleep(Duration::from_secs(3));
-            }
+            self.0.wait_while(|there| there.iter().any(|(name, _)| *name == "stuck"));
             let found = there.into_iter().map(|(name, _)| {
                 let script = self.0.clone();
                 Found {
@@ -281,10 +302,10 @@ mod tests {
 
     impl Source for Device {
         fn read(&mut self) -> Result<Families, String> {
-            let found = self.0.lock().expect("no panic").iter().find(|(name, _)| *name == self.1).cloned();
+            let found = self.0.now().into_iter().find(|(name, _)| *name == self.1);
             let mut families = Families::default();
             match found.ok_or("gone")?.1 {
-                SILENT => thread::sleep(Duration::from_secs(3)),
+                SILENT => self.0.wait_while(|there| there.contains(&(self.1, SILENT))),
                 value => families.add(&VALUE, &[("device", self.1)], value.map_err(str::to_owned)?),
             }
             Ok(families)
@@ -297,10 +318,10 @@ mod tests {
 
     #[test]
     fn devices_come_go_fail_and_hang() {
-        let script: Script = Arc::default();
-        let mut collector = Collector::new(Box::new(Fake(script.clone())), Duration::from_millis(300));
+        let script = Script::default();
+        let mut collector = Collector::new(Box::new(Fake(script.clone())), PATIENCE);
         let mut read = |there: &[(&'static str, Result<u64, &'static str>)]| {
-            *script.lock().expect("no panic") = there.to_vec();
+            script.set(there);
             collector.read().text(Form::Text)
         };
         let text = read(&[]);
@@ -315,19 +336,19 @@ mod tests {
         assert!(has(&text, "uverbs_up{device=\"a\"} 1") && has(&text, "value{device=\"a\"} 4"), "{text}");
         assert!(!text.contains("\"b\""), "{text}");
         // One that does not answer holds nobody up, not even later.
-        for _ in 0..2 {
+        for is_known in [false, true] {
             let begun = Instant::now();
             let text = read(&[("a", SILENT), ("b", Ok(5))]);
             assert!(has(&text, "uverbs_up{device=\"a\"} 0") && has(&text, "value{device=\"b\"} 5"), "{text}");
-            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert!(!is_known || begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
         }
         // Where the search does not end, or nobody tells which devices there are, those of before are read.
         let text = read(&[("b", Ok(6)), ("stuck", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
-        thread::sleep(Duration::from_secs(3));
         let text = read(&[("b", Ok(6)), ("lost", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
     }
+
     #[test]
     fn nobody_waits_twice_for_one_that_is_stuck() {
         let (go, gone) = mpsc::channel::<u32>();

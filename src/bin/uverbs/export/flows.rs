@@ -416,7 +416,7 @@ mod tests {
         let stuck = rule("b", "no such device", "udp");
         load(&(rule("a", "soft0", "tcp") + &stuck)).expect("rules that can be");
         assert_eq!(flows.len(), 2);
-        let mut collector = Collector::new(Box::new(Fake(flows.clone())), Duration::from_millis(300));
+        let mut collector = Collector::new(Box::new(Fake(flows.clone())), Duration::from_secs(3));
         let mut has = |wanted: &[(&str, &str, u8)]| {
             let text = collector.read().text(Form::Text);
             for (flow, device, up) in wanted {
