@@ -3,6 +3,8 @@
 #
 # order: 12
 # packages: prometheus
+# passes: UVERBS_WHOLE
+# limit: 1800
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -32,6 +34,7 @@ prometheus_starts() {
     printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
     prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address="$prometheus" \
         >"$OUT/prometheus.out" 2>&1 &
+    echo $! >"$OUT/prometheus.pid"
     until_true 60 compare query "$prometheus" 'up == 1'
 }
 
@@ -66,6 +69,31 @@ once() {
         grep "^uverbs_up{device=\"$device\"} 1\$" /tmp/uverbs.prom && test "$(find /tmp -name '*uverbs.prom*' | wc -l)" -eq 1
 }
 
+# Ten thousand rules of the soft device, scraped every five seconds for a minute, or for ten ($UVERBS_WHOLE): no scrape is missed, each has all rules, and the exporter's
+# memory does not grow once the allocator has what it keeps.
+many_rules() {
+    many=127.0.0.1:9978 seconds=60
+    [ -z "${UVERBS_WHOLE:-}" ] || seconds=600
+    awk 'BEGIN { for (i = 0; i < 10000; i++)
+        printf "[[rule]]\nname = \"r%d\"\ndevice = \"soft0\"\nrule = \"ether dst 02:fd:00:00:%02x:%02x\"\n", i, i / 256, i % 256 }' >/tmp/many.toml
+    "$UVERBS_BIN" export --device soft0 --listen "$many" --rules /tmp/many.toml >"$OUT/many.out" 2>"$OUT/many.err" &
+    exporting=$!
+    until_true 60 grep -q '^listening on ' "$OUT/many.out" || return
+    printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}, {job_name: many, scrape_interval: 5s, scrape_timeout: 5s, static_configs: [{targets: ["%s"]}]}]\n' \
+        "$exporter" "$many" >/tmp/prometheus.yml
+    kill -HUP "$(cat "$OUT/prometheus.pid")" && until_true 60 compare query "$prometheus" 'count_over_time(up{job="many"}[5m]) >= 3' || return
+    before=$(resident "$exporting") && sleep "$seconds" && after=$(resident "$exporting") || return
+    wanted=$((seconds / 5 - 1))
+    compare query "$prometheus" "count_over_time(up{job=\"many\"}[${seconds}s]) >= $wanted and min_over_time(up{job=\"many\"}[${seconds}s]) == 1" &&
+        compare query "$prometheus" "min_over_time(scrape_samples_scraped{job=\"many\"}[${seconds}s]) > 40000" &&
+        compare query "$prometheus" "max_over_time(scrape_duration_seconds{job=\"many\"}[${seconds}s])" &&
+        compare query "$prometheus" 'count(uverbs_flow_up == 1) == 10000' || return
+    echo "compared: $wanted scrapes of 10000 rules in $seconds s; $before KiB before, $after KiB after"
+    [ "$after" -le $((before + before / 20)) ] && kill "$exporting" && wait "$exporting" && test ! -s "$OUT/many.err"
+}
+
+resident() { sed -n 's/^VmRSS: *\([0-9]*\) kB$/\1/p' "/proc/$1/status"; }
+
 export_ends() {
     kill "$(cat "$OUT/exporter.pid")" && wait "$(cat "$OUT/exporter.pid")" && cat "$OUT/exporter.err" && test ! -s "$OUT/exporter.err"
 }
@@ -81,6 +109,7 @@ step devices-come-and-go devices_come_and_go
 step values-again values
 step once once
 step promtool-again lint
+step many-rules many_rules
 step export-ends export_ends
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
