@@ -11,11 +11,8 @@
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
-
-exporter=127.0.0.1:9979
-prometheus=127.0.0.1:9090
-
-compare() { "$PYTHON" "$here/compare-metrics" "$@"; }
+# shellcheck source=tests/vm/scrapes.sh
+. "$here/scrapes.sh"
 
 # As the unit of systemd has it: another user, without any capability.
 export_starts() {
@@ -37,14 +34,6 @@ prometheus_starts() {
     echo $! >"$OUT/prometheus.pid"
     until_true 60 compare query "$prometheus" 'up == 1'
 }
-
-traffic() {
-    ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 >"$OUT/$name.server" 2>&1 &
-    server=$!
-    until_true 10 server_listens && ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 192.0.2.1 && wait "$server"
-}
-
-server_listens() { ss -Hltn 'sport = :18515' | grep -q .; }
 
 # The graph rises while there is traffic.
 rates() {

@@ -11,15 +11,12 @@
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
+# shellcheck source=tests/vm/scrapes.sh
+. "$here/scrapes.sh"
 
 repository=$here/../..
 guide=$repository/docs/guide/prometheus.md
 root=/mnt/system
-exporter=127.0.0.1:9979
-prometheus=127.0.0.1:9090
-
-compare() { "$PYTHON" "$here/compare-metrics" "$@"; }
-
 # A copy of the system that can be written to, in memory, with what a clone has that is built.
 make_system() {
     mkdir -p /mnt/parts && mount -t tmpfs tmpfs /mnt/parts && mkdir -p /mnt/parts/upper /mnt/parts/work "$root" || return
@@ -43,14 +40,6 @@ three_commands() {
     commands=$!
     until_true 120 compare query "$prometheus" 'count_over_time(uverbs_hw_rcvd_pkts_total[5m]) >= 2'
 }
-
-traffic() {
-    ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 >"$OUT/$name.server" 2>&1 &
-    server=$!
-    until_true 10 server_listens && ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 192.0.2.1 && wait "$server"
-}
-
-server_listens() { ss -Hltn 'sport = :18515' | grep -q .; }
 
 # What the guide says to look at: as the graph's page asks for it.
 graph() {
