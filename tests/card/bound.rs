@@ -98,7 +98,8 @@ fn a_bound_queue_pair_is_counted_by_itself() {
 
         // What is refused changes nothing.
         for (refused, kind) in [
-            (counters.bind(two).map(drop), ErrorKind::InvalidInput),
+            (counters.bind(two).map(drop), ErrorKind::Exhausted),
+            (counters.bind_to(two, id), ErrorKind::InvalidInput),
             (counters.bind(NOBODY).map(drop), ErrorKind::NotFound),
             (counters.bind_to(one, id + 1000), ErrorKind::NotFound),
             (counters.unbind(one, id), ErrorKind::InvalidInput),

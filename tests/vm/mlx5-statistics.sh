@@ -5,7 +5,7 @@
 # order: 7
 # packages: ibverbs-utils perftest ethtool gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband
-# vhca: --port roce --mac 52:54:00:ca:fe:02
+# vhca: --port roce --mac 52:54:00:ca:fe:02 --cap cmd_hca_cap.log_max_uctx=20
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # tests: card::bound
@@ -136,6 +136,13 @@ goes_down() { # the port, once
     ask 8 'port down' && ask 8 'port up'
 }
 
+# A second after the port is up, the kernel asks the administration of the subnet (`ib_sa_event`, core/sa_query.c, Linux 6.1): a slow machine has
+# these packets between the two looks.
+port_down() {
+    counted mlx5_0 '' any goes_down && found=$(difference port) || return
+    case " $found " in *' link_downed=1 '*) echo "compared: $found" ;; *) echo "$found" >&2 && return 1 ;; esac
+}
+
 # Frames that are no packets of a queue pair, to everybody: what the driver's network interface tells of its function and of the wire.
 ethernet_frames() {
     net=$(interface mlx5_1)
@@ -215,22 +222,18 @@ stat_qp() {
     begin_reads || return
     qp='rdma statistic qp' first=${qpns% *} second=${qpns#* }
     $qp bind link mlx5_0/1 lqpn "$first" && $qp bind link mlx5_0/1 lqpn "$second" && until_true 20 stat_qp_counts || return
-    "$UVERBS_BIN" stat --qp mlx5_0 && "$UVERBS_BIN" stat --qp mlx5_0/1 --json >"$OUT/$name.json" && bound >"$OUT/$name.rdma" || return
-    bound | while read -r counter _; do
-        number=$(awk -v id="$counter" '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") seen = $(i + 1) == id }
-            /LQPN:/ && seen { gsub(/[<>]/, ""); print $2 }' "$OUT/bound")
-        $qp unbind link mlx5_0/1 cntn "$counter" lqpn "$number" </dev/null || exit
-        echo "$counter $number"
-    done >"$OUT/$name.pairs"
+    "$UVERBS_BIN" stat --qp mlx5_0/1 --json >"$OUT/$name.json" && bound && reads_go_on || return
+    awk '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") id = $(i + 1) } /LQPN:/ { gsub(/[<>]/, ""); print id, $2 }' "$OUT/bound" >"$OUT/$name.pairs"
+    "$UVERBS_BIN" stat --qp mlx5_0 && wait "$load" && "$UVERBS_BIN" stat --qp mlx5_0 | grep 'queue pairs: not counted one by one' || return
     "$PYTHON" -c 'import json, sys
 ports = json.load(open(sys.argv[1]))["devices"][0]["queue_pair_counters"]
 assert [port["port"] for port in ports] == [1] and ports[0]["mode"] == "some are counted one by one", ports
 ours = sorted((counter["id"], *counter["queue_pairs"]) for counter in ports[0]["counters"])
 theirs = sorted(tuple(int(word) for word in line.split()) for line in open(sys.argv[2]))
 assert len(ours) == 2 and ours == theirs, (ours, theirs)
-names = [{row["name"] for row in counter["counters"]} for counter in ports[0]["counters"]]
-assert all("rx_read_requests" in some and len(some) > 15 for some in names), names
-print("compared:", ours)' "$OUT/$name.json" "$OUT/$name.pairs" && wait "$load" && "$UVERBS_BIN" stat --qp mlx5_0 | grep 'queue pairs: not counted one by one'
+rows = [{row["name"]: row["value"] for row in counter["counters"]} for counter in ports[0]["counters"]]
+assert all(len(some) > 15 for some in rows) and 0 < max(some["rx_read_requests"] for some in rows) <= int(sys.argv[3]), rows
+print("compared:", ours, [some["rx_read_requests"] for some in rows])' "$OUT/$name.json" "$OUT/$name.pairs" "$READS"
 }
 
 stat_qp_counts() { "$UVERBS_BIN" stat --qp --all mlx5_0 | grep -q 'rx_read_requests *[1-9]'; }
@@ -321,7 +324,7 @@ step wrong-key counted mlx5_0 'req_cqe_error=2 req_cqe_flush_error=1 req_remote_
     connected 'write with a wrong key'
 step nobody-answers counted mlx5_0 'local_ack_timeout_err=2 req_cqe_error=2 req_cqe_flush_error=1 req_transport_retries_exceeded=1' any connected 'nobody answers'
 step datagram-loss counted mlx5_0 'out_of_buffer=1' any connected 'ud loss'
-step port-down counted mlx5_0 '' link_downed=1 goes_down
+step port-down port_down
 step bind counted mlx5_0 "rx_read_requests=$READS" any bind_and_unbind
 step bind-auto counted mlx5_0 "rx_read_requests=$READS" any bound_by_type
 step bind-refused counted mlx5_0 "rx_read_requests=$READS" any refused

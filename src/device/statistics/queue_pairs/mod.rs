@@ -181,8 +181,8 @@ impl QueuePairCounters {
     /// Binds one queue pair of this port to a counter of its own, and gives that counter's number.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without such a queue pair. [`ErrorKind::InvalidInput`] when it is bound already, or belongs to another port, or
-    /// while queue pairs are bound by a rule. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as of [`bind_by`](Self::bind_by).
+    /// [`ErrorKind::NotFound`] without such a queue pair. [`ErrorKind::InvalidInput`] when it belongs to another port, or while queue pairs are bound by a
+    /// rule. [`ErrorKind::Exhausted`] when it is bound already, which the kernel tells as ENOMEM, or when there is no counter left. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as of [`bind_by`](Self::bind_by).
     pub fn bind(&mut self, queue_pair: u32) -> Result<u32> {
         self.set_one(queue_pair, None)
     }
@@ -190,7 +190,7 @@ impl QueuePairCounters {
     /// Binds one queue pair to a counter that others are bound to already.
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind); `NotFound` without such a counter, too.
+    /// Those of [`bind`](Self::bind); `NotFound` without such a counter, too; a queue pair that is bound already is `InvalidInput`.
     pub fn bind_to(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
         self.set_one(queue_pair, Some(Ask::Number(attr::STAT_COUNTER_ID, counter))).map(drop)
     }
@@ -210,7 +210,10 @@ impl QueuePairCounters {
             self.explain(error, |error| {
                 error
                     .hinted_if(ErrorKind::NotFound, "there is no such queue pair, or no such counter, on the device")
-                    .hinted_if(ErrorKind::Exhausted, "the driver does not count per queue pair, or has no counter left")
+                    .hinted_if(
+                        ErrorKind::Exhausted,
+                        "the queue pair is bound already, or the driver does not count per queue pair, or has no counter left",
+                    )
                     .hinted_if(
                         ErrorKind::InvalidInput,
                         "the queue pair is bound already, or belongs to another port, or queue pairs are bound by a rule",
