@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use uverbs::mlx5::Totals;
 use uverbs::{Devices, ErrorKind, SoftDevice};
 
 use super::collect::{Found, Source};
 use super::exposition::{Families, Metric};
 use crate::Outcome;
 use crate::failure::{self, Failure};
-use crate::rules::rig::{Counting, Rig};
+use crate::rules::rig::{Counting, Rig, Totals};
 use crate::rules::{Wanted, file};
 use crate::target::Target;
 

@@ -3,7 +3,8 @@
 //! Rules of one port share a queue pair, which takes no packets: what a rule takes is counted and then dropped, unless the rule lets it go on
 //! (`dont-trap`). Where the device has counters in rows, rules count into these, so that one command reads thousands of them.
 
-use uverbs::mlx5::{CounterPool, PoolFlow, PoolReader, Totals, Values};
+pub(crate) use uverbs::mlx5::Totals;
+use uverbs::mlx5::{CounterPool, PoolFlow, PoolReader, Values};
 use uverbs::{
     CompletionQueue, Context, Counters, Error, ErrorKind, Flow, OpenOptions, Point, ProtectionDomain,
     QueuePair, RawPacket, Reader,

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uverbs::SoftDevice;
-use uverbs::mlx5::Totals;
 
 use super::counted::Counted;
 use super::reading::{Count, Elapsed, nanoseconds};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::rules::rig::{Counting, Rig};
+use crate::rules::rig::{Counting, Rig, Totals};
 use crate::rules::{NOT_NORMAL, Wanted, counting_rule, file};
 use crate::table::{Cell, Colours, Table};
 use crate::target::Target;
