@@ -70,7 +70,7 @@ many_rules() {
     until_true 60 grep -q '^listening on ' "$OUT/many.out" || return
     printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}, {job_name: many, scrape_interval: 5s, scrape_timeout: 5s, static_configs: [{targets: ["%s"]}]}]\n' \
         "$exporter" "$many" >/tmp/prometheus.yml
-    kill -HUP "$(cat "$OUT/prometheus.pid")" && until_true 60 compare query "$prometheus" 'count_over_time(up{job="many"}[5m]) >= 3' || return
+    kill -HUP "$(cat "$OUT/prometheus.pid")" && until_true 120 compare query "$prometheus" 'count_over_time(up{job="many"}[5m]) >= 10' || return
     before=$(resident "$exporting") && sleep "$seconds" && after=$(resident "$exporting") || return
     wanted=$((seconds / 5 - 1))
     compare query "$prometheus" "count_over_time(up{job=\"many\"}[${seconds}s]) >= $wanted and min_over_time(up{job=\"many\"}[${seconds}s]) == 1" &&
