@@ -59,7 +59,7 @@ free_ports() { ! ss -Hltn "sport = :9979 or sport = :9090" | grep -q .; }
 unit_is_right() {
     install -m 755 "$UVERBS_BIN" "$root/usr/local/bin/uverbs" || return
     chroot "$root" systemd-analyze verify /root/uverbs/docs/monitoring/uverbs-export.service && [ ! -s "$OUT/$name.err" ] || return
-    chroot "$root" systemd-analyze security --offline=true --threshold=30 /root/uverbs/docs/monitoring/uverbs-export.service && rm "$root/usr/local/bin/uverbs"
+    chroot "$root" systemd-analyze security --offline=true --threshold=20 /root/uverbs/docs/monitoring/uverbs-export.service && rm "$root/usr/local/bin/uverbs"
 }
 
 # The system is started, with systemd as its first process, in namespaces of processes, mounts and control groups.
@@ -68,7 +68,10 @@ system_starts() {
 mount --make-rprivate / && cd "$1" && mount -t proc proc proc && mkdir -p mnt && pivot_root . mnt || exit
 exec chroot . sh -c 'umount -l /mnt && mount -o remount,rw /sys; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec env -i container=lxc /lib/systemd/systemd multi-user.target'
 END
-    rm -f "$root/etc/systemd/system/multi-user.target.wants/prometheus"* && unshare --mount --pid --fork --cgroup sh "$root/tmp/start" "$root" >"$OUT/systemd.out" 2>&1 &
+    rm -f "$root/etc/systemd/system/multi-user.target.wants/prometheus"*
+    # systemd takes all processes of its control group: a group of its own.
+    mkdir -p /mnt/parts/cgroup && mount -t cgroup2 cgroup2 /mnt/parts/cgroup && mkdir -p /mnt/parts/cgroup/system || return
+    sh -c 'echo $$ >/mnt/parts/cgroup/system/cgroup.procs && exec unshare --mount --pid --fork --cgroup sh "$1/tmp/start" "$1"' sh "$root" >"$OUT/systemd.out" 2>&1 &
     until_true 30 first_process && until_true 120 is_up
 }
 
@@ -104,7 +107,7 @@ service_comes_back() {
 scraped_by_another() { [ "$(within systemctl show --value --property MainPID uverbs-export)" != "$1" ] && scraped; }
 
 service_security() {
-    within systemd-analyze --no-pager security --threshold=30 uverbs-export | tail -n 3
+    within systemd-analyze --no-pager security --threshold=20 uverbs-export | tail -n 3
 }
 
 system_ends() { within systemctl stop uverbs-export && until_true 20 free_ports && kill -9 "$init"; }
