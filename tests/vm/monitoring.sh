@@ -110,6 +110,22 @@ service_security() {
     within systemd-analyze --no-pager security --threshold=20 uverbs-export | tail -n 3
 }
 
+# With the drop-in for flow rules: those of the file are in force, and after a reload others.
+service_has_rules() {
+    within mkdir -p /etc/systemd/system/uverbs-export.service.d /etc/uverbs &&
+        within install -m 644 /root/uverbs/docs/monitoring/flows.conf /etc/systemd/system/uverbs-export.service.d/ && rule first &&
+        within systemctl daemon-reload && within systemctl restart uverbs-export && until_true 30 scraped && counts first || return
+    rule second && within systemctl reload uverbs-export && until_true 10 counts second && ! counts first
+}
+
+rule() { # rule NAME: of the embedded device, which needs no rights
+    printf '[[rule]]\nname = "%s"\ndevice = "soft0"\nrule = "udp"\n' "$1" | within tee /etc/uverbs/rules.toml
+}
+
+counts() { # counts NAME
+    scraped && grep "^uverbs_flow_up{device=\"soft0\",port=\"1\",flow=\"$1\"} 1\$" "$OUT/$name.scrape"
+}
+
 system_ends() { within systemctl stop uverbs-export && until_true 20 free_ports && kill -9 "$init"; }
 
 begin make_device
@@ -122,6 +138,7 @@ step system-starts system_starts
 step service-runs service_runs
 step service-comes-back service_comes_back
 step service-security service_security
+step service-has-rules service_has_rules
 step system-ends system_ends
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean

@@ -231,7 +231,13 @@ fn reload(path: Option<&Path>, flows: Option<&Flows>, snapshots: &Snapshots) {
     // Whoever asks once this was said is told of these rules.
     snapshots.forget();
     match loaded {
-        Ok(()) => failure::remark(format_args!("{}: {} rules are in force", path.display(), flows.len())),
+        Ok(()) => {
+            let are = match flows.len() {
+                1 => "1 rule is".to_owned(),
+                number => format!("{number} rules are"),
+            };
+            failure::remark(format_args!("{}: {are} in force", path.display()));
+        }
         Err(failure) => failure::remark(format_args!("{failure}; the rules of before stay in force")),
     }
 }
