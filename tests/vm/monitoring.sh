@@ -16,11 +16,11 @@ here=$(dirname "$0")
 
 repository=$here/../..
 guide=$repository/docs/guide/prometheus.md
-root=/mnt/system
+root=/tmp/system
 # A copy of the system that can be written to, in memory, with what a clone has that is built.
 make_system() {
-    mkdir -p /mnt/parts && mount -t tmpfs tmpfs /mnt/parts && mkdir -p /mnt/parts/upper /mnt/parts/work "$root" || return
-    mount -t overlay -o "lowerdir=$MONITORS_bookworm,upperdir=/mnt/parts/upper,workdir=/mnt/parts/work" overlay "$root" || return
+    mkdir -p /tmp/parts && mount -t tmpfs tmpfs /tmp/parts && mkdir -p /tmp/parts/upper /tmp/parts/work "$root" || return
+    mount -t overlay -o "lowerdir=$MONITORS_bookworm,upperdir=/tmp/parts/upper,workdir=/tmp/parts/work" overlay "$root" || return
     for directory in dev sys; do mount --rbind "/$directory" "$root/$directory" || return; done
     mount -t tmpfs tmpfs "$root/run" && mount -t tmpfs tmpfs "$root/tmp" && mount -t proc proc "$root/proc" || return
     mkdir -p "$root/root/uverbs/docs" "$root/root/uverbs/target/release" && cp -r "$repository/docs/monitoring" "$root/root/uverbs/docs/" || return
@@ -70,8 +70,8 @@ exec chroot . sh -c 'umount -l /mnt && mount -o remount,rw /sys; mount -t cgroup
 END
     rm -f "$root/etc/systemd/system/multi-user.target.wants/prometheus"*
     # systemd takes all processes of its control group: a group of its own.
-    mkdir -p /mnt/parts/cgroup && mount -t cgroup2 cgroup2 /mnt/parts/cgroup && mkdir -p /mnt/parts/cgroup/system || return
-    sh -c 'echo $$ >/mnt/parts/cgroup/system/cgroup.procs && exec unshare --mount --pid --fork --cgroup sh "$1/tmp/start" "$1"' sh "$root" >"$OUT/systemd.out" 2>&1 &
+    mkdir -p /tmp/parts/cgroup && mount -t cgroup2 cgroup2 /tmp/parts/cgroup && mkdir -p /tmp/parts/cgroup/system || return
+    sh -c 'echo $$ >/tmp/parts/cgroup/system/cgroup.procs && exec unshare --mount --pid --fork --cgroup sh "$1/tmp/start" "$1"' sh "$root" >"$OUT/systemd.out" 2>&1 &
     until_true 30 first_process && until_true 120 is_up
 }
 
