@@ -5,6 +5,7 @@
 # packages: prometheus
 # passes: UVERBS_WHOLE
 # limit: 1800
+# boot: --append=clocksource=hpet
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -28,7 +29,7 @@ lint() { # promtool knows the classic form
 }
 
 prometheus_starts() {
-    printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
+    printf 'global: {scrape_interval: 5s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
     prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address="$prometheus" \
         >"$OUT/prometheus.out" 2>&1 &
     echo $! >"$OUT/prometheus.pid"
@@ -41,13 +42,13 @@ rates() {
 }
 
 # After traffic stops Prometheus has what the kernel says, to the last one.
-values() { until_true 20 compare values "$prometheus" "$device"; }
+values() { until_true 90 compare values "$prometheus" "$device"; }
 
 # A device that comes is in the next scrape, and one that goes is in no other.
 devices_come_and_go() {
     ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
-    until_true 20 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
-    until_true 20 gone && compare query "$prometheus" "uverbs_up{device=\"$device\"} == 1"
+    until_true 60 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
+    until_true 60 gone && compare query "$prometheus" "uverbs_up{device=\"$device\"} == 1"
 }
 
 gone() { ! compare query "$prometheus" 'uverbs_up{device="rxe1"}'; }
@@ -68,7 +69,7 @@ many_rules() {
     "$UVERBS_BIN" export --device soft0 --listen "$many" --rules /tmp/many.toml >"$OUT/many.out" 2>"$OUT/many.err" &
     exporting=$!
     until_true 60 grep -q '^listening on ' "$OUT/many.out" || return
-    printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}, {job_name: many, scrape_interval: 10s, scrape_timeout: 10s, static_configs: [{targets: ["%s"]}]}]\n' \
+    printf 'global: {scrape_interval: 5s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}, {job_name: many, scrape_interval: 10s, scrape_timeout: 10s, static_configs: [{targets: ["%s"]}]}]\n' \
         "$exporter" "$many" >/tmp/prometheus.yml
     kill -HUP "$(cat "$OUT/prometheus.pid")" && until_true 180 compare query "$prometheus" 'count_over_time(up{job="many"}[5m]) >= 8' || return
     before=$(resident "$exporting") && sleep "$seconds" && after=$(resident "$exporting") || return
