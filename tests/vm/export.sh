@@ -38,7 +38,7 @@ prometheus_starts() {
 
 # The graph rises while there is traffic.
 rates() {
-    traffic 3000 && compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
+    traffic 3000 && until_true 30 compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
 }
 
 # After traffic stops Prometheus has what the kernel says, to the last one.
