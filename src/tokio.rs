@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -208,5 +207,5 @@ fn let_others_run() -> impl Future<Output = ()> {
 }
 
 fn of_io<S: Source>(error: io::Error) -> Error {
-    Error::kernel(S::OP, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+    Error::io(S::OP, &error)
 }

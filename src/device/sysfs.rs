@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use uverbs_abi::types::driver_id;
 
 use super::{DRIVERS, Device, Interface, Node};
@@ -17,11 +16,11 @@ pub(super) fn devices(root: &Path) -> Result<Vec<Device>> {
     let nodes = match fs::read_dir(root.join("class/infiniband_verbs")) {
         Ok(nodes) => nodes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(io_error(OP, &error)),
+        Err(error) => return Err(Error::io(OP, &error)),
     };
     let mut numbered = Vec::<(u32, PathBuf)>::new();
     for node in nodes {
-        let path = node.map_err(|error| io_error(OP, &error))?.path();
+        let path = node.map_err(|error| Error::io(OP, &error))?.path();
         let number =
             path.file_name().and_then(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<u32>().ok());
         if let Some(number) = number {
@@ -116,7 +115,7 @@ pub(super) fn interfaces(device: &Path) -> Vec<Interface> {
 pub(super) fn pkey(device: &Path, port: u8, index: u16) -> Result<u16> {
     const OP: &str = "pkey.query";
     let path: PathBuf = device.join(format!("ports/{port}/pkeys/{index}"));
-    let text = fs::read_to_string(&path).map_err(|error| io_error(OP, &error))?;
+    let text = fs::read_to_string(&path).map_err(|error| Error::io(OP, &error))?;
     let digits = text.trim().strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     digits.ok_or_else(|| Error::malformed(OP, format!("{} holds no key", path.display())))
 }
@@ -134,8 +133,4 @@ fn guid(path: &Path) -> u64 {
 /// The number in front of a text such as `1: CA`.
 fn leading_number(text: &str) -> u8 {
     text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
-fn io_error(op: &'static str, error: &io::Error) -> Error {
-    Error::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
 }

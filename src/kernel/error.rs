@@ -110,6 +110,11 @@ impl Error {
         Self { kind: ErrorKind::of(errno), op, errno: Some(errno), hint: None }
     }
 
+    /// A call of the standard library failed; where no errno says why it is EIO.
+    pub(crate) fn io(op: &'static str, error: &std::io::Error) -> Self {
+        Self::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+    }
+
     /// The kernel answered EIO to `op`, and yet the device is there.
     pub(crate) fn device_failed(op: &'static str) -> Self {
         let hint = "the device is there, but its firmware or driver failed; the kernel's log may say how";

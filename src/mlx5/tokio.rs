@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::errno::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -66,5 +65,5 @@ impl AsyncPoolReader {
 }
 
 fn of_io(error: io::Error) -> Error {
-    Error::kernel("pool.query", error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+    Error::io("pool.query", &error)
 }

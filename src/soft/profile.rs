@@ -71,7 +71,7 @@ impl Default for Profile {
         Self {
             counters: true,
             flows: true,
-            max_bound_counters: 4096,
+            max_bound_counters: 65_536,
             completion_counters: 0,
             max_flows: 65_536,
             max_qp: 1024,

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bound;
 mod bulk;
 mod bulk_queries;
 mod offloads;

@@ -142,7 +142,9 @@ fn cached_values_are_no_older_than_allowed_but_for_a_read_of_the_device() {
     let object = &parsed(&output(&forever))[0];
     // One read, in the warm-up: the last sees it as old as all of them took.
     assert!(number(object, "age_max_ns") > number(object, "age_p50_ns"), "{object}");
-    assert!(number(object, "age_max_ns") >= number(object, "elapsed_ns") / 2.0, "{object}");
+    // But for the part of the last sample that is behind that; histograms have three digits.
+    let seen = number(object, "age_max_ns") + number(object, "max_ns");
+    assert!(seen * 1.01 >= number(object, "elapsed_ns"), "{object}");
 }
 
 #[test]
@@ -314,7 +316,7 @@ fn errors_are_one_line_and_a_code() {
         (&["--samples", "1", "--plot", "/nope/f.svg"], 3, "/nope/f.svg: No such file"),
         (&["--samples", "1", "--json", "/nope/f.json"], 3, "/nope/f.json: No such file"),
         (&["--samples", "1", "--hgrm", "/nope/f.hgrm"], 3, "/nope/f.hgrm: No such file"),
-        (&["--samples", "1", "--counters", "5000"], 1, "flow.create: exhausted"),
+        (&["--samples", "1", "--counters", "70000"], 1, "flow.create: exhausted"),
     ] {
         let output = run(arguments);
         let stderr = text(&output.stderr);

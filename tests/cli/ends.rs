@@ -5,12 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::mkfifo;
 use serde_json::Value;
+
+use super::children::{interrupt, interrupt_at_work};
 
 const PCAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcap");
 const PCAPNG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcapng");
@@ -33,6 +34,7 @@ const WAYS: &[&[&str]] = &[
     &["man", "stat"],
     &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms"],
     &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms", "--json"],
+    &["watch", "--device", "soft0", "--count", "1", "--interval", "1ms", "--rule", "a=udp", "--rule", "tcp"],
     &["ping", "--device", "soft0", "--iters", "1"],
     &["ping", "--device", "soft0", "--iters", "1", "--json"],
     &["bench", "read", "--device", "soft0", "--samples", "2"],
@@ -45,11 +47,6 @@ fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn interrupt(child: &Child) {
-    let id = i32::try_from(child.id()).expect("a process id");
-    kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal is sent");
 }
 
 /// The code that a run ended with, and its standard output and standard error.
@@ -155,7 +152,6 @@ fn a_signal_before_anybody_writes_to_the_pipe_leaves_the_last_reading() {
         // Too long for a reading to be due.
         let child = pipe.watch(&["--interval", "1h"]);
         let writer = has_writer.then(|| pipe.writer());
-        std::thread::sleep(Duration::from_millis(300));
         interrupt(&child);
         let (code, stdout, stderr) = end(child);
         assert_eq!(code, Some(0), "{stderr}");
@@ -182,8 +178,7 @@ fn a_measurement_that_ended_before_its_first_sample_is_no_result() {
         &["bench", "read", "--device", "soft0", "--warmup", "1000000000000", "--json", "--threads", "2"],
     ] {
         let child = command(arguments).spawn().expect("the program starts");
-        std::thread::sleep(Duration::from_millis(500));
-        interrupt(&child);
+        interrupt_at_work(&child);
         let (code, stdout, stderr) = end(child);
         assert_eq!((code, stdout.as_str()), (Some(1), ""), "{arguments:?}");
         assert_eq!(stderr, "uverbs: nothing was measured: ended before the first sample\n", "{arguments:?}");
@@ -214,8 +209,7 @@ fn files_are_tried_before_anything_is_measured() {
         for path in [&kept, &new] {
             let rest = [option, path.to_str().expect("UTF-8"), "--warmup", "1000000000000"];
             let child = command(&[&READ[..], &rest].concat()).spawn().expect("the program starts");
-            std::thread::sleep(Duration::from_millis(300));
-            interrupt(&child);
+            interrupt_at_work(&child);
             assert_eq!(end(child).0, Some(1));
         }
         assert_eq!(fs::read_to_string(&kept).expect("a file"), "as it was");

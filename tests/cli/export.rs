@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
+use super::children;
 use super::skips::skipped;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
@@ -100,8 +100,7 @@ impl Exporter {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("the signal is sent");
+        children::signal(&self.child, signal);
     }
 
     /// Waits until a scrape has such a line.
@@ -298,6 +297,37 @@ fn rules_that_were_read_again_are_not_hidden_by_an_older_reading() {
     }
 }
 
+/// What the process has of the machine's memory, in KiB.
+fn resident(exporter: &Exporter) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", exporter.child.id())).expect("it runs");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    size.expect("a size").parse().expect("a number")
+}
+
+#[test]
+fn ten_thousand_rules_are_scraped_again_and_again_in_the_same_memory() {
+    let mut rules = String::new();
+    for number in 0..10_000 {
+        let (high, low) = (number >> 8, number & 0xff);
+        let rule = format!("ether dst 02:fd:00:00:{high:02x}:{low:02x}");
+        rules += &format!("[[rule]]\nname = \"{number}\"\ndevice = \"soft0\"\nrule = \"{rule}\"\n");
+    }
+    let directory = Directory::new("many");
+    let exporter = Exporter::new(&["--rules", &directory.file("rules.toml", &rules), "--max-age", "1ns"]);
+    let scrape = || {
+        let text = exporter.text();
+        let up = |line: &&str| line.starts_with("uverbs_flow_up{") && line.ends_with(" 1");
+        assert_eq!(text.lines().filter(up).count(), 10_000);
+    };
+    // What the allocator keeps is there after a few.
+    (0..8).for_each(|_| scrape());
+    let before = resident(&exporter);
+    (0..8).for_each(|_| scrape());
+    let after = resident(&exporter);
+    assert!(after <= before + before / 10, "{before} KiB, and {after} KiB after eight more scrapes");
+    assert_eq!(exporter.end(), "");
+}
+
 #[test]
 fn a_file_is_written_once_for_node_exporter() {
     let directory = Directory::new("once");
@@ -404,6 +434,9 @@ fn devices_come_and_go_between_scrapes() {
         ("ports/1/counters/port_rcv_data", "1000\n"),
         ("ports/1/counters/link_downed", "255\n"),
         ("ports/1/hw_counters/a.b", "3\n"),
+        ("ports/1/hw_counters/ip4InOctets", "4\n"),
+        ("ports/1/hw_counters/ip4InOctets_bytes", "5\n"),
+        ("ports/1/hw_counters/ip6InOctets", "6\n"),
     ] {
         file(&format!("{device}/{name}"), text);
     }
@@ -416,6 +449,9 @@ fn devices_come_and_go_between_scrapes() {
         (format!("node_infiniband_physical_state_id{{{labels}}}"), 5.0),
         (format!("node_infiniband_rate_bytes_per_second{{{labels}}}"), 1.25e10),
         (format!("uverbs_hw_a_b_total{{{labels},counter=\"a.b\"}}"), 3.0),
+        (format!("uverbs_hw_ip4InOctets_bytes_total{{{labels},counter=\"ip4InOctets\"}}"), 4.0),
+        (format!("uverbs_hw_ip4InOctets_bytes_total{{{labels}}}"), 5.0),
+        (format!("uverbs_hw_ip6InOctets_bytes_total{{{labels}}}"), 6.0),
         (format!("uverbs_saturated{{{labels},counter=\"link_downed\",source=\"counters\"}}"), 1.0),
         (r#"node_infiniband_info{device="some \"0\"",board_id="MT_0000000011",firmware_version="16.35.2000",hca_type="MT4119"}"#.to_owned(), 1.0),
         (r#"uverbs_kernel_name_info{metric="node_infiniband_port_data_received_bytes_total",counter="port_rcv_data",source="counters"}"#.to_owned(), 1.0),

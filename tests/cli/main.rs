@@ -1,6 +1,7 @@
 //! The program `uverbs`, run as a user runs it.
 
 mod bench;
+mod children;
 mod counts;
 mod ends;
 mod export;
@@ -10,3 +11,4 @@ mod program;
 #[path = "../common/skips.rs"]
 mod skips;
 mod stat;
+mod watch;

@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
+
+use super::children::interrupt_at_work;
 
 /// An endpoint that nobody has.
 const NOBODY: &[u8; 52] = b"0000:000011:37a5f0:00000000000000000000ffffc0000201\0";
@@ -40,17 +40,22 @@ fn complaint(output: &Output, code: i32) -> String {
     stderr.strip_prefix("uverbs: ").expect("it says who complains").trim_end().to_owned()
 }
 
-/// Runs a client whose server is `script`; gives what it complains of.
-fn client_of(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
-    client_with(&[], script)
+/// Runs a client whose server is `script`; gives what it complains of. It waits for what the script says, and no longer than it has to where that is nothing.
+fn client_of(timeout: &str, script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
+    client_with(&["--timeout", timeout], script)
 }
+
+/// For a server that says something, however busy the machine is.
+const PATIENT: &str = "60s";
+/// For one that says something and then nothing, and for one that says nothing.
+const SOON: &str = "3s";
 
 fn client_with(more: &[&str], script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port().to_string();
     let server = thread::spawn(move || script(&mut listener.accept().expect("a client").0));
     let started = Instant::now();
-    let output = command(&["-p", &port, "--timeout", "300ms", "127.0.0.1"]).args(more).output();
+    let output = command(&["-p", &port, "127.0.0.1"]).args(more).output();
     let output = output.expect("the program starts");
     server.join().expect("the script is followed");
     assert!(started.elapsed() < Duration::from_secs(20), "it ends in time");
@@ -240,9 +245,7 @@ fn what_is_made_is_released() {
 fn a_signal_ends_it_with_what_there_is() {
     let mut child = command(&["--json", "--iters", "1000000000"]);
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    thread::sleep(Duration::from_millis(500));
-    let id = i32::try_from(child.id()).expect("a process id");
-    kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal is sent");
+    interrupt_at_work(&child);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
@@ -260,12 +263,12 @@ fn a_server_that_is_not_there_is_an_error() {
 
 #[test]
 fn a_peer_that_talks_nonsense_is_told() {
-    let told = client_of(|client| {
+    let told = client_of(PATIENT, |client| {
         endpoint_of(client);
         client.write_all(&[b'x'; 52]).expect("it is sent");
     });
     assert!(told.contains("sent no endpoint but \"xxx"), "{told}");
-    let told = client_of(|client| {
+    let told = client_of(PATIENT, |client| {
         endpoint_of(client);
         client.write_all(b"HTTP/1.1 400 Bad Request\r\n").expect("it is sent");
     });
@@ -274,7 +277,7 @@ fn a_peer_that_talks_nonsense_is_told() {
 
 #[test]
 fn a_peer_that_says_nothing_is_told() {
-    let told = client_of(|client| {
+    let told = client_of("300ms", |client| {
         endpoint_of(client);
         // Until the client gives up.
         assert_eq!(client.read(&mut [0]).expect("it goes away"), 0);
@@ -284,7 +287,7 @@ fn a_peer_that_says_nothing_is_told() {
 
 #[test]
 fn a_peer_that_is_nowhere_does_not_answer() {
-    let told = client_of(|client| {
+    let told = client_of(SOON, |client| {
         let endpoint = endpoint_of(client);
         let digits: Vec<_> = endpoint.split(':').map(str::len).collect();
         assert_eq!(digits, [4, 6, 6, 32], "{endpoint}");
@@ -298,8 +301,11 @@ fn a_peer_that_is_nowhere_does_not_answer() {
 
 #[test]
 fn a_failure_that_is_counted_is_told() {
-    for more in [&["--counter"][..], &["--counter", "--transport", "xrc", "--op", "send"]] {
-        let is_xrc = more.len() > 1;
+    for more in [
+        &["--timeout", SOON, "--counter"][..],
+        &["--timeout", SOON, "--counter", "--transport", "xrc", "--op", "send"],
+    ] {
+        let is_xrc = more.contains(&"xrc");
         let told = client_with(more, move |client| {
             let mut message = vec![0; if is_xrc { 66 } else { 52 }];
             client.read_exact(&mut message).expect("the client's endpoint");
@@ -307,14 +313,14 @@ fn a_failure_that_is_counted_is_told() {
             let _ = client.read_to_end(&mut Vec::new());
         });
         // Over an extended connection the server has the first message.
-        let expected = if is_xrc { "nothing came in 300ms" } else { "message 1 of 1000" };
+        let expected = if is_xrc { "nothing came in 3s" } else { "message 1 of 1000" };
         assert!(told.contains(expected), "{told}");
     }
 }
 
 #[test]
 fn a_server_with_other_queue_pairs_is_told() {
-    let told = client_with(&["--qps", "3"], |client| {
+    let told = client_with(&["--timeout", PATIENT, "--qps", "3"], |client| {
         let mut endpoints = vec![0; 256 * 52];
         client.read_exact(&mut endpoints).expect("the client's endpoints");
         let used = endpoints.chunks(52).filter(|endpoint| &endpoint[5..11] != b"000000").count();

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
+
+use super::children::{self, readings_until};
 
 const PCAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcap");
 
@@ -112,19 +113,10 @@ fn watch_prints_as_many_lines_as_asked_for() {
 #[test]
 fn values_grow_and_agree_with_the_traffic() {
     let generate = "rate=20k,size=100,flows=4";
-    let readings = json(&[
-        "watch",
-        "--device",
-        "soft0",
-        "--count",
-        "4",
-        "--interval",
-        "250ms",
-        "--json",
-        "--generate",
-        generate,
-    ]);
-    assert_eq!(readings.len(), 4);
+    let watch = ["watch", "--device", "soft0", "--interval", "100ms", "--json", "--generate", generate];
+    let has_some = |reading: &Value| reading["packets"].as_u64() > Some(0);
+    let readings = readings_until(start(&watch), has_some);
+    assert!(readings.len() > 1, "the last one comes after the signal");
     let number = |reading: &Value, field: &str| reading[field].as_u64().expect("a number");
     let (mut packets, mut elapsed) = (0, 0);
     for reading in &readings {
@@ -139,33 +131,25 @@ fn values_grow_and_agree_with_the_traffic() {
         }
     }
     assert!(packets > 0);
-    assert_eq!(number(&readings[3], "offered"), packets);
-    assert!(number(&readings[3], "received") > 0);
+    let last = readings.last().expect("a reading");
+    assert_eq!(number(last, "offered"), packets);
+    assert!(number(last, "received") > 0);
 }
 
 #[test]
 fn made_up_traffic_is_aimed_at_the_rule() {
+    let last = |more: &[&str]| {
+        let watch = ["watch", "--device", "soft0", "--interval", "50ms", "--json"];
+        let is_offered = |reading: &Value| reading["offered"].as_u64() > Some(0);
+        readings_until(start(&[&watch, more].concat()), is_offered).pop().expect("a reading")
+    };
     for rule in ["ether dst 02:00:00:00:00:77", "ip dst 10.1.2.3 and udp dst port 4791", "udp src port 7"] {
-        let reading = &json(&[
-            "watch",
-            "--device",
-            "soft0",
-            "--count",
-            "1",
-            "--interval",
-            "300ms",
-            "--json",
-            "--rule",
-            rule,
-        ])[0];
+        let reading = last(&["--rule", rule]);
         assert!(reading["packets"].as_u64() > Some(0), "{rule}: {reading}");
         assert_eq!(reading["packets"], reading["offered"], "{rule}");
     }
     let elsewhere = ["--dst-mac", "02:00:00:00:00:77", "--generate", "rate=20k,dst-mac=02:00:00:00:00:78"];
-    let watch = ["watch", "--device", "soft0", "--count", "1", "--interval", "300ms", "--json"];
-    let reading = &json(&[&watch[..], &elsewhere].concat())[0];
-    assert_eq!(reading["packets"], 0);
-    assert!(reading["offered"].as_u64() > Some(0));
+    assert_eq!(last(&elsewhere)["packets"], 0);
 }
 
 #[test]
@@ -181,8 +165,7 @@ fn signals_end_a_watch_cleanly() {
         let mut child = start(&["--trace", "watch", "--device", "soft0", "--interval", "20ms", "--json"]);
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         lines.next().expect("a reading").expect("a line");
-        let id = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("the signal is sent");
+        children::signal(&child, signal);
         // The last reading comes after the signal; all of them are whole.
         for line in lines {
             let line = line.expect("a line");

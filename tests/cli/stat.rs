@@ -6,10 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::children::interrupt;
 use super::skips::skipped;
 
 fn command(arguments: &[&str]) -> Command {
@@ -200,8 +199,7 @@ fn a_watch_ends_after_its_readings_and_on_a_signal() {
     let mut child = child.stdout(Stdio::piped()).spawn().expect("the program starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     lines.next().expect("a reading").expect("a line");
-    let id = i32::try_from(child.id()).expect("a process id");
-    kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal is sent");
+    interrupt(&child);
     lines
         .map(|line| line.expect("a line"))
         .for_each(|line| drop(serde_json::from_str::<Value>(&line).expect("JSON")));

@@ -18,6 +18,8 @@ const DRIVERS: &[&str] = &[
     // What is printed, and measured, for people.
     "src/bin/uverbs/info/",
     "src/bin/uverbs/bench/",
+    // Counters in rows, where the device has them.
+    "src/bin/uverbs/rules/rig.rs",
     // Names for a linker, in the form of a table, and what the libraries of drivers offer in C.
     "uverbs-c/src/export/archive.rs",
     "uverbs-c/src/export/providers.rs",

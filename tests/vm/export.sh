@@ -3,17 +3,17 @@
 #
 # order: 12
 # packages: prometheus
+# passes: UVERBS_WHOLE
+# limit: 1800
+# boot: --append=clocksource=hpet
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
 # shellcheck source=tests/vm/guest.sh
 . "$here/guest.sh"
-
-exporter=127.0.0.1:9979
-prometheus=127.0.0.1:9090
-
-compare() { "$PYTHON" "$here/compare-metrics" "$@"; }
+# shellcheck source=tests/vm/scrapes.sh
+. "$here/scrapes.sh"
 
 # As the unit of systemd has it: another user, without any capability.
 export_starts() {
@@ -29,33 +29,26 @@ lint() { # promtool knows the classic form
 }
 
 prometheus_starts() {
-    printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
+    printf 'global: {scrape_interval: 5s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}]\n' "$exporter" >/tmp/prometheus.yml
     prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address="$prometheus" \
         >"$OUT/prometheus.out" 2>&1 &
+    echo $! >"$OUT/prometheus.pid"
     until_true 60 compare query "$prometheus" 'up == 1'
 }
 
-traffic() {
-    ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 >"$OUT/$name.server" 2>&1 &
-    server=$!
-    until_true 10 server_listens && ibv_rc_pingpong -d "$device" -g 1 -n "$1" -s 1024 192.0.2.1 && wait "$server"
-}
-
-server_listens() { ss -Hltn 'sport = :18515' | grep -q .; }
-
 # The graph rises while there is traffic.
 rates() {
-    traffic 3000 && compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
+    traffic 3000 && until_true 30 compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
 }
 
 # After traffic stops Prometheus has what the kernel says, to the last one.
-values() { until_true 20 compare values "$prometheus" "$device"; }
+values() { until_true 90 compare values "$prometheus" "$device"; }
 
 # A device that comes is in the next scrape, and one that goes is in no other.
 devices_come_and_go() {
     ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
-    until_true 20 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
-    until_true 20 gone && compare query "$prometheus" "uverbs_up{device=\"$device\"} == 1"
+    until_true 60 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
+    until_true 60 gone && compare query "$prometheus" "uverbs_up{device=\"$device\"} == 1"
 }
 
 gone() { ! compare query "$prometheus" 'uverbs_up{device="rxe1"}'; }
@@ -65,6 +58,31 @@ once() {
     "$UVERBS_BIN" export --once /tmp/uverbs.prom && promtool check metrics </tmp/uverbs.prom &&
         grep "^uverbs_up{device=\"$device\"} 1\$" /tmp/uverbs.prom && test "$(find /tmp -name '*uverbs.prom*' | wc -l)" -eq 1
 }
+
+# Ten thousand rules of the soft device, scraped every ten seconds for a minute, or for ten ($UVERBS_WHOLE): no scrape is missed, each has all rules, and the exporter's
+# memory does not grow once the allocator has what it keeps.
+many_rules() {
+    many=127.0.0.1:9978 seconds=60
+    [ -z "${UVERBS_WHOLE:-}" ] || seconds=600
+    awk 'BEGIN { for (i = 0; i < 10000; i++)
+        printf "[[rule]]\nname = \"r%d\"\ndevice = \"soft0\"\nrule = \"ether dst 02:fd:00:00:%02x:%02x\"\n", i, i / 256, i % 256 }' >/tmp/many.toml
+    "$UVERBS_BIN" export --device soft0 --listen "$many" --rules /tmp/many.toml >"$OUT/many.out" 2>"$OUT/many.err" &
+    exporting=$!
+    until_true 60 grep -q '^listening on ' "$OUT/many.out" || return
+    printf 'global: {scrape_interval: 5s}\nscrape_configs: [{job_name: rdma, static_configs: [{targets: ["%s"]}]}, {job_name: many, scrape_interval: 10s, scrape_timeout: 10s, static_configs: [{targets: ["%s"]}]}]\n' \
+        "$exporter" "$many" >/tmp/prometheus.yml
+    kill -HUP "$(cat "$OUT/prometheus.pid")" && until_true 180 compare query "$prometheus" 'count_over_time(up{job="many"}[5m]) >= 8' || return
+    before=$(resident "$exporting") && sleep "$seconds" && after=$(resident "$exporting") || return
+    wanted=$((seconds / 10 - 1))
+    compare query "$prometheus" "count_over_time(up{job=\"many\"}[${seconds}s]) >= $wanted and min_over_time(up{job=\"many\"}[${seconds}s]) == 1" &&
+        compare query "$prometheus" "min_over_time(scrape_samples_scraped{job=\"many\"}[${seconds}s]) > 40000" &&
+        compare query "$prometheus" "max_over_time(scrape_duration_seconds{job=\"many\"}[${seconds}s])" &&
+        compare query "$prometheus" 'count(uverbs_flow_up == 1) == 10000' || return
+    echo "compared: $wanted scrapes of 10000 rules in $seconds s; $before KiB before, $after KiB after"
+    [ "$after" -le $((before + before / 20)) ] && kill "$exporting" && wait "$exporting" && test ! -s "$OUT/many.err"
+}
+
+resident() { sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB$/\1/p' "/proc/$1/status"; }
 
 export_ends() {
     kill "$(cat "$OUT/exporter.pid")" && wait "$(cat "$OUT/exporter.pid")" && cat "$OUT/exporter.err" && test ! -s "$OUT/exporter.err"
@@ -81,6 +99,7 @@ step devices-come-and-go devices_come_and_go
 step values-again values
 step once once
 step promtool-again lint
+step many-rules many_rules
 step export-ends export_ends
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean

@@ -5,8 +5,10 @@
 # order: 7
 # packages: ibverbs-utils perftest ethtool gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband
-# vhca: --port roce --mac 52:54:00:ca:fe:02
+# vhca: --port roce --mac 52:54:00:ca:fe:02 --cap cmd_hca_cap.log_max_uctx=20
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# tests: card::bound
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -134,6 +136,13 @@ goes_down() { # the port, once
     ask 8 'port down' && ask 8 'port up'
 }
 
+# A second after the port is up, the kernel asks the administration of the subnet (`ib_sa_event`, core/sa_query.c, Linux 6.1): a slow machine has
+# these packets between the two looks.
+port_down() {
+    counted mlx5_0 '' any goes_down && found=$(difference port) || return
+    case " $found " in *' link_downed=1 '*) echo "compared: $found" ;; *) echo "$found" >&2 && return 1 ;; esac
+}
+
 # Frames that are no packets of a queue pair, to everybody: what the driver's network interface tells of its function and of the wire.
 ethernet_frames() {
     net=$(interface mlx5_1)
@@ -208,6 +217,74 @@ refused() { # what the kernel or the card refuses changes nothing, and reads go 
     $qp bind link mlx5_0/1 lqpn "$first" && [ -n "$(bound)" ] && wait "$load"
 }
 
+# `uverbs stat --qp` has the counters that `rdma` shows, of both queue pairs of a command that goes on.
+stat_qp() {
+    begin_reads || return
+    qp='rdma statistic qp' first=${qpns% *} second=${qpns#* }
+    $qp bind link mlx5_0/1 lqpn "$first" && $qp bind link mlx5_0/1 lqpn "$second" && until_true 20 stat_qp_counts || return
+    "$UVERBS_BIN" stat --qp mlx5_0/1 --json >"$OUT/$name.json" && bound && reads_go_on || return
+    awk '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") id = $(i + 1) } /LQPN:/ { gsub(/[<>]/, ""); print id, $2 }' "$OUT/bound" >"$OUT/$name.pairs"
+    "$UVERBS_BIN" stat --qp mlx5_0 && wait "$load" && "$UVERBS_BIN" stat --qp mlx5_0 | grep 'queue pairs: not counted one by one' || return
+    "$PYTHON" -c 'import json, sys
+ports = json.load(open(sys.argv[1]))["devices"][0]["queue_pair_counters"]
+assert [port["port"] for port in ports] == [1] and ports[0]["mode"] == "some are counted one by one", ports
+ours = sorted((counter["id"], *counter["queue_pairs"]) for counter in ports[0]["counters"])
+theirs = sorted(tuple(int(word) for word in line.split()) for line in open(sys.argv[2]))
+assert len(ours) == 2 and ours == theirs, (ours, theirs)
+rows = [{row["name"]: row["value"] for row in counter["counters"]} for counter in ports[0]["counters"]]
+assert all(len(some) > 15 for some in rows) and 0 < max(some["rx_read_requests"] for some in rows) <= int(sys.argv[3]), rows
+print("compared:", ours, [some["rx_read_requests"] for some in rows])' "$OUT/$name.json" "$OUT/$name.pairs" "$READS"
+}
+
+stat_qp_counts() { "$UVERBS_BIN" stat --qp --all mlx5_0 | grep -q 'rx_read_requests *[1-9]'; }
+
+# Flow rules of the card with Ethernet, each for an address of its own; with WORD, more of it.
+rules() { # rules NUMBER [WORD]
+    awk -v count="$1" -v word="${2:-}" 'BEGIN { for (i = 0; i < count; i++)
+        printf "[[rule]]\nname = \"r%d\"\ndevice = \"mlx5_1\"\nrule = \"ether dst 02:fd:00:00:%02x:%02x%s\"\n", i, i / 256, i % 256, i ? "" : word }' >/tmp/rules.toml
+}
+
+queries() { # of flow counters, that the card has had since `trace clear`
+    ask 9 commands >"$OUT/$name.commands" && sed -n 's/^93b [^ ]* //p' "$OUT/$name.commands"
+}
+
+exporter=127.0.0.1:9979
+scrape() { "$PYTHON" "$here/compare-metrics" get "$exporter" text/plain >"$OUT/$name.scrape"; }
+
+# A scrape reads a thousand rules with one command, and what came for one of them is this one's.
+flows_exported() {
+    rules 1000 && ip link set lo up || return
+    "$UVERBS_BIN" export --device mlx5_1 --listen "$exporter" --rules /tmp/rules.toml --max-age 1ms >"$OUT/exporter.out" 2>"$OUT/exporter.err" &
+    exporting=$!
+    until_true 120 grep -q '^listening on ' "$OUT/exporter.out" && scrape && ask 9 'trace clear' && scrape && found=$(queries) || return
+    [ "$found" -eq 1 ] && [ "$(grep -c '^uverbs_flow_up{.*} 1$' "$OUT/$name.scrape")" -eq 1000 ] || return
+    echo "compared: $found command for a scrape of 1000 rules"
+    ask 9 "send 02fd000003e702000000000188b5$(printf '%092d' 0) 5" && scrape || return
+    grep -x 'uverbs_flow_packets_total{device="mlx5_1",port="1",flow="r999"} 5' "$OUT/$name.scrape" &&
+        grep -x 'uverbs_flow_bytes_total{device="mlx5_1",port="1",flow="r999"} 300' "$OUT/$name.scrape" &&
+        [ "$(grep -c '^uverbs_flow_packets_total{.*} 0$' "$OUT/$name.scrape")" -eq 999 ]
+}
+
+# A rule that lets packets go on cannot be read with the others; the 999 go on counting.
+flows_mixed() {
+    rules 1000 ' dont-trap' && kill -HUP "$exporting" && until_true 60 grep -q 'rules are in force' "$OUT/exporter.err" || return
+    ask 9 'trace clear' && scrape && found=$(queries) || return
+    [ "$found" -eq 2 ] && [ "$(grep -c '^uverbs_flow_up{.*} 1$' "$OUT/$name.scrape")" -eq 1000 ] &&
+        grep -x 'uverbs_flow_packets_total{device="mlx5_1",port="1",flow="r999"} 5' "$OUT/$name.scrape"
+}
+
+flows_end() { kill "$exporting" && wait "$exporting" && cat "$OUT/exporter.err" && [ "$(wc -l <"$OUT/exporter.err")" -eq 1 ]; }
+
+# Each counter is read once when it is taken, and all of them with one command for each reading.
+flows_watched() {
+    for count in 1 4; do
+        ask 9 'trace clear' && "$UVERBS_BIN" watch --rules /tmp/rules.toml --interval 10ms --count "$count" --json >"$OUT/$name.json" && queries >"$OUT/$name.$count" || return
+    done
+    one=$(cat "$OUT/$name.1") four=$(cat "$OUT/$name.4")
+    echo "compared: $one commands for one reading of 1000 rules, $four for four"
+    [ $((four - one)) -eq 3 ] && [ "$(wc -l <"$OUT/$name.json")" -eq 4 ]
+}
+
 sets() { # how many sets of counters there are in the card
     ask 8 objects | grep -c ^CounterSet
 }
@@ -247,11 +324,20 @@ step wrong-key counted mlx5_0 'req_cqe_error=2 req_cqe_flush_error=1 req_remote_
     connected 'write with a wrong key'
 step nobody-answers counted mlx5_0 'local_ack_timeout_err=2 req_cqe_error=2 req_cqe_flush_error=1 req_transport_retries_exceeded=1' any connected 'nobody answers'
 step datagram-loss counted mlx5_0 'out_of_buffer=1' any connected 'ud loss'
-step port-down counted mlx5_0 '' link_downed=1 goes_down
+step port-down port_down
 step bind counted mlx5_0 "rx_read_requests=$READS" any bind_and_unbind
 step bind-auto counted mlx5_0 "rx_read_requests=$READS" any bound_by_type
 step bind-refused counted mlx5_0 "rx_read_requests=$READS" any refused
+step stat-qp counted mlx5_0 "rx_read_requests=$READS" any stat_qp
 step sets no_set_is_left
+step flows-exported flows_exported
+step flows-mixed flows_mixed
+step flows-end flows_end
+rules 1000
+step flows-watched flows_watched
+export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
+for test in $TESTS; do run_tests "$test"; done
+step sets-again no_set_is_left
 exec 8>&- 9>&-
 step unload unload
 step kernel-log kernel_log_is_clean

@@ -13,6 +13,8 @@ PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "l
 PACKAGES += ["python3-pyverbs", "iproute2", "coreutils"]
 # What an installed system has beside apt.
 INSTALLED = ["ibverbs-utils", "ibverbs-providers"]
+# And one in which services run that look at counters.
+MONITORS = ["prometheus", "systemd", "systemd-sysv"]
 # Directories that are links to those below usr.
 MERGED = ["bin", "lib", "lib64", "sbin"]
 # Where the guest mounts its own.
@@ -31,6 +33,11 @@ def prepare(runner, suite):
 def system(runner, suite):
     """Return a directory with a small installed system of a suite, from the cache if it is there."""
     return cached(runner, suite, f"system-{suite}", lambda apt: [INSTALLED], install)
+
+
+def monitors(runner, suite):
+    """Return a directory with an installed system of a suite that has systemd and Prometheus, from the cache if it is there."""
+    return cached(runner, suite, f"monitors-{suite}", lambda apt: [MONITORS], install)
 
 
 def compiler(runner, suite, packages):

@@ -13,6 +13,7 @@ mod info;
 mod job;
 mod output;
 mod ping;
+mod rules;
 mod samples;
 mod stat;
 mod stop;

@@ -24,6 +24,11 @@ impl Output {
         Self { stdout, terminal, open: false }
     }
 
+    /// Whether somebody looks at it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Writes text as it is.
     pub(crate) fn text(&mut self, text: impl fmt::Display) -> Outcome {
         self.written(|out| write!(out, "{text}"))

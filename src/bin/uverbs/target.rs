@@ -35,8 +35,13 @@ impl Target {
         if name == soft.name() {
             return Ok(Self::embedded(soft, trace));
         }
-        let devices = uverbs::devices()?;
-        let device = called(&devices, name).cloned().map_err(|_| {
+        Self::among(&uverbs::devices()?, name, trace)
+    }
+
+    /// The device called `name`, or at the node `name`, of a machine's devices.
+    pub(crate) fn among(devices: &Devices, name: &str, trace: bool) -> Outcome<Self> {
+        let device = called(devices, name).cloned().map_err(|_| {
+            let soft = SoftDevice::default();
             let mut there: Vec<_> = devices.iter().map(Device::name).collect();
             let embedded = format!("{} (embedded)", soft.name());
             there.push(&embedded);
@@ -45,13 +50,16 @@ impl Target {
         Ok(Self { device, soft: None, trace })
     }
 
+    /// Why it cannot have other rules than its driver has.
+    pub(crate) fn only_soft_is_wide(&self) -> Failure {
+        let name = self.device.name();
+        Failure::Unsupported(format!("{name} has the rules of its driver: only a soft device can have more"))
+    }
+
     /// The embedded device, with other capabilities; an error for any other device.
     pub(crate) fn with_profile(self, profile: Profile) -> Outcome<Self> {
         if self.soft.is_none() {
-            let name = self.device.name();
-            return Err(Failure::Unsupported(format!(
-                "{name} has the rules of its driver: only a soft device can have more"
-            )));
+            return Err(self.only_soft_is_wide());
         }
         let soft = SoftDevice::new(profile);
         Ok(Self { device: soft.device(), soft: Some(soft), ..self })
@@ -77,9 +85,9 @@ impl Target {
     }
 
     /// Refuses a port that the device does not have.
-    pub(crate) fn check_port(&self, port: u8) -> Outcome {
-        let ports = self.device.ports();
-        if u32::from(port) <= ports {
+    pub(crate) fn check_port(&self, port: impl Into<u32>) -> Outcome {
+        let (port, ports) = (port.into(), self.device.ports());
+        if (1..=ports).contains(&port) {
             return Ok(());
         }
         let name = self.device.name();

@@ -8,7 +8,7 @@ use uverbs_abi::netlink::{self as nl, NlMsgHdr, attr, op};
 use uverbs_abi::types::driver_id;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Attributes, Link, Messages, ROOM, acknowledged, attribute, number, text, wide};
+use super::{Attributes, Link, Messages, ROOM, acknowledged, attribute, head, number, text, wide};
 use crate::device::{Device, Interface, Node, sysfs};
 use crate::kernel::error::{Error, Result};
 
@@ -201,14 +201,7 @@ impl<L: Link> Conversation<L> {
         self.sequence += N as u32;
         let mut datagram = Vec::new();
         for (sequence, (op, flags, attributes)) in (first..).zip(requests) {
-            let header = NlMsgHdr {
-                nlmsg_len: (size_of::<NlMsgHdr>() + attributes.len()) as u32,
-                nlmsg_type: nl::nldev(op),
-                nlmsg_flags: nl::FLAG_REQUEST | flags,
-                nlmsg_seq: sequence,
-                nlmsg_pid: 0,
-            };
-            datagram.extend_from_slice(header.as_bytes());
+            datagram.extend_from_slice(head(attributes.len(), op, flags, sequence).as_bytes());
             datagram.extend_from_slice(attributes);
         }
         self.link.send(&datagram).map_err(error)?;

@@ -8,7 +8,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use uverbs_abi::netlink::{self as nl, NlMsgHdr, attr, op};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Link, Messages, Socket, acknowledged, put};
+use super::{Link, Messages, Socket, acknowledged, head, put};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Origin;
 
@@ -19,6 +19,9 @@ pub(in crate::device) trait Line: Debug + Send + Sync {
 
     /// Takes one datagram of answers, and says how long it is, which may be more than there was room for.
     fn take(&mut self, room: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Takes the place of itself with one that nobody has asked anything.
+    fn renew(&mut self, op: &'static str) -> Result<()>;
 }
 
 impl Line for Socket {
@@ -29,6 +32,11 @@ impl Line for Socket {
     fn take(&mut self, room: &mut [u8]) -> Result<usize, Errno> {
         // Nobody is waited for: see `receive`.
         recv(self.0.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC)
+    }
+
+    fn renew(&mut self, op: &'static str) -> Result<()> {
+        *self = Self::open(op)?;
+        Ok(())
     }
 }
 
@@ -48,6 +56,9 @@ pub(in crate::device) enum Ask<'a> {
 pub(in crate::device) struct Exchange {
     line: Box<dyn Line>,
     origin: Origin,
+    /// The last list was not taken to its end: the kernel refuses another one on this socket until it is (EBUSY, `__netlink_dump_start`,
+    /// af_netlink.c, Linux 6.1).
+    is_midway: bool,
     /// The number of the last request.
     sequence: u32,
     request: Vec<u8>,
@@ -62,7 +73,14 @@ impl Exchange {
 
     pub(in crate::device) fn new(line: impl Line + 'static, room: usize) -> Self {
         let request = Vec::with_capacity(128);
-        Self { line: Box::new(line), origin: Origin::here(), sequence: 0, request, room: vec![0; room] }
+        Self {
+            line: Box::new(line),
+            origin: Origin::here(),
+            is_midway: false,
+            sequence: 0,
+            request,
+            room: vec![0; room],
+        }
     }
 
     /// Asks for one thing, and hands the attributes of the answer to `take`.
@@ -129,10 +147,11 @@ impl Exchange {
         attributes: &[Ask<'_>],
         mut take: impl FnMut(&[u8]),
     ) -> Result<()> {
-        if !self.origin.is_here() {
-            self.line = Box::new(Socket::open(op)?);
+        if self.is_midway || !self.origin.is_here() {
+            self.line.renew(op)?;
             self.origin = Origin::here();
         }
+        self.is_midway = flags & nl::FLAG_DUMP != 0;
         self.sequence = self.sequence.wrapping_add(1);
         self.write(command, flags, attributes);
         let refused = |errno| Error::kernel(op, errno);
@@ -146,6 +165,7 @@ impl Exchange {
                 if header.nlmsg_seq != self.sequence {
                     continue;
                 }
+                self.is_midway &= !matches!(header.nlmsg_type, nl::MSG_DONE | nl::MSG_ERROR);
                 match header.nlmsg_type {
                     // The end of a list has an errno, too (netlink_dump_done, af_netlink.c, Linux 6.1).
                     nl::MSG_DONE if body.is_empty() => return Ok(()),
@@ -183,13 +203,8 @@ impl Exchange {
                 }
             }
         }
-        let header = NlMsgHdr {
-            nlmsg_len: request.len() as u32,
-            nlmsg_type: nl::nldev(command),
-            nlmsg_flags: nl::FLAG_REQUEST | flags,
-            nlmsg_seq: self.sequence,
-            nlmsg_pid: 0,
-        };
+        let body = request.len() - size_of::<NlMsgHdr>();
+        let header = head(body, command, flags, self.sequence);
         request[..size_of::<NlMsgHdr>()].copy_from_slice(header.as_bytes());
     }
 }

@@ -130,7 +130,22 @@ pub(in crate::device) fn wide(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
+/// The characters of a string, without the NUL at its end.
+pub(in crate::device) fn until_nul(value: &[u8]) -> &[u8] {
+    value.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 pub(in crate::device) fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).into_owned()
+    String::from_utf8_lossy(until_nul(value)).into_owned()
+}
+
+/// The head of a request with a body of so many bytes.
+fn head(body: usize, command: u16, flags: u16, sequence: u32) -> NlMsgHdr {
+    NlMsgHdr {
+        nlmsg_len: (size_of::<NlMsgHdr>() + body) as u32,
+        nlmsg_type: nl::nldev(command),
+        nlmsg_flags: nl::FLAG_REQUEST | flags,
+        nlmsg_seq: sequence,
+        nlmsg_pid: 0,
+    }
 }

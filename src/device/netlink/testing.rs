@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::exchange::Line;
 use super::{Attributes, Exchange, LONG, number};
 pub(in crate::device) use super::{attribute, put};
+use crate::kernel::error::Result;
 
 /// What was asked: command, whether for a list, and the attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ type Answers = Box<dyn FnMut(&Asked) -> Answer + Send + Sync>;
 struct Kernel {
     answers: Answers,
     told: VecDeque<Vec<u8>>,
+    /// A list was cut short: there is no other one until the line is a new one.
+    is_busy: bool,
 }
 
 impl fmt::Debug for Kernel {
@@ -84,7 +87,10 @@ impl Line for Kernel {
         let (command, sequence) = (header.nlmsg_type & 0x3ff, header.nlmsg_seq);
         let asked = Asked { command, is_list, attributes: attributes.to_vec() };
         let kind = nl::nldev(command);
-        match (self.answers)(&asked) {
+        let answer =
+            if is_list && self.is_busy { Answer::Refused(Errno::EBUSY) } else { (self.answers)(&asked) };
+        self.is_busy |= is_list && matches!(answer, Answer::Cut(..));
+        match answer {
             Answer::Told(bodies) => {
                 self.told.extend(bodies.iter().map(|body| message(kind, sequence, body)));
                 if is_list {
@@ -116,11 +122,17 @@ impl Line for Kernel {
         room[..len].copy_from_slice(&datagram[..len]);
         Ok(datagram.len())
     }
+
+    fn renew(&mut self, _: &'static str) -> Result<()> {
+        self.told.clear();
+        self.is_busy = false;
+        Ok(())
+    }
 }
 
 /// Requests that are answered so.
 pub(in crate::device) fn answered(answers: impl FnMut(&Asked) -> Answer + Send + Sync + 'static) -> Exchange {
-    Exchange::new(Kernel { answers: Box::new(answers), told: VecDeque::new() }, LONG)
+    Exchange::new(Kernel { answers: Box::new(answers), told: VecDeque::new(), is_busy: false }, LONG)
 }
 
 /// Answers as a kernel with the device of index 3 and its one port; what is asked of them is answered by `more`.

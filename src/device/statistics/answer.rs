@@ -2,7 +2,7 @@
 
 use uverbs_abi::netlink::attr;
 
-use crate::device::netlink::{Attributes, number, wide};
+use crate::device::netlink::{Attributes, number, until_nul, wide};
 
 /// Hands name and value of each counter to `take`. What has no name or no value is left out.
 pub(super) fn values(message: &[u8], mut take: impl FnMut(&[u8], u64)) {
@@ -46,8 +46,4 @@ fn entries(message: &[u8], mut take: impl FnMut(&[u8])) {
             entries.for_each(|(_, entry)| take(entry));
         }
     }
-}
-
-fn until_nul(value: &[u8]) -> &[u8] {
-    value.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
@@ -31,11 +30,11 @@ impl Folder {
             Ok(entries) => entries,
             // The driver has no such counters, or sysfs is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io_error(op, &error)),
+            Err(error) => return Err(Error::io(op, &error)),
         };
         let mut names = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|error| io_error(op, &error))?.file_name();
+            let name = entry.map_err(|error| Error::io(op, &error))?.file_name();
             if name.as_bytes() != SETTING
                 && let Ok(name) = CString::new(name.as_bytes())
             {
@@ -43,7 +42,7 @@ impl Folder {
             }
         }
         names.sort_by_cached_key(|name| (place(&name.to_string_lossy()), name.clone()));
-        let directory = File::open(path).map_err(|error| io_error(op, &error))?;
+        let directory = File::open(path).map_err(|error| Error::io(op, &error))?;
         Ok((!names.is_empty()).then_some(Self { directory, names }))
     }
 
@@ -63,7 +62,7 @@ impl Folder {
         let mut file = File::from(file.map_err(|errno| Error::kernel(op, errno))?);
         // A number of 64 bits has 20 digits, and a newline.
         let mut text = [0; 32];
-        let len = file.read(&mut text).map_err(|error| io_error(op, &error))?;
+        let len = file.read(&mut text).map_err(|error| Error::io(op, &error))?;
         number(&text[..len]).ok_or_else(|| Error::malformed(op, "the kernel's file holds no number"))
     }
 }
@@ -73,10 +72,6 @@ fn number(text: &[u8]) -> Option<u64> {
     let digits = text.trim_ascii_end();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
-}
-
-pub(super) fn io_error(op: &'static str, error: &io::Error) -> Error {
-    Error::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
 }
 
 #[cfg(test)]

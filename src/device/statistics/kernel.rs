@@ -114,7 +114,7 @@ impl Kernel {
         match root {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(super::folder::io_error(OPEN, &error)).map_err(|error| error.hinted(NO_WAY))
+                Err(Error::io(OPEN, &error)).map_err(|error| error.hinted(NO_WAY))
             }
             _ => Err(Error::refused(OPEN, Errno::EOPNOTSUPP, NO_WAY)),
         }

@@ -263,6 +263,30 @@ fn answers_that_are_cut_anywhere_bring_no_panic() {
 }
 
 #[test]
+fn a_list_that_is_cut_short_does_not_keep_the_next_one_from_being_told() {
+    let body = hardware(&[(b"sent_pkts", 7)]);
+    let mut is_first = true;
+    let mut exchange = answered(move |asked| match std::mem::take(&mut is_first) {
+        true => Answer::Cut(body.clone(), 30),
+        false if asked.is_list => Answer::Told(vec![body.clone(), body.clone()]),
+        false => Answer::one(&body),
+    });
+    let error = exchange.list("test", op::STAT_GET, &[], |_| panic!("it is cut")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Malformed);
+    for _ in 0..2 {
+        let mut found = 0;
+        exchange
+            .list("test", op::STAT_GET, &[], |message| answer::values(message, |_, _| found += 1))
+            .unwrap();
+        assert_eq!(found, 2);
+        exchange
+            .one("test", op::STAT_GET, &[], |message| answer::values(message, |_, _| found += 1))
+            .unwrap();
+        assert_eq!(found, 3);
+    }
+}
+
+#[test]
 fn answers_are_those_of_linux() {
     for (kernel, count) in KERNELS.into_iter().zip([15, 17]) {
         let mut found = Vec::new();

@@ -16,9 +16,6 @@ const TOOK: Metric<'static> =
 const DISCOVERED: Metric<'static> =
     Metric::gauge("uverbs_discovery_successful", "Whether the machine could be asked for its devices.");
 
-/// What a source that is no device is called where something is said of it.
-const RULES: &str = "rules";
-
 /// What is read again and again.
 pub(super) trait Source: Send {
     /// # Errors
@@ -30,9 +27,23 @@ pub(super) trait Source: Send {
 pub(super) struct Found {
     /// What the label `device` says; none of what is no device.
     pub(super) device: Option<String>,
+    /// What it is called where something is said of it.
+    pub(super) name: String,
     /// Another one of the same name has another identity.
     pub(super) identity: String,
+    /// What is told when it cannot be read.
+    pub(super) absent: Absent,
     pub(super) open: Box<dyn FnOnce() -> Result<Box<dyn Source>, String> + Send>,
+}
+
+/// What is told in place of a source.
+pub(super) type Absent = Box<dyn Fn() -> Families + Send>;
+
+/// What is told of a device that cannot be read.
+pub(super) fn down(device: &str) -> Families {
+    let mut families = Families::default();
+    families.add(&UP, &[("device", device)], false);
+    families
 }
 
 /// Where sources are found.
@@ -48,6 +59,8 @@ struct Worker<T> {
     answers: Receiver<T>,
     /// Since when it has been asked and has not answered.
     asked: Option<Instant>,
+    /// Whether it is still busy with what it was asked in an earlier pass.
+    is_late: bool,
 }
 
 impl<T: Send + 'static> Worker<T> {
@@ -67,7 +80,7 @@ impl<T: Send + 'static> Worker<T> {
             .name("reader".to_owned())
             .spawn(run)
             .map_err(|error| format!("no thread for a reader: {error}"))?;
-        Ok(Self { ask, answers, asked: None })
+        Ok(Self { ask, answers, asked: None, is_late: false })
     }
 
     /// Asks it, unless it is still busy with what it was asked before.
@@ -76,23 +89,40 @@ impl<T: Send + 'static> Worker<T> {
             // What comes late is old.
             match self.answers.try_recv() {
                 Ok(_) => self.asked = None,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                    self.is_late = true;
+                    return;
+                }
             }
         }
+        self.ask_now();
+    }
+
+    fn ask_now(&mut self) {
+        self.is_late = false;
         self.asked = self.ask.try_send(()).is_ok().then(Instant::now);
     }
 
     /// What it answers within so much time from when it was asked, and how long that took: nobody waits a second time for one that is stuck.
     fn answer(&mut self, patience: Duration) -> (Result<T, String>, Duration) {
         let ended = || Err("its reader has ended".to_owned());
-        let Some(asked) = self.asked else { return (ended(), Duration::ZERO) };
-        let answer = match self.answers.recv_timeout(patience.saturating_sub(asked.elapsed())) {
-            Err(RecvTimeoutError::Timeout) => return (Err("it does not answer".to_owned()), asked.elapsed()),
-            Err(RecvTimeoutError::Disconnected) => ended(),
-            Ok(answer) => Ok(answer),
-        };
-        self.asked = None;
-        (answer, asked.elapsed())
+        loop {
+            let Some(asked) = self.asked else { return (ended(), Duration::ZERO) };
+            let answer = match self.answers.recv_timeout(patience.saturating_sub(asked.elapsed())) {
+                Err(RecvTimeoutError::Timeout) => {
+                    return (Err("it does not answer".to_owned()), asked.elapsed());
+                }
+                Err(RecvTimeoutError::Disconnected) => ended(),
+                // What it was asked in an earlier pass says nothing of now.
+                Ok(_) if self.is_late => {
+                    self.ask_now();
+                    continue;
+                }
+                Ok(answer) => Ok(answer),
+            };
+            self.asked = None;
+            return (answer, asked.elapsed());
+        }
     }
 
     fn is_busy(&self) -> bool {
@@ -103,18 +133,20 @@ impl<T: Send + 'static> Worker<T> {
 /// What reads one source, and what is known of it.
 struct Reader {
     device: Option<String>,
+    name: String,
     identity: String,
+    absent: Absent,
     worker: Worker<Result<Families, String>>,
 }
 
 impl Reader {
     fn start(found: Found) -> Result<Self, String> {
-        let Found { device, identity, open } = found;
+        let Found { device, name, identity, absent, open } = found;
         let begin = move || {
             let mut source = open();
             move || source.as_mut().map_err(|why| why.clone()).and_then(|source| source.read())
         };
-        Ok(Self { device, identity, worker: Worker::start(begin)? })
+        Ok(Self { device, name, identity, absent, worker: Worker::start(begin)? })
     }
 }
 
@@ -150,9 +182,9 @@ impl Collector {
         families.add(&DISCOVERED, &[], found.is_ok());
         match found {
             Ok(found) => {
-                for (device, why) in self.keep(found) {
-                    down(&mut families, device.as_deref());
-                    wrong.push((device.unwrap_or_else(|| RULES.to_owned()), why));
+                for (name, absent, why) in self.keep(found) {
+                    families.merge(absent);
+                    wrong.push((name, why));
                 }
             }
             Err(why) => wrong.push(("discovery".to_owned(), why)),
@@ -173,8 +205,8 @@ impl Collector {
                     true
                 }
                 Err(why) => {
-                    down(&mut families, device);
-                    wrong.push((device.unwrap_or(RULES).to_owned(), why));
+                    families.merge((reader.absent)());
+                    wrong.push((reader.name.clone(), why));
                     // One that has answered is opened anew; one that has not would not answer then either.
                     reader.worker.is_busy()
                 }
@@ -189,40 +221,57 @@ impl Collector {
     }
 
     /// Ends the readers of what has gone, and starts those of what is new; those that cannot be started are given back.
-    fn keep(&mut self, found: Vec<Found>) -> Vec<(Option<String>, String)> {
+    fn keep(&mut self, found: Vec<Found>) -> Vec<(String, Families, String)> {
         self.readers.retain(|reader| found.iter().any(|found| found.identity == reader.identity));
         let mut refused = Vec::new();
         for found in found {
             if self.readers.iter().any(|reader| reader.identity == found.identity) {
                 continue;
             }
-            let device = found.device.clone();
+            let (name, absent) = (found.name.clone(), (found.absent)());
             match Reader::start(found) {
                 Ok(reader) => self.readers.push(reader),
-                Err(why) => refused.push((device, why)),
+                Err(why) => refused.push((name, absent, why)),
             }
         }
         refused
     }
 }
 
-fn down(families: &mut Families, device: Option<&str>) {
-    if let Some(device) = device {
-        families.add(&UP, &[("device", device)], false);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Condvar, Mutex};
 
     use super::super::exposition::Form;
     use super::*;
 
     const VALUE: Metric<'static> = Metric::gauge("value", "A value.");
 
-    /// What each device does, by name: a value, or an error, or nothing for a long time.
-    type Script = Arc<Mutex<Vec<(&'static str, Result<u64, &'static str>)>>>;
+    /// What each device does, by name: a value, or an error, or nothing until it is to do something else.
+    type Doing = Vec<(&'static str, Result<u64, &'static str>)>;
+
+    #[derive(Clone, Default)]
+    struct Script(Arc<(Mutex<Doing>, Condvar)>);
+
+    impl Script {
+        fn now(&self) -> Doing {
+            self.0.0.lock().expect("no panic").clone()
+        }
+
+        fn set(&self, there: &[(&'static str, Result<u64, &'static str>)]) {
+            *self.0.0.lock().expect("no panic") = there.to_vec();
+            self.0.1.notify_all();
+        }
+
+        fn wait_while(&self, is: impl Fn(&Doing) -> bool) {
+            drop(
+                self.0.1.wait_while(self.0.0.lock().expect("no panic"), |there| is(there)).expect("no panic"),
+            );
+        }
+    }
+
+    /// More than anything takes that is not stuck, on a busy machine too.
+    const PATIENCE: Duration = Duration::from_secs(3);
 
     struct Fake(Script);
 
@@ -232,18 +281,18 @@ mod tests {
 
     impl Machine for Fake {
         fn find(&mut self) -> Result<Vec<Found>, String> {
-            let there = self.0.lock().expect("no panic").clone();
+            let there = self.0.now();
             if there.iter().any(|(name, _)| *name == "lost") {
                 return Err("no sysfs".to_owned());
             }
-            if there.iter().any(|(name, _)| *name == "stuck") {
-                thread::sleep(Duration::from_secs(3));
-            }
+            self.0.wait_while(|there| there.iter().any(|(name, _)| *name == "stuck"));
             let found = there.into_iter().map(|(name, _)| {
                 let script = self.0.clone();
                 Found {
                     device: Some(name.to_owned()),
+                    name: name.to_owned(),
                     identity: name.to_owned(),
+                    absent: Box::new(move || down(name)),
                     open: Box::new(move || Ok(Box::new(Device(script, name)) as _)),
                 }
             });
@@ -253,10 +302,10 @@ mod tests {
 
     impl Source for Device {
         fn read(&mut self) -> Result<Families, String> {
-            let found = self.0.lock().expect("no panic").iter().find(|(name, _)| *name == self.1).cloned();
+            let found = self.0.now().into_iter().find(|(name, _)| *name == self.1);
             let mut families = Families::default();
             match found.ok_or("gone")?.1 {
-                SILENT => thread::sleep(Duration::from_secs(3)),
+                SILENT => self.0.wait_while(|there| there.contains(&(self.1, SILENT))),
                 value => families.add(&VALUE, &[("device", self.1)], value.map_err(str::to_owned)?),
             }
             Ok(families)
@@ -269,10 +318,10 @@ mod tests {
 
     #[test]
     fn devices_come_go_fail_and_hang() {
-        let script: Script = Arc::default();
-        let mut collector = Collector::new(Box::new(Fake(script.clone())), Duration::from_millis(300));
+        let script = Script::default();
+        let mut collector = Collector::new(Box::new(Fake(script.clone())), PATIENCE);
         let mut read = |there: &[(&'static str, Result<u64, &'static str>)]| {
-            *script.lock().expect("no panic") = there.to_vec();
+            script.set(there);
             collector.read().text(Form::Text)
         };
         let text = read(&[]);
@@ -287,19 +336,19 @@ mod tests {
         assert!(has(&text, "uverbs_up{device=\"a\"} 1") && has(&text, "value{device=\"a\"} 4"), "{text}");
         assert!(!text.contains("\"b\""), "{text}");
         // One that does not answer holds nobody up, not even later.
-        for _ in 0..2 {
+        for is_known in [false, true] {
             let begun = Instant::now();
             let text = read(&[("a", SILENT), ("b", Ok(5))]);
             assert!(has(&text, "uverbs_up{device=\"a\"} 0") && has(&text, "value{device=\"b\"} 5"), "{text}");
-            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert!(!is_known || begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
         }
         // Where the search does not end, or nobody tells which devices there are, those of before are read.
         let text = read(&[("b", Ok(6)), ("stuck", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
-        thread::sleep(Duration::from_secs(3));
         let text = read(&[("b", Ok(6)), ("lost", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
     }
+
     #[test]
     fn nobody_waits_twice_for_one_that_is_stuck() {
         let (go, gone) = mpsc::channel::<u32>();
@@ -310,8 +359,10 @@ mod tests {
         // It is not asked again, and its time began when it was asked first.
         worker.ask();
         assert_eq!(worker.asked, since);
+        // What it says then is of the time when it was asked first, and it is asked once more.
         go.send(1).expect("it waits");
-        assert_eq!(worker.answer(Duration::from_secs(60)).0, Ok(Some(1)));
+        go.send(2).expect("it waits");
+        assert_eq!(worker.answer(Duration::from_secs(60)).0, Ok(Some(2)));
         assert!(!worker.is_busy());
         drop(go);
         worker.ask();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use uverbs::resources::Resources;
-use uverbs::statistics::Statistics;
+use uverbs::statistics::{Statistic, Statistics};
 use uverbs::{Device, ErrorKind};
 
 use super::collect::Source;
@@ -102,7 +102,8 @@ impl Source for Reader {
         let mut families = Families::default();
         let device = self.device.name();
         let said = |error: uverbs::Error| error.to_string();
-        for row in self.statistics.read().map_err(said)? {
+        let rows = self.statistics.read().map_err(said)?;
+        for row in rows {
             let (source, name, unit) = (row.source(), row.name(), row.unit());
             let counter =
                 Counter { source, name, unit, is_gauge: row.is_gauge(), is_of_port: row.port().is_some() };
@@ -111,7 +112,10 @@ impl Source for Reader {
             let mut labels = vec![("device", device)];
             labels.extend(port.as_deref().map(|port| ("port", port)));
             let of_port = labels.len();
-            let label = if self.kernel_names { Some(name) } else { label };
+            let is_beside = |other: &Statistic| (other.port(), other.source()) == (row.port(), source);
+            let has_twin = || rows.iter().any(|other| is_beside(other) && counter.is_twin_of(other.name()));
+            // What two counters are called has the name of the one that was not called so.
+            let label = if self.kernel_names || has_twin() { Some(name) } else { label };
             labels.extend(label.map(|name| ("counter", name)));
             families.add(&metric, &labels, row.value());
             labels.truncate(of_port);

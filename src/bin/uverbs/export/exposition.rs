@@ -121,12 +121,14 @@ pub(super) struct Families(BTreeMap<String, Family>);
 impl Families {
     /// Adds a value. The first value of a family says what the family is.
     pub(super) fn add(&mut self, metric: &Metric<'_>, labels: Labels<'_>, number: impl Into<Number>) {
-        if !self.0.contains_key(&*metric.name) {
-            let (kind, unit, help) = (metric.kind, metric.unit, metric.help.clone().into_owned());
-            self.0.insert(metric.name.clone().into_owned(), Family { kind, unit, help, samples: Vec::new() });
-        }
-        if let Some(family) = self.0.get_mut(&*metric.name) {
-            family.samples.push((written(labels), number.into()));
+        let sample = (written(labels), number.into());
+        match self.0.get_mut(&*metric.name) {
+            Some(family) => family.samples.push(sample),
+            None => {
+                let (kind, unit, help) = (metric.kind, metric.unit, metric.help.clone().into_owned());
+                let family = Family { kind, unit, help, samples: vec![sample] };
+                self.0.insert(metric.name.clone().into_owned(), family);
+            }
         }
     }
 
@@ -166,8 +168,9 @@ impl Family {
     fn write(&self, text: &mut String, name: &str, form: Form) -> std::fmt::Result {
         let total = self.kind.suffix();
         let of_family = if form == Form::Text { total } else { "" };
-        let help = escaped(&self.help, form == Form::OpenMetrics);
-        writeln!(text, "# HELP {name}{of_family} {help}")?;
+        write!(text, "# HELP {name}{of_family} ")?;
+        escape(text, &self.help, form == Form::OpenMetrics);
+        text.push('\n');
         let kind = match self.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -177,9 +180,11 @@ impl Family {
             writeln!(text, "# UNIT {name} {unit}")?;
         }
         for (labels, number) in &self.samples {
+            // Of these there are many.
+            [name, total, labels, " "].into_iter().for_each(|part| text.push_str(part));
             match number {
-                Number::Whole(number) => writeln!(text, "{name}{total}{labels} {number}")?,
-                Number::Real(number) => writeln!(text, "{name}{total}{labels} {number:?}")?,
+                Number::Whole(number) => writeln!(text, "{number}")?,
+                Number::Real(number) => writeln!(text, "{number:?}")?,
             }
         }
         Ok(())
@@ -188,11 +193,14 @@ impl Family {
 
 /// `{device="mlx5_0",port="1"}`; nothing of no labels.
 fn written(labels: Labels<'_>) -> String {
-    let mut text = String::new();
+    let values: usize = labels.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let mut text = String::with_capacity(values + 2);
     for (name, value) in labels {
         text.push(if text.is_empty() { '{' } else { ',' });
-        // A string takes anything.
-        let _ = write!(text, "{name}=\"{}\"", escaped(value, true));
+        text.push_str(name);
+        text.push_str("=\"");
+        escape(&mut text, value, true);
+        text.push('"');
     }
     if !text.is_empty() {
         text.push('}');
@@ -200,20 +208,23 @@ fn written(labels: Labels<'_>) -> String {
     text
 }
 
-/// The escapes that both forms have. Lines end with a newline alone, and some parsers end the text at NUL: neither form has an escape for
-/// these two characters, so the replacement character stands for them.
-fn escaped(text: &str, with_quotes: bool) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' => escaped.push_str("\\\\"),
-            '\n' => escaped.push_str("\\n"),
-            '"' if with_quotes => escaped.push_str("\\\""),
-            '\r' | '\0' => escaped.push(char::REPLACEMENT_CHARACTER),
-            _ => escaped.push(c),
-        }
+/// Appends a text with the escapes that both forms have. Lines end with a newline alone, and some parsers end the text at NUL: neither form has an
+/// escape for these two characters, so the replacement character stands for them.
+fn escape(to: &mut String, text: &str, with_quotes: bool) {
+    let mut rest = text;
+    let is_special = |c: char| matches!(c, '\\' | '\n' | '\r' | '\0') || (c == '"' && with_quotes);
+    while let Some(at) = rest.find(is_special) {
+        let (plain, special) = rest.split_at(at);
+        to.push_str(plain);
+        to.push_str(match special.as_bytes().first() {
+            Some(b'\\') => "\\\\",
+            Some(b'\n') => "\\n",
+            Some(b'"') => "\\\"",
+            _ => "\u{fffd}",
+        });
+        rest = special.get(1..).unwrap_or_default();
     }
-    escaped
+    to.push_str(rest);
 }
 
 #[cfg(test)]

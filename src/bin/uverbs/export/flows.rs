@@ -1,21 +1,25 @@
 //! Flow rules in force, whose counters are exported.
 //!
-//! Rules of one port share a queue pair, which takes no packets: what a rule takes is counted and then dropped, unless the rule lets it go on
-//! (`dont-trap`).
+//! Each device's rules are a source of their own: one that hangs takes nothing from the series of others. One thread has new rules take the
+//! place of old ones; it locks what it changes, and nothing else.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use uverbs::{CompletionQueue, Context, Counters, ErrorKind, Flow, Point, QueuePair, RawPacket, Reader};
+use uverbs::{Devices, ErrorKind, SoftDevice};
 
+use super::collect::{Found, Source};
 use super::exposition::{Families, Metric};
-use super::rules::Wanted;
 use crate::Outcome;
 use crate::failure::{self, Failure};
+use crate::rules::rig::{Counting, Rig, Totals};
+use crate::rules::{Wanted, file};
 use crate::target::Target;
 
-/// How long a device that is not there is not looked for.
+/// How long rules that a device refuses are not tried again.
 const PAUSE: Duration = Duration::from_secs(5);
 
 const PACKETS: Metric<'static> =
@@ -31,22 +35,331 @@ const LOADED: Metric<'static> = Metric::gauge(
     "Whether the file of rules was without mistake when it was read last.",
 );
 
-/// Where devices are found.
-pub(super) type Find = Box<dyn Fn(&str) -> Outcome<Target> + Send>;
+/// The devices that rules may be about: those of the machine as they were found last, and the embedded one.
+pub(super) struct Around {
+    soft: SoftDevice,
+    machine: Mutex<Devices>,
+    trace: bool,
+}
 
-/// The rules, in the order of the file.
+impl Around {
+    pub(super) fn new(soft: SoftDevice, trace: bool) -> Self {
+        Self { soft, machine: Mutex::default(), trace }
+    }
+
+    /// Keeps what somebody has found, so that nobody looks for each device by itself.
+    pub(super) fn keep(&self, devices: Devices) {
+        *locked(&self.machine) = devices;
+    }
+
+    /// The device of this name, if it is there.
+    fn target(&self, name: &str) -> Outcome<Option<Target>> {
+        if name == self.soft.name() {
+            return Ok(Some(Target::embedded(self.soft.clone(), self.trace)));
+        }
+        match Target::among(&locked(&self.machine), name, self.trace) {
+            Ok(target) => Ok(Some(target)),
+            Err(Failure::NotFound(_)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rules of all devices.
 pub(super) struct Flows {
-    find: Find,
-    rules: Vec<Rule>,
+    around: Arc<Around>,
+    /// By device, in the order of the file.
+    devices: Mutex<Vec<Arc<OfDevice>>>,
     /// Whether the file was without mistake when it was read last.
-    is_loaded: bool,
+    is_loaded: AtomicBool,
+}
+
+/// The rules of one device.
+struct OfDevice {
+    name: String,
+    around: Arc<Around>,
+    /// What the file says, which can be told while the device hangs.
+    wanted: Mutex<Arc<[Wanted]>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// In the order of the file. They end before the device is closed.
+    rules: Vec<Rule>,
+    /// The open device, if it is there.
+    rig: Option<Rig>,
+    /// When rules are tried again that are not in force.
+    due: Instant,
 }
 
 struct Rule {
     wanted: Wanted,
-    counting: Result<Counting, Absent>,
+    /// None if the device is not there, or has refused it.
+    counting: Option<Counting>,
     /// What was said of it last, so that it is said once.
     said: Option<String>,
+}
+
+/// What is to take the place of a device's rules.
+struct Staged<'a> {
+    device: &'a OfDevice,
+    state: MutexGuard<'a, State>,
+    /// The device, if it had to be opened.
+    rig: Option<Rig>,
+    /// Each rule, with the place of the one of before that it is, or what counts for it.
+    rules: Vec<(Wanted, Result<usize, Option<Counting>>)>,
+}
+
+impl Flows {
+    pub(super) fn new(around: Arc<Around>) -> Self {
+        Self { around, devices: Mutex::default(), is_loaded: AtomicBool::new(true) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        locked(&self.devices).iter().map(|device| locked(&device.wanted).len()).sum()
+    }
+
+    /// Has the rules of the file take the place of those that were in force. Those that stay go on counting. A device that is not there is waited for.
+    ///
+    /// # Errors
+    /// A mistake of the file, or a rule that its device refuses; then all is as it was.
+    pub(super) fn load(&self, path: &Path) -> Outcome {
+        let wanted = file::load(path);
+        let loaded =
+            wanted.and_then(|wanted| self.replace(wanted).map_err(|failure| failure.said_of(path.display())));
+        self.is_loaded.store(loaded.is_ok(), Ordering::Relaxed);
+        loaded
+    }
+
+    fn replace(&self, wanted: Vec<Wanted>) -> Outcome {
+        if wanted.iter().any(|wanted| wanted.device != self.around.soft.name()) {
+            self.around.keep(uverbs::devices()?);
+        }
+        let before = locked(&self.devices).clone();
+        let (mut devices, mut changed) = (Vec::new(), Vec::new());
+        for (name, wanted) in by_device(wanted) {
+            let device = before.iter().find(|device| device.name == name).cloned();
+            let device = device.unwrap_or_else(|| Arc::new(OfDevice::new(name, self.around.clone())));
+            if !is_same(&locked(&device.wanted), &wanted) {
+                changed.push((device.clone(), wanted));
+            }
+            devices.push(device);
+        }
+        let mut staged = Vec::with_capacity(changed.len());
+        for (device, wanted) in &changed {
+            staged.push(device.stage(wanted)?);
+        }
+        staged.into_iter().for_each(Staged::commit);
+        *locked(&self.devices) = devices.clone();
+        // What the file does not name any more ends now, not when the next scrape finds it gone.
+        for gone in before.iter().filter(|gone| !devices.iter().any(|device| Arc::ptr_eq(device, gone))) {
+            locked(&gone.state).clear();
+        }
+        Ok(())
+    }
+
+    /// The rules of each device, as a source.
+    pub(super) fn sources(&self) -> Vec<Found> {
+        let found = |device: &Arc<OfDevice>| {
+            let (ours, theirs) = (device.clone(), device.clone());
+            let name = format!("rules of {}", device.name);
+            // One of the same name that was made anew is another one.
+            let identity = format!("{name} {:p}", Arc::as_ptr(device));
+            let absent = Box::new(move || ours.absent());
+            Found {
+                device: None,
+                name,
+                identity,
+                absent,
+                open: Box::new(move || Ok(Box::new(Rules(theirs)))),
+            }
+        };
+        locked(&self.devices).iter().map(found).collect()
+    }
+
+    /// What is told of all of them.
+    pub(super) fn add_to(&self, families: &mut Families) {
+        families.add(&LOADED, &[], self.is_loaded.load(Ordering::Relaxed));
+    }
+}
+
+/// Rules by their devices, in the order of the file.
+fn by_device(wanted: Vec<Wanted>) -> Vec<(String, Vec<Wanted>)> {
+    let (mut groups, mut places) = (Vec::<(String, Vec<Wanted>)>::new(), HashMap::<String, usize>::new());
+    for wanted in wanted {
+        match places.get(&wanted.device).and_then(|place| groups.get_mut(*place)) {
+            Some((_, group)) => group.push(wanted),
+            None => {
+                places.insert(wanted.device.clone(), groups.len());
+                groups.push((wanted.device.clone(), vec![wanted]));
+            }
+        }
+    }
+    groups
+}
+
+fn is_same(ours: &[Wanted], theirs: &[Wanted]) -> bool {
+    ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(our, their)| our.is_same(their))
+}
+
+/// The rules of a device, as a source.
+struct Rules(Arc<OfDevice>);
+
+impl Source for Rules {
+    fn read(&mut self) -> Result<Families, String> {
+        Ok(locked(&self.0.state).read(&self.0))
+    }
+}
+
+impl OfDevice {
+    fn new(name: String, around: Arc<Around>) -> Self {
+        let state = State { rules: Vec::new(), rig: None, due: Instant::now() };
+        Self { name, around, wanted: Mutex::new([].into()), state: Mutex::new(state) }
+    }
+
+    /// Puts those of these rules in force that are not yet.
+    fn stage(&self, wanted: &[Wanted]) -> Outcome<Staged<'_>> {
+        let mut state = locked(&self.state);
+        let places: HashMap<&str, usize> =
+            state.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
+        let old = |wanted: &Wanted| {
+            let place = places.get(&*wanted.name).copied()?;
+            state.rules.get(place).filter(|rule| rule.wanted.is_same(wanted)).map(|_| place)
+        };
+        let olds: Vec<_> = wanted.iter().map(old).collect();
+        let fresh: Vec<_> =
+            wanted.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(rule, _)| rule).collect();
+        let (mut rig, mut counting) = (None, Vec::new());
+        let failed = |at: usize, failure| match fresh.get(at) {
+            Some(rule) => rule.failed(failure),
+            None => failure,
+        };
+        if !fresh.is_empty()
+            && let Some(target) = self.around.target(&self.name)?
+        {
+            let ours = match &mut state.rig {
+                Some(ours) => ours,
+                None => rig.insert(Rig::new(&target).map_err(|failure| failed(0, failure))?),
+            };
+            let counted = ours.count(&target, &fresh);
+            counting = counted.map_err(|(at, failure)| {
+                ours.tidy();
+                failed(at, failure)
+            })?;
+        }
+        let mut counting = counting.into_iter();
+        let rules = wanted
+            .iter()
+            .zip(olds)
+            .map(|(wanted, old)| (wanted.clone(), old.ok_or(()).map_err(|()| counting.next())));
+        let rules = rules.collect();
+        Ok(Staged { device: self, state, rig, rules })
+    }
+
+    /// What is told of rules whose device cannot be read.
+    fn absent(&self) -> Families {
+        let mut families = Families::default();
+        let wanted = locked(&self.wanted).clone();
+        wanted.iter().for_each(|wanted| told(&mut families, wanted, None));
+        families
+    }
+}
+
+impl Staged<'_> {
+    fn commit(self) {
+        let Self { device, mut state, rig, rules } = self;
+        *locked(&device.wanted) = rules.iter().map(|(wanted, _)| wanted.clone()).collect();
+        let mut old: Vec<_> = std::mem::take(&mut state.rules).into_iter().map(Some).collect();
+        let mut rule = |(wanted, place): (Wanted, Result<usize, Option<Counting>>)| match place {
+            Ok(place) => old.get_mut(place).and_then(Option::take),
+            Err(counting) => Some(Rule { wanted, counting, said: None }),
+        };
+        state.rules = rules.into_iter().filter_map(&mut rule).collect();
+        drop(old);
+        state.rig = state.rig.take().or(rig);
+        state.rig.iter_mut().for_each(Rig::tidy);
+        state.due = Instant::now();
+    }
+}
+
+impl State {
+    fn clear(&mut self) {
+        self.rules.clear();
+        self.rig = None;
+    }
+
+    /// Reads all counters.
+    fn read(&mut self, device: &OfDevice) -> Families {
+        self.begin(device);
+        let mut families = Families::default();
+        let mut read = match &mut self.rig {
+            Some(rig) => rig.read(self.rules.iter_mut().filter_map(|rule| rule.counting.as_mut())),
+            None => Vec::new(),
+        }
+        .into_iter();
+        let mut is_gone = false;
+        for rule in &mut self.rules {
+            let read = rule.counting.as_ref().and_then(|_| read.next()).transpose();
+            told(&mut families, &rule.wanted, read.as_ref().ok().copied().flatten());
+            match read {
+                Ok(Some(_)) => rule.said = None,
+                Ok(None) => {}
+                Err(error) => {
+                    is_gone |= error.kind() == ErrorKind::Disassociated;
+                    rule.say(format!("rule {}: {error}", rule.wanted.name.escape_debug()));
+                }
+            }
+        }
+        // What went with its device counts no more; another one may come.
+        if is_gone {
+            self.rules.iter_mut().for_each(|rule| rule.counting = None);
+            self.rig = None;
+        }
+        families
+    }
+
+    /// Puts rules in force whose device was not there and is now.
+    fn begin(&mut self, device: &OfDevice) {
+        let absent = |rule: &&mut Rule| rule.counting.is_none();
+        if Instant::now() < self.due || !self.rules.iter_mut().any(|rule| absent(&&mut *rule)) {
+            return;
+        }
+        let begun = match device.around.target(&device.name) {
+            // It is found by the search of the next pass.
+            Ok(None) => return,
+            Ok(Some(target)) => self.try_all(&target),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = begun {
+            self.due = Instant::now() + PAUSE;
+            if let Some(rule) = self.rules.iter_mut().find(absent) {
+                rule.say(rule.wanted.failed(failure).to_string());
+            }
+        }
+    }
+
+    fn try_all(&mut self, target: &Target) -> Outcome {
+        let rig = match &mut self.rig {
+            Some(rig) => rig,
+            none => none.insert(Rig::new(target)?),
+        };
+        let mut left = self.rules.iter().filter(|rule| rule.counting.is_none()).count();
+        for rule in self.rules.iter_mut().filter(|rule| rule.counting.is_none()) {
+            match rig.begin(target, &rule.wanted, left) {
+                Ok(counting) => rule.counting = Some(counting),
+                Err(failure) => {
+                    rule.say(rule.wanted.failed(failure).to_string());
+                    self.due = Instant::now() + PAUSE;
+                }
+            }
+            left -= 1;
+        }
+        Ok(())
+    }
 }
 
 impl Rule {
@@ -58,165 +371,75 @@ impl Rule {
     }
 }
 
-/// The device is not there: when it is looked for again.
-struct Absent(Instant);
-
-/// What counts, in the order that it is released in.
-struct Counting {
-    reader: Reader,
-    _flow: Flow,
-    _counters: Counters,
-    rig: Arc<Rig>,
+/// What is told of one rule: what it has counted, if that could be read.
+fn told(families: &mut Families, wanted: &Wanted, totals: Option<Totals>) {
+    let port = wanted.port.to_string();
+    let labels = [("device", &*wanted.device), ("port", &*port), ("flow", &*wanted.name)];
+    families.add(&UP, &labels, totals.is_some());
+    let [device, port, name] = labels;
+    families.add(&INFO, &[device, port, name, ("rule", &*wanted.text)], true);
+    if let Some(Totals { packets, bytes }) = totals {
+        families.add(&PACKETS, &labels, packets);
+        families.add(&BYTES, &labels, bytes);
+    }
 }
 
-/// What rules of one port share.
-struct Rig {
-    device: String,
-    port: u8,
-    qp: QueuePair<RawPacket>,
-    _cq: CompletionQueue,
-    context: Context,
-}
+#[cfg(test)]
+mod tests {
+    use std::fs;
 
-impl Flows {
-    pub(super) fn new(find: Find) -> Self {
-        Self { find, rules: Vec::new(), is_loaded: true }
+    use super::super::collect::{Collector, Machine};
+    use super::super::exposition::Form;
+    use super::*;
+
+    struct Fake(Arc<Flows>);
+
+    impl Machine for Fake {
+        fn find(&mut self) -> Result<Vec<Found>, String> {
+            Ok(self.0.sources())
+        }
     }
 
-    /// Tells whether the file could be read and put in force.
-    pub(super) fn loaded(&mut self, is_loaded: bool) {
-        self.is_loaded = is_loaded;
+    fn rule(name: &str, device: &str, rule: &str) -> String {
+        format!("[[rule]]\nname = \"{name}\"\ndevice = \"{device}\"\nrule = \"{rule}\"\n")
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.rules.len()
-    }
-
-    /// Has these rules take the place of those that were in force. Those that stay go on counting. A device that is not there is waited for.
-    ///
-    /// # Errors
-    /// A rule that its device refuses; then all is as it was.
-    pub(super) fn replace(&mut self, wanted: Vec<Wanted>) -> Outcome {
-        let mut fresh: Vec<(usize, Rule)> = Vec::new();
-        let mut kept = Vec::new();
-        let places: HashMap<&str, usize> =
-            self.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
-        for (at, wanted) in wanted.into_iter().enumerate() {
-            let place = places.get(&*wanted.name).copied();
-            match place.filter(|place| self.rules[*place].wanted.is_same(&wanted)) {
-                Some(old) => kept.push((at, old)),
-                None => {
-                    let shared = self.rules.iter().chain(fresh.iter().map(|(_, rule)| rule));
-                    let counting =
-                        started(&self.find, &wanted, shared).map_err(|failure| at_place(&wanted, failure))?;
-                    fresh.push((at, Rule { wanted, counting, said: None }));
-                }
+    #[test]
+    fn a_device_that_hangs_hides_no_rules_of_others() {
+        let path = std::env::temp_dir().join(format!("uverbs-flows-{}", std::process::id()));
+        let flows = Arc::new(Flows::new(Arc::new(Around::new(SoftDevice::default(), false))));
+        let load = |text: &str| {
+            fs::write(&path, text).expect("it is ours");
+            flows.load(&path)
+        };
+        let stuck = rule("b", "no such device", "udp");
+        load(&(rule("a", "soft0", "tcp") + &stuck)).expect("rules that can be");
+        assert_eq!(flows.len(), 2);
+        let mut collector = Collector::new(Box::new(Fake(flows.clone())), Duration::from_secs(3));
+        let mut has = |wanted: &[(&str, &str, u8)]| {
+            let text = collector.read().text(Form::Text);
+            for (flow, device, up) in wanted {
+                let line = format!("uverbs_flow_up{{device=\"{device}\",port=\"1\",flow=\"{flow}\"}} {up}");
+                assert!(text.lines().any(|there| there == line), "{line}: {text}");
             }
-        }
-        let mut old: Vec<_> = std::mem::take(&mut self.rules).into_iter().map(Some).collect();
-        let kept = kept.into_iter().filter_map(|(at, place)| Some((at, old.get_mut(place)?.take()?)));
-        let mut rules: Vec<_> = kept.chain(fresh).collect();
-        rules.sort_by_key(|(at, _)| *at);
-        self.rules = rules.into_iter().map(|(_, rule)| rule).collect();
-        Ok(())
+            assert_eq!(text.matches("\nuverbs_flow_up{").count(), wanted.len(), "{text}");
+        };
+        has(&[("a", "soft0", 1), ("b", "no such device", 0)]);
+        let device = locked(&flows.devices).get(1).cloned().expect("the second device");
+        let hangs = locked(&device.state);
+        has(&[("a", "soft0", 1), ("b", "no such device", 0)]);
+        // Nor does it keep rules of others from being changed.
+        load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
+        has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
+        drop(hangs);
+        has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
+        // What the file does not name any more ends, and what is refused changes nothing.
+        load(&(rule("c", "soft0", "udp") + &rule("d", "soft0", "ip ttl 7"))).expect_err("it is refused");
+        has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
+        load(&rule("d", "soft0", "udp")).expect("nobody has it");
+        has(&[("d", "soft0", 1)]);
+        load("").expect("no rules");
+        has(&[]);
+        fs::remove_file(&path).expect("it is ours");
     }
-
-    /// Reads all counters.
-    pub(super) fn read(&mut self) -> Families {
-        let mut families = Families::default();
-        families.add(&LOADED, &[], self.is_loaded);
-        for at in 0..self.rules.len() {
-            self.look_for(at);
-            let Some(rule) = self.rules.get_mut(at) else { continue };
-            let values = match &mut rule.counting {
-                Ok(counting) => {
-                    counting.reader.read().map(|values| (value(values, 0), value(values, 1))).map_err(Some)
-                }
-                Err(_) => Err(None),
-            };
-            let wanted = &rule.wanted;
-            let port = wanted.port.to_string();
-            let labels = [("device", &*wanted.device), ("port", &*port), ("flow", &*wanted.name)];
-            families.add(&UP, &labels, values.is_ok());
-            let [device, port, name] = labels;
-            families.add(&INFO, &[device, port, name, ("rule", &*wanted.text)], true);
-            match values {
-                Ok((packets, bytes)) => {
-                    families.add(&PACKETS, &labels, packets);
-                    families.add(&BYTES, &labels, bytes);
-                    rule.said = None;
-                }
-                Err(None) => {}
-                Err(Some(error)) => {
-                    rule.say(format!("rule {}: {error}", wanted.name.escape_debug()));
-                    // What went with its device counts no more; another one may come.
-                    if error.kind() == ErrorKind::Disassociated {
-                        rule.counting = Err(Absent(Instant::now()));
-                    }
-                }
-            }
-        }
-        families
-    }
-
-    /// Puts a rule in force whose device was not there and is now.
-    fn look_for(&mut self, at: usize) {
-        let Some(Rule { wanted, counting: Err(Absent(due)), .. }) = self.rules.get(at) else { return };
-        if Instant::now() < *due {
-            return;
-        }
-        let found =
-            started(&self.find, wanted, self.rules.iter()).map_err(|failure| at_place(wanted, failure));
-        if let Some(rule) = self.rules.get_mut(at) {
-            rule.counting = found.unwrap_or_else(|failure| {
-                rule.say(failure.to_string());
-                Err(Absent(Instant::now() + PAUSE))
-            });
-        }
-    }
-}
-
-fn value(values: &[u64], at: usize) -> u64 {
-    values.get(at).copied().unwrap_or(0)
-}
-
-/// Puts a rule in force, on the queue pair of another rule of its port if there is one that works.
-fn started<'a>(
-    find: &Find,
-    wanted: &Wanted,
-    others: impl Iterator<Item = &'a Rule>,
-) -> Outcome<Result<Counting, Absent>> {
-    let target = match find(&wanted.device) {
-        Ok(target) => target,
-        Err(Failure::NotFound(_)) => return Ok(Err(Absent(Instant::now() + PAUSE))),
-        Err(failure) => return Err(failure),
-    };
-    target.check_port(wanted.port)?;
-    let mut rigs = others.filter_map(|rule| rule.counting.as_ref().ok()).map(|counting| &counting.rig);
-    let shared = rigs.find(|rig| rig.device == wanted.device && rig.port == wanted.port);
-    let rig = match shared {
-        Some(rig) => rig.clone(),
-        None => Arc::new(Rig::new(&target, &wanted.device, wanted.port)?),
-    };
-    let counters = rig.context.create_counters()?;
-    counters.attach(Point::Packets, 0)?;
-    counters.attach(Point::Bytes, 1)?;
-    let flow = rig.qp.create_flow(&wanted.rule.clone().count(&counters))?;
-    let reader = flow.reader()?;
-    Ok(Ok(Counting { reader, _flow: flow, _counters: counters, rig }))
-}
-
-impl Rig {
-    fn new(target: &Target, device: &str, port: u8) -> Outcome<Self> {
-        let context = target.open()?;
-        let cq = context.create_cq(1)?;
-        let qp = context.alloc_pd()?.raw_packet(&cq).send_depth(1).receive_depth(1).connect(port)?;
-        Ok(Self { device: device.to_owned(), port, qp, _cq: cq, context })
-    }
-}
-
-/// A failure with the place of the rule that it is about.
-fn at_place(wanted: &Wanted, failure: Failure) -> Failure {
-    let name = wanted.name.escape_debug();
-    failure.said_of(format_args!("{}: rule {name}", wanted.place))
 }

@@ -1,13 +1,13 @@
 //! The devices of this machine, as sources.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use uverbs::{Device, SoftDevice};
 
-use super::collect::{Found, Machine, Source};
+use super::collect::{Found, Machine, Source, down};
 use super::device::Reader;
 use super::exposition::{Families, Metric};
-use super::flows::Flows;
+use super::flows::{Around, Flows};
 use crate::Outcome;
 use crate::target::{Target, called};
 
@@ -20,7 +20,9 @@ pub(super) struct Locals {
     pub(super) soft: Option<SoftDevice>,
     /// The devices that are named, by name or node; all that there are if it is empty.
     pub(super) only: Vec<String>,
-    pub(super) flows: Option<Arc<Mutex<Flows>>>,
+    pub(super) flows: Option<Arc<Flows>>,
+    /// Who is told which devices there are.
+    pub(super) around: Arc<Around>,
     pub(super) kernel_names: bool,
 }
 
@@ -45,6 +47,7 @@ impl Locals {
         let is_wanted = |name: &str| !is_soft(name) && (self.only.is_empty() || wanted.contains(&name));
         let soft = self.soft.iter().map(SoftDevice::device);
         let there = devices.iter().filter(|device| is_wanted(device.name())).cloned().chain(soft).collect();
+        self.around.keep(devices);
         Ok((there, gone))
     }
 }
@@ -58,17 +61,22 @@ impl Machine for Wide {
         let (devices, gone) = self.0.devices()?;
         let mut found = Vec::new();
         for name in gone {
-            let (device, identity) = (Some(name.clone()), format!("no {name}"));
+            let device = name.clone();
             found.push(Found {
-                device,
-                identity,
+                device: Some(name.clone()),
+                identity: format!("no {name}"),
+                name,
+                absent: Box::new(move || down(&device)),
                 open: Box::new(|| Err("there is no such device now".to_owned())),
             });
         }
         for device in devices {
             let kernel_names = self.0.kernel_names;
+            let name = device.name().to_owned();
             found.push(Found {
-                device: Some(device.name().to_owned()),
+                device: Some(name.clone()),
+                name: name.clone(),
+                absent: Box::new(move || down(&name)),
                 identity: format!("{} {:?} {}", device.name(), device.index(), device.node_guid()),
                 open: Box::new(move || {
                     let reader = Reader::new(&device, kernel_names).map_err(|error| error.to_string())?;
@@ -77,21 +85,27 @@ impl Machine for Wide {
             });
         }
         let flows = self.0.flows.clone();
-        let open = Box::new(move || Ok(Box::new(Rest(flows)) as _));
-        found.push(Found { device: None, identity: "rules".to_owned(), open });
+        found.extend(flows.iter().flat_map(|flows| flows.sources()));
+        found.push(Found {
+            device: None,
+            name: "the exporter".to_owned(),
+            identity: "the exporter".to_owned(),
+            absent: Box::new(Families::default),
+            open: Box::new(move || Ok(Box::new(Rest(flows)))),
+        });
         Ok(found)
     }
 }
 
-/// The rules, and what is of no device.
-struct Rest(Option<Arc<Mutex<Flows>>>);
+/// What is of no device.
+struct Rest(Option<Arc<Flows>>);
 
 impl Source for Rest {
     fn read(&mut self) -> Result<Families, String> {
         let mut families = Families::default();
         families.add(&VERSION, &[("version", env!("CARGO_PKG_VERSION"))], true);
         if let Some(flows) = &self.0 {
-            families.merge(flows.lock().unwrap_or_else(PoisonError::into_inner).read());
+            flows.add_to(&mut families);
         }
         Ok(families)
     }

@@ -8,18 +8,16 @@ mod http;
 mod machine;
 mod names;
 mod once;
-mod rules;
 mod snapshots;
 
-use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +27,7 @@ use uverbs::SoftDevice;
 
 use self::collect::Collector;
 use self::exposition::Form;
-use self::flows::Flows;
+use self::flows::{Around, Flows};
 use self::http::request::Page;
 use self::http::server::{Content, Limits, Server};
 use self::machine::{Locals, Wide};
@@ -38,7 +36,6 @@ use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
-use crate::target::Target;
 use crate::units;
 use crate::watch::source::{Running, Source};
 use crate::watch::spec::Spec;
@@ -101,9 +98,10 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     let signals = Signals::new()?;
     let soft = args.device.iter().any(|name| *name == SoftDevice::default().name()).then(SoftDevice::default);
     let running = generator(args, soft.as_ref())?;
-    let flows = args.rules.as_deref().map(|path| started(path, soft.clone(), trace)).transpose()?;
-    let machine =
-        Locals { soft, only: args.device.clone(), flows: flows.clone(), kernel_names: args.kernel_names };
+    let around = Arc::new(Around::new(soft.clone().unwrap_or_default(), trace));
+    let flows = args.rules.as_deref().map(|path| started(path, around.clone())).transpose()?;
+    let (only, kernel_names) = (args.device.clone(), args.kernel_names);
+    let machine = Locals { soft, only, flows: flows.clone(), around, kernel_names };
     machine.check()?;
     let mut collector = Collector::new(Box::new(Wide(machine)), PATIENCE);
     let served = match &args.once {
@@ -130,28 +128,16 @@ fn generator(args: &Args, soft: Option<&SoftDevice>) -> Outcome<Option<Running>>
 }
 
 /// The rules of a file, in force.
-fn started(path: &Path, soft: Option<SoftDevice>, trace: bool) -> Outcome<Arc<Mutex<Flows>>> {
-    let find = move |name: &str| match &soft {
-        Some(soft) if soft.name() == name => Ok(Target::embedded(soft.clone(), trace)),
-        _ => Target::find(name, trace),
-    };
-    let mut flows = Flows::new(Box::new(find));
-    load(path, &mut flows)?;
-    Ok(Arc::new(Mutex::new(flows)))
-}
-
-/// Has the rules of the file take the place of others.
-fn load(path: &Path, flows: &mut Flows) -> Outcome {
-    let name = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| Failure::File(name.clone(), error))?;
-    let wanted = rules::parse(&text).map_err(|mistake| Failure::Usage(format!("{name}: {mistake}")))?;
-    flows.replace(wanted).map_err(|failure| failure.said_of(name))
+fn started(path: &Path, around: Arc<Around>) -> Outcome<Arc<Flows>> {
+    let flows = Flows::new(around);
+    flows.load(path)?;
+    Ok(Arc::new(flows))
 }
 
 /// A thread that reads the rules again when it is told to: devices are opened in it, and whoever has the rules meanwhile is waited for.
 fn reloader(
     path: Option<PathBuf>,
-    flows: Option<Arc<Mutex<Flows>>>,
+    flows: Option<Arc<Flows>>,
     snapshots: Arc<Snapshots>,
 ) -> Outcome<SyncSender<()>> {
     // One more that waits is enough: it reads what the file has then.
@@ -200,12 +186,7 @@ impl Signals {
 }
 
 /// Answers scrapes until a signal comes.
-fn serve(
-    args: &Args,
-    mut collector: Collector,
-    flows: Option<Arc<Mutex<Flows>>>,
-    signals: &Signals,
-) -> Outcome {
+fn serve(args: &Args, mut collector: Collector, flows: Option<Arc<Flows>>, signals: &Signals) -> Outcome {
     let failed = |error| Failure::File(args.listen.to_string(), error);
     let listener = TcpListener::bind(args.listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
@@ -242,17 +223,21 @@ fn serve(
 }
 
 /// Reads the rules again; after a mistake those of before stay in force.
-fn reload(path: Option<&Path>, flows: Option<&Mutex<Flows>>, snapshots: &Snapshots) {
+fn reload(path: Option<&Path>, flows: Option<&Flows>, snapshots: &Snapshots) {
     let (Some(path), Some(flows)) = (path, flows) else {
         return failure::remark("nothing to read again: there is no --rules");
     };
-    let mut flows = flows.lock().unwrap_or_else(PoisonError::into_inner);
-    let loaded = load(path, &mut flows);
-    flows.loaded(loaded.is_ok());
+    let loaded = flows.load(path);
     // Whoever asks once this was said is told of these rules.
     snapshots.forget();
     match loaded {
-        Ok(()) => failure::remark(format_args!("{}: {} rules are in force", path.display(), flows.len())),
+        Ok(()) => {
+            let are = match flows.len() {
+                1 => "1 rule is".to_owned(),
+                number => format!("{number} rules are"),
+            };
+            failure::remark(format_args!("{}: {are} in force", path.display()));
+        }
         Err(failure) => failure::remark(format_args!("{failure}; the rules of before stay in force")),
     }
 }

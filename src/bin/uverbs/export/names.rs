@@ -139,23 +139,32 @@ pub(super) struct Counter<'a> {
     pub(super) is_of_port: bool,
 }
 
+/// What a folder of sysfs gives to its counters.
+struct Place {
+    /// The folder itself.
+    folder: &'static str,
+    /// How names begin that node_exporter has not.
+    prefix: &'static str,
+    /// Those that it has.
+    known: &'static [Known],
+}
+
 impl<'a> Counter<'a> {
-    /// Its folder in sysfs.
-    fn folder(&self) -> &'static str {
+    fn place(&self) -> Place {
         match (self.source, self.is_of_port) {
-            (Source::Port, _) => "ports/P/counters",
-            (_, true) => "ports/P/hw_counters",
-            (_, false) => "hw_counters",
+            (Source::Port, _) => Place { folder: "ports/P/counters", prefix: "uverbs_port_", known: PORT },
+            (_, true) => Place { folder: "ports/P/hw_counters", prefix: "uverbs_hw_", known: HARDWARE },
+            (_, false) => Place { folder: "hw_counters", prefix: "uverbs_device_hw_", known: &[] },
         }
     }
 
     fn known(&self) -> Option<&'static Known> {
-        let table = match self.source {
-            Source::Port => PORT,
-            _ if self.is_of_port => HARDWARE,
-            _ => return None,
-        };
-        table.iter().find(|(kernel, ..)| *kernel == self.name)
+        self.place().known.iter().find(|(kernel, ..)| *kernel == self.name)
+    }
+
+    /// Whether another counter of the same folder has the name that this one gets by its unit: `x` is exported as `x_bytes`.
+    pub(super) fn is_twin_of(&self, other: &str) -> bool {
+        self.unit == Unit::Bytes && !self.is_renamed() && other.strip_suffix("_bytes") == Some(self.name)
     }
 
     /// Whether its series is not called as the kernel calls it.
@@ -165,21 +174,17 @@ impl<'a> Counter<'a> {
 
     /// Its family, and the label that has the kernel's name where the family's name cannot have it.
     pub(super) fn metric(&self) -> (Metric<'static>, Option<&'a str>) {
+        let place = self.place();
         let is_bytes = self.unit == Unit::Bytes;
         let kind = if self.is_gauge { Kind::Gauge } else { Kind::Counter };
         if let Some((kernel, node, what)) = self.known() {
-            let help = format!("{kernel} of {}: {what}.", self.folder());
+            let help = format!("{kernel} of {}: {what}.", place.folder);
             let name = format!("node_infiniband_{node}");
             let unit = is_bytes.then_some("bytes");
             return (Metric { name: name.into(), kind, unit, help: help.into() }, None);
         }
-        let prefix = match (self.source, self.is_of_port) {
-            (Source::Port, _) => "uverbs_port_",
-            (_, true) => "uverbs_hw_",
-            (_, false) => "uverbs_device_hw_",
-        };
         let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let mut name = prefix.to_owned();
+        let mut name = place.prefix.to_owned();
         name.extend(self.name.chars().map(|c| if is_valid(c) { c } else { '_' }));
         // Two names of the kernel must not become one series.
         let is_changed = !self.name.chars().all(is_valid) || self.name.ends_with("_total");
@@ -194,12 +199,12 @@ impl<'a> Counter<'a> {
             // Which of them it is says the label.
             format!(
                 "A counter of {}, whose name is in the label `counter`, in {}.",
-                self.folder(),
+                place.folder,
                 self.unit.as_str()
             )
             .into()
         } else {
-            format!("{} of {}, in {}.", self.name, self.folder(), self.unit.as_str()).into()
+            format!("{} of {}, in {}.", self.name, place.folder, self.unit.as_str()).into()
         };
         (Metric { name: name.into(), kind, unit, help }, is_changed.then_some(self.name))
     }

@@ -20,7 +20,7 @@ pub(super) struct Counters {
     read_at: Option<Instant>,
     /// Seconds between the last two readings.
     seconds: Option<f64>,
-    /// By port, of the driver's own.
+    /// By port that has any, of the driver's own; read each time, since others switch them.
     optional: Vec<(u32, Vec<OptionalStatistic>)>,
 }
 
@@ -46,6 +46,9 @@ impl Counters {
     }
 
     pub(super) fn read(&mut self) -> Outcome {
+        for (port, found) in &mut self.optional {
+            *found = self.reader.optional(*port)?;
+        }
         let wanted = |row: &&Statistic| !self.only_hardware || row.source() == Source::Hardware;
         let rows: Vec<_> = self.reader.read()?.iter().filter(wanted).cloned().collect();
         self.earlier = std::mem::replace(&mut self.rows, rows);

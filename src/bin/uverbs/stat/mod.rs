@@ -94,12 +94,7 @@ fn wanted(args: &Args, trace: bool) -> Outcome<(Vec<Device>, Option<u32>)> {
     };
     let (name, port) = split(text);
     let target = Target::find(name, trace)?;
-    if let Some(port) = port {
-        let (ports, name) = (target.device.ports(), target.device.name());
-        if !(1..=ports).contains(&port) {
-            return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
-        }
-    }
+    port.map_or(Ok(()), |port| target.check_port(port))?;
     Ok((vec![target.device], port))
 }
 

@@ -1,5 +1,7 @@
 //! `uverbs watch`: packets being counted.
 
+mod counted;
+mod many;
 mod reading;
 pub(crate) mod source;
 pub(crate) mod spec;
@@ -9,8 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::soft::Profile;
-use uverbs::{AnyRule, Eth, FlowRule};
+use uverbs::{AnyRule, Eth, FlowRule, SoftDevice};
 
+use self::counted::{Counted, One};
+use self::many::Many;
 use self::reading::Reading;
 use self::source::{Running, Source};
 use self::spec::Spec;
@@ -19,6 +23,7 @@ use crate::failure::{self, Failure};
 use crate::info::words;
 use crate::job::Job;
 use crate::output::Output;
+use crate::rules::{NOT_NORMAL, Wanted, counting_rule};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units;
@@ -32,9 +37,10 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Options of `uverbs watch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0.
-    #[arg(long, value_name = "DEV")]
-    device: String,
+    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0. With --rules, only the rules of the
+    /// file for this device.
+    #[arg(long, value_name = "DEV", required_unless_present = "rules")]
+    device: Option<String>,
     /// The port, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     port: u8,
@@ -42,9 +48,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MAC", value_parser = units::mac, conflicts_with = "rule")]
     dst_mac: Option<[u8; 6]>,
     /// Count the packets that this rule matches, such as 'ip dst 10.0.0.1 and udp' (see docs/guide/rules.md). Default on the soft
-    /// device: all packets.
-    #[arg(long, value_name = "TEXT")]
-    rule: Option<String>,
+    /// device: all packets. May be repeated, with a name before each: dns='udp dst port 53'. Packets that match such rules are counted
+    /// and dropped.
+    #[arg(long, value_name = "[NAME=]RULE")]
+    rule: Vec<String>,
+    /// Count with the rules of this file, as with `uverbs export --rules` (TOML, see docs/guide/prometheus.md).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rule", "dst_mac", "port"])]
+    rules: Option<PathBuf>,
     /// Time between two readings: 1s, 100ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
@@ -67,40 +77,98 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
-    let mut target = Target::find(&args.device, trace)?;
-    if args.wide_rules {
-        target = target.with_profile(Profile::default().with_wide_rules(true))?;
+    match args.many()? {
+        Some(wanted) => many(args, wanted, trace),
+        None => one(args, trace),
     }
-    let rule = args.rule(&target)?;
+}
+
+/// One rule, whose packets are received.
+fn one(args: &Args, trace: bool) -> Outcome {
+    let mut target = Target::find(args.device(), trace)?;
+    if args.wide_rules {
+        target = target.with_profile(wide())?;
+    }
+    let rule = args.only_rule(&target)?;
     let stop = Stop::on_signals()?;
     let source = args.source(&target, &AnyRule::Normal(rule.clone()))?;
-    let mut job = Job::start(&target, args.port, rule)?;
-    let running = match (source, target.soft) {
+    let job = Job::start(&target, args.port, rule)?;
+    let mut one = One { job, port: args.port, previous: Reading::default() };
+    let watched = watch(args, stop, source, target.soft, &mut one);
+    if let Some(status) = one.job.broken {
+        failure::remark(format_args!("receiving ended early, counting did not: {status}"));
+    }
+    let released = one.job.release().map_err(Failure::from);
+    failure::first([watched, released])
+}
+
+/// Many rules, which only count.
+fn many(args: &Args, wanted: Vec<Wanted>, trace: bool) -> Outcome {
+    let profile = if args.wide_rules { wide() } else { Profile::default() };
+    let targets = many::targets(&many::devices(&wanted), &SoftDevice::new(profile), trace)?;
+    let soft = targets.iter().find(|(_, target)| target.soft.is_some()).or(targets.first());
+    let Some((device, target)) = soft else { return Ok(()) };
+    if args.wide_rules && target.soft.is_none() {
+        return Err(target.only_soft_is_wide());
+    }
+    let stop = Stop::on_signals()?;
+    let aim =
+        wanted.iter().find(|rule| rule.device == *device).map(|rule| AnyRule::Normal(rule.rule.clone()));
+    let source = aim.map(|rule| args.source(target, &rule)).transpose()?.flatten();
+    let mut many = Many::start(wanted, &targets)?;
+    let soft = target.soft.clone();
+    watch(args, stop, source, soft, &mut many)
+}
+
+/// Reads what counts until it is to end, while packets come from their source.
+fn watch(
+    args: &Args,
+    stop: Stop,
+    source: Option<Source>,
+    soft: Option<SoftDevice>,
+    counted: &mut dyn Counted,
+) -> Outcome {
+    let running = match (source, soft) {
         (Some(source), Some(soft)) => Some(source.start(soft)?),
         _ => None,
     };
     let mut output = Output::new();
-    let begun = Instant::now();
-    let mut watch =
-        Watch { args, stop, job: &mut job, running, previous: Reading::default(), begun, told: false };
+    let mut watch = Watch { args, stop, counted, running, begun: Instant::now(), told: false };
     let watched = watch.readings(&mut output);
     // After an error the traffic has not been stopped yet.
     let stopped = watch.running.take().map_or(Ok(()), |running| running.stop().1);
-    let ended = output.end_progress();
-    if let Some(status) = job.broken {
-        failure::remark(format_args!("receiving ended early, counting did not: {status}"));
-    }
-    let released = job.release().map_err(Failure::from);
-    failure::first([watched, stopped, ended, released])
+    failure::first([watched, stopped, output.end_progress()])
+}
+
+/// A soft device that takes more than mlx5's driver does.
+fn wide() -> Profile {
+    Profile::default().with_wide_rules(true)
 }
 
 impl Args {
-    /// The rule that counts.
-    fn rule(&self, target: &Target) -> Outcome<FlowRule> {
+    /// The device; one is required where no file names any.
+    fn device(&self) -> &str {
+        self.device.as_deref().unwrap_or_default()
+    }
+
+    /// The rules, if they are many, or one with a name.
+    fn many(&self) -> Outcome<Option<Vec<Wanted>>> {
+        if let Some(path) = &self.rules {
+            return many::of_file(path, self.device.as_deref()).map(Some);
+        }
+        match self.rule.as_slice() {
+            [] => Ok(None),
+            [rule] if !many::has_name(rule) => Ok(None),
+            rules => many::of_options(rules, self.device(), self.port).map(Some),
+        }
+    }
+
+    /// The rule that counts, if it is one without a name.
+    fn only_rule(&self, target: &Target) -> Outcome<FlowRule> {
         if let Some(mac) = self.dst_mac {
             return Ok(FlowRule::normal(self.port).eth(Eth::any().dst(mac)));
         }
-        let Some(text) = &self.rule else {
+        let Some(text) = self.rule.first() else {
             if target.soft.is_some() {
                 return Ok(FlowRule::normal(self.port));
             }
@@ -108,13 +176,13 @@ impl Args {
                         away from the host";
             return Err(Failure::Usage(text.to_owned()));
         };
-        match AnyRule::parse(text, self.port)? {
-            AnyRule::Normal(rule) => Ok(rule),
-            _ => Err(Failure::Usage("--rule: only a rule that matches headers can count".to_owned())),
-        }
+        counting_rule(text, self.port).map_err(|error| match error {
+            Some(error) => error.into(),
+            None => Failure::Usage(format!("--rule: {NOT_NORMAL}")),
+        })
     }
 
-    /// Where packets come from, on a soft device.
+    /// Where packets come from, on a soft device: made for `rule` if nothing else is said.
     fn source(&self, target: &Target, rule: &AnyRule) -> Outcome<Option<Source>> {
         if target.soft.is_none() {
             return match (&self.pcap, &self.generate) {
@@ -137,9 +205,8 @@ impl Args {
 struct Watch<'a> {
     args: &'a Args,
     stop: Stop,
-    job: &'a mut Job,
+    counted: &'a mut dyn Counted,
     running: Option<Running>,
-    previous: Reading,
     begun: Instant,
     /// It has been said that nothing comes, or something came.
     told: bool,
@@ -147,8 +214,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn readings(&mut self, output: &mut Output) -> Outcome {
-        let start = self.begun;
-        let mut due = start;
+        let mut due = self.begun;
         for number in 1.. {
             // One that was missed (the process was stopped) is not made up for.
             due = (due + self.args.interval).max(Instant::now());
@@ -159,26 +225,19 @@ impl Watch<'_> {
             if last {
                 // The last reading has the totals: all of a capture, and nothing on its way any more.
                 while self.running.as_ref().is_some_and(Running::goes_on) && !self.stop.is_set() {
-                    self.job.drain()?;
+                    self.counted.drain()?;
                     thread::sleep(NAP);
                 }
                 if let Some(running) = self.running.take() {
                     let (frames, result) = running.stop();
                     (offered, told) = (Some(frames), result);
                 }
-                self.job.drain()?;
+                self.counted.drain()?;
             }
-            let (packets, bytes) = self.job.read()?;
-            let reading = Reading::new(&self.previous, start.elapsed(), packets, bytes)
-                .with_traffic(self.job.received, offered);
-            match self.args.json {
-                true => output.json(&reading)?,
-                false => output.progress(&reading)?,
-            }
+            self.counted.show(self.begun, offered, self.args.json, output)?;
             if last {
                 return told;
             }
-            self.previous = reading;
         }
         Ok(())
     }
@@ -186,7 +245,7 @@ impl Watch<'_> {
     /// Receives until a reading is due; true if it is to be the last one for another reason than its number.
     fn wait(&mut self, due: Instant, output: &mut Output) -> Outcome<bool> {
         loop {
-            self.job.drain()?;
+            self.counted.drain()?;
             if !self.told && self.begun.elapsed() >= QUIET {
                 self.tell_of_nothing(output)?;
             }
@@ -209,7 +268,7 @@ impl Watch<'_> {
         let offered = self.running.as_ref().map(Running::frames);
         // Without frames there is nothing to be said of the rule.
         self.told = offered != Some(0);
-        if !self.told || self.job.read()?.0 > 0 {
+        if !self.told || self.counted.packets()? > 0 {
             return Ok(());
         }
         output.end_progress()?;
@@ -220,8 +279,7 @@ impl Watch<'_> {
             failure::remark(format_args!("no packet in {time} s: of {frames} frames {text}{made}"));
             return Ok(());
         }
-        let port = self.args.port;
-        let number = self.job.port_state(port)?;
+        let (port, number) = self.counted.port()?;
         let state = words::state(number);
         failure::remark(format_args!(
             "no packet in {time} s: port {port} is {state} ({number}); check whether packets have the rule's ethertype and \

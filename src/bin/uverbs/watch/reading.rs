@@ -7,56 +7,75 @@ use serde::Serialize;
 
 use crate::units::Scaled;
 
-/// One reading. Packets and bytes are totals since the start, rates are those since the reading before.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Reading {
-    elapsed_ns: u64,
-    packets: u64,
-    bytes: u64,
-    packets_per_second: f64,
-    bytes_per_second: f64,
-    /// Packets that reached the queue pair's memory.
-    received: u64,
-    /// Frames that the capture or the generator has given to the device; none on a real one.
-    offered: Option<u64>,
+/// What one rule has counted: totals since the start, and rates since the reading before.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Count {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) packets_per_second: f64,
+    pub(super) bytes_per_second: f64,
 }
 
-impl Reading {
-    pub(super) fn new(previous: &Self, elapsed: Duration, packets: u64, bytes: u64) -> Self {
-        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        let seconds = Duration::from_nanos(elapsed_ns.saturating_sub(previous.elapsed_ns)).as_secs_f64();
-        let rate = |now: u64, before: u64| match now.saturating_sub(before) as f64 / seconds {
+impl Count {
+    /// Of so many now, so long after the reading before.
+    pub(super) fn new(before: &Self, packets: u64, bytes: u64, passed: Duration) -> Self {
+        let rate = |now: u64, before: u64| match now.saturating_sub(before) as f64 / passed.as_secs_f64() {
             rate if rate.is_finite() => rate,
             // No time at all has passed.
             _ => 0.0,
         };
         Self {
-            elapsed_ns,
             packets,
             bytes,
-            packets_per_second: rate(packets, previous.packets),
-            bytes_per_second: rate(bytes, previous.bytes),
-            ..Self::default()
+            packets_per_second: rate(packets, before.packets),
+            bytes_per_second: rate(bytes, before.bytes),
         }
     }
 
-    pub(super) fn with_traffic(mut self, received: u64, offered: Option<u64>) -> Self {
-        self.received = received;
-        self.offered = offered;
-        self
+    /// The rates, for people.
+    pub(super) fn rates(&self) -> [String; 2] {
+        [
+            Scaled(self.packets_per_second, "packets/s").to_string(),
+            Scaled(self.bytes_per_second * 8.0, "bit/s").to_string(),
+        ]
     }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [packets, bits] = self.rates();
+        write!(f, "{} packets  {} bytes  {packets}  {bits}", self.packets, self.bytes)
+    }
+}
+
+/// A time since the start, for people.
+pub(super) struct Elapsed(pub(super) Duration);
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:9.3} s", self.0.as_secs_f64())
+    }
+}
+
+/// A time in nanoseconds.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One reading of one rule.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Reading {
+    pub(super) elapsed_ns: u64,
+    #[serde(flatten)]
+    pub(super) count: Count,
+    /// Packets that reached the queue pair's memory.
+    pub(super) received: u64,
+    /// Frames that the capture or the generator has given to the device; none on a real one.
+    pub(super) offered: Option<u64>,
 }
 
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:9.3} s  {} packets  {} bytes  {}  {}",
-            Duration::from_nanos(self.elapsed_ns).as_secs_f64(),
-            self.packets,
-            self.bytes,
-            Scaled(self.packets_per_second, "packets/s"),
-            Scaled(self.bytes_per_second * 8.0, "bit/s"),
-        )
+        write!(f, "{}  {}", Elapsed(Duration::from_nanos(self.elapsed_ns)), self.count)
     }
 }

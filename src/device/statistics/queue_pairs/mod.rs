@@ -181,9 +181,9 @@ impl QueuePairCounters {
     /// Binds one queue pair of this port to its own counter, and returns the number of the counter.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such queue pair. [`ErrorKind::InvalidInput`] if it is already bound or belongs to
-    /// another port, or while queue pairs are bound by a rule. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as
-    /// for [`bind_by`](Self::bind_by).
+    /// [`ErrorKind::NotFound`] if there is no such queue pair. [`ErrorKind::InvalidInput`] if it belongs to another port, or while queue
+    /// pairs are bound by a rule. [`ErrorKind::Exhausted`] if it is already bound, for which the kernel returns ENOMEM, or if no counter
+    /// is left. [`ErrorKind::Unsupported`] and [`ErrorKind::PermissionDenied`] as for [`bind_by`](Self::bind_by).
     pub fn bind(&mut self, queue_pair: u32) -> Result<u32> {
         self.set_one(queue_pair, None)
     }
@@ -191,7 +191,7 @@ impl QueuePairCounters {
     /// Binds one queue pair to a counter to which others are already bound.
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind); `NotFound` also if there is no such counter.
+    /// Those of [`bind`](Self::bind); `NotFound` also if there is no such counter; `InvalidInput` if the queue pair is already bound.
     pub fn bind_to(&mut self, queue_pair: u32, counter: u32) -> Result<()> {
         self.set_one(queue_pair, Some(Ask::Number(attr::STAT_COUNTER_ID, counter))).map(drop)
     }
@@ -211,7 +211,10 @@ impl QueuePairCounters {
             self.explain(error, |error| {
                 error
                     .hinted_if(ErrorKind::NotFound, "there is no such queue pair, or no such counter, on the device")
-                    .hinted_if(ErrorKind::Exhausted, "the driver does not count per queue pair, or has no counter left")
+                    .hinted_if(
+                        ErrorKind::Exhausted,
+                        "the queue pair is bound already, or the driver does not count per queue pair, or has no counter left",
+                    )
                     .hinted_if(
                         ErrorKind::InvalidInput,
                         "the queue pair is bound already, or belongs to another port, or queue pairs are bound by a rule",

@@ -1,8 +1,26 @@
 //! What an Accept header asks for (RFC 9110, 12.5.1), of the two forms that there are.
 
-/// Whether OpenMetrics is wanted: it has to be named, in version 1.0.0 or in any, and not be liked less than the classic text.
+/// How much one form is liked: the quality of the most specific range that has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Liking {
+    /// 1 for `*/*`, 2 for `type/*`, 3 for the type itself; none of them yet.
+    specific: u8,
+    quality: u32,
+}
+
+impl Liking {
+    /// Of ranges that are as specific the one counts that is liked most.
+    fn hear(&mut self, specific: u8, quality: u32) {
+        if (specific, quality) > (self.specific, self.quality) {
+            *self = Self { specific, quality };
+        }
+    }
+}
+
+/// Whether OpenMetrics is wanted: it has to be named, in version 1.0.0 or in any, and not be liked less than the classic text, which ranges such as
+/// `*/*` and `text/*` have, too. A client that only says that it takes everything gets the classic text.
 pub(super) fn wants_open_metrics<'a>(accepts: impl Iterator<Item = &'a str>) -> bool {
-    let (mut open_metrics, mut text) = (0, None);
+    let (mut open_metrics, mut text) = (Liking::default(), Liking::default());
     for range in accepts.flat_map(|value| value.split(',')) {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
@@ -14,13 +32,18 @@ pub(super) fn wants_open_metrics<'a>(accepts: impl Iterator<Item = &'a str>) -> 
                 _ => {}
             }
         }
-        if media.eq_ignore_ascii_case("application/openmetrics-text") && matches!(version, "" | "1.0.0") {
-            open_metrics = open_metrics.max(quality);
-        } else if media.eq_ignore_ascii_case("text/plain") {
-            text = text.max(Some(quality));
+        let is = |name: &str| media.eq_ignore_ascii_case(name);
+        if is("application/openmetrics-text") && matches!(version, "" | "1.0.0") {
+            open_metrics.hear(3, quality);
+        } else if is("text/plain") && matches!(version, "" | "0.0.4") {
+            text.hear(3, quality);
+        } else if is("text/*") {
+            text.hear(2, quality);
+        } else if is("*/*") {
+            text.hear(1, quality);
         }
     }
-    open_metrics > 0 && text.is_none_or(|text| open_metrics >= text)
+    open_metrics.quality > 0 && open_metrics.quality >= text.quality
 }
 
 /// `0.75` in thousandths; what is no number is the least of them.
@@ -56,6 +79,17 @@ mod tests {
             ("application/openmetrics-text;q=0.4, text/plain;q=0.5", false),
             ("application/openmetrics-text;q=0.5, text/plain;q=0.5", true),
             ("application/openmetrics-text;q=x", false),
+            ("application/openmetrics-text;q=0.5, */*;q=0.1", true),
+            ("application/openmetrics-text;q=0.5, */*", false),
+            ("*/*, application/openmetrics-text;q=0.5", false),
+            ("application/openmetrics-text;q=0.5, text/*;q=0.8", false),
+            // What is said of the type itself goes before what is said of all.
+            ("application/openmetrics-text;q=0.5, text/plain;q=0.1, */*", true),
+            ("application/openmetrics-text;q=0.5, text/plain;q=0, */*;q=0.9", true),
+            ("application/openmetrics-text;q=0, application/*", false),
+            ("application/*, text/plain;q=0.1", false),
+            // A version of the classic text that there is not.
+            ("application/openmetrics-text;q=0.5, text/plain;version=1.0.0", true),
             (";;;,=,q=1", false),
         ] {
             assert_eq!(wants_open_metrics([accept].into_iter()), wanted, "{accept}");

@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     pub(crate) time: Duration,
 }
 
-/// How much of what was sent beyond a refused head is read, so that the refusal arrives (RFC 9112, 9.6).
+/// How much of what was sent beyond the first request is read, so that its answer arrives (RFC 9112, 9.6).
 const LINGER: usize = 64 * 1024;
 const LINGER_TIME: Duration = Duration::from_millis(500);
 
@@ -126,7 +126,7 @@ impl Server {
 
     /// One request and its answer.
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
-        let Some((request, is_whole)) = self.request(stream)? else { return Ok(()) };
+        let Some(request) = self.request(stream)? else { return Ok(()) };
         let (status, content) = match request.page {
             Ok(page) => (Refusal(200, "OK"), (self.pages)(page)),
             Err(refusal) => (refusal, refused(refusal)),
@@ -152,19 +152,17 @@ impl Server {
             write_all(stream, body, deadline)?;
         }
         stream.shutdown(Shutdown::Write)?;
-        if !is_whole {
-            linger(stream);
-        }
+        linger(stream);
         Ok(())
     }
 
-    /// Reads a head; none if nobody asks. And whether nothing comes behind it.
-    fn request(&self, mut stream: &TcpStream) -> io::Result<Option<(Request, bool)>> {
+    /// Reads a head; none if nobody asks.
+    fn request(&self, mut stream: &TcpStream) -> io::Result<Option<Request>> {
         let deadline = Instant::now() + self.limits.time;
         let (mut head, mut len) = (vec![0; MAX_HEAD], 0);
         loop {
             let Some(room) = head.get_mut(len..).filter(|room| !room.is_empty()) else {
-                return Ok(request::parse(&head).map(|request| (request, false)));
+                return Ok(request::parse(&head));
             };
             stream.set_read_timeout(Some(left(deadline)))?;
             let came = match stream.read(room) {
@@ -172,8 +170,7 @@ impl Server {
                 Ok(came) => came,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if is_timeout(&error) => {
-                    let request = Request { page: Err(TIMEOUT), head_only: false };
-                    return Ok(Some((request, false)));
+                    return Ok(Some(Request { page: Err(TIMEOUT), head_only: false }));
                 }
                 Err(error) => return Err(error),
             };
@@ -185,7 +182,7 @@ impl Server {
                 continue;
             }
             if let Some(request) = request::parse(&head[..len]) {
-                return Ok(Some((request, request.page.is_ok())));
+                return Ok(Some(request));
             }
         }
     }
@@ -265,7 +262,8 @@ fn write_all(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io:
     Ok(())
 }
 
-/// Reads on for a moment after a refusal: what lies unread when a socket is closed would have the other side lose the answer.
+/// Reads on for a moment, until the other side has closed: what lies unread when a socket is closed, such as a second request that was
+/// sent with the first, would have the other side lose the answer.
 fn linger(mut stream: &TcpStream) {
     let deadline = Instant::now() + LINGER_TIME;
     let (mut sink, mut rest) = ([0; 4096], LINGER);
@@ -358,6 +356,24 @@ mod tests {
                 .concat();
         assert!(said(address, &body).starts_with("HTTP/1.1 413 "));
         assert!(said(address, b"\x16\x03\x01\x02\x00\x01").starts_with("HTTP/1.1 400 "), "TLS");
+    }
+
+    #[test]
+    fn what_comes_behind_a_request_does_not_cost_its_answer() {
+        let address = server(Limits { connections: 4, time: TIME });
+        for count in [2, 1000] {
+            let answer = said(address, &GOOD.repeat(count));
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nfalse\n"), "{answer}");
+        }
+        // A second one that comes after the answer to the first.
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.write_all(GOOD).expect("it is taken");
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).expect("an answer");
+        stream.write_all(GOOD).expect("it is taken");
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).expect("the rest of the answer");
+        assert!(rest.ends_with("\r\n\r\nfalse\n"), "{rest}");
     }
 
     #[test]

@@ -1,46 +1,41 @@
 //! The file of flow rules: TOML, a table `[[rule]]` for each.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
+use std::path::Path;
+use std::{fmt, fs};
 
 use serde::Deserialize;
 use toml::Spanned;
-use uverbs::{AnyRule, FlowRule};
 
-/// A rule of the file.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) name: String,
-    pub(super) device: String,
-    pub(super) port: u8,
-    /// As it stands in the file.
-    pub(super) text: String,
-    pub(super) rule: FlowRule,
-    /// Where the rule's text stands in the file.
-    pub(super) place: Place,
-}
-
-impl Wanted {
-    /// Whether both count the same under the same name.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        (&self.name, &self.device, self.port, &self.text)
-            == (&other.name, &other.device, other.port, &other.text)
-    }
-}
+use super::{NOT_NORMAL, Wanted, counting_rule};
+use crate::Outcome;
+use crate::failure::Failure;
 
 /// A place in a text: line and column from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     line: usize,
     column: usize,
 }
 
-impl Place {
-    fn of(text: &str, offset: usize) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Self { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
+/// A text, and where its lines begin: a file of ten thousand rules is not searched for each of them.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let behind = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Self { text, starts: std::iter::once(0).chain(behind).collect() }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset).max(1);
+        let start = self.starts.get(line - 1).copied().unwrap_or(0);
+        let before = self.text.get(start..offset).or(self.text.get(start..)).unwrap_or_default();
+        Place { line, column: before.chars().count() + 1 }
     }
 }
 
@@ -52,7 +47,7 @@ impl fmt::Display for Place {
 
 /// What is wrong with a file, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
+struct Mistake {
     place: Place,
     what: String,
 }
@@ -79,12 +74,23 @@ struct Row {
     rule: Spanned<String>,
 }
 
+/// The rules of a file.
+///
+/// # Errors
+/// Those of reading it, and its first mistake.
+pub(crate) fn load(path: &Path) -> Outcome<Vec<Wanted>> {
+    let name = path.display();
+    let text = fs::read_to_string(path).map_err(|error| Failure::File(name.to_string(), error))?;
+    parse(&text).map_err(|mistake| Failure::Usage(format!("{name}: {mistake}")))
+}
+
 /// The rules of a file's text.
 ///
 /// # Errors
 /// The first mistake: of TOML, of the rule language, a missing or unknown key, a name that is there twice.
-pub(super) fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
-    let mistake = |offset, what: String| Mistake { place: Place::of(text, offset), what };
+fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
+    let lines = Lines::new(text);
+    let mistake = |offset, what: String| Mistake { place: lines.place(offset), what };
     let file: File = toml::from_str(text).map_err(|error| {
         // More than one line is an excerpt.
         let what = error.message().lines().collect::<Vec<_>>().join("; ");
@@ -95,10 +101,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
         let at = row.name.span().start;
         let name = row.name.into_inner();
         if name.is_empty() {
-            return Err(mistake(at, "a rule has a name, under which its values are exported".to_owned()));
+            return Err(mistake(at, "a rule has a name, under which its values are told".to_owned()));
         }
         if let Some(other) = names.insert(name.clone(), at) {
-            let (name, other) = (name.escape_debug(), Place::of(text, other));
+            let (name, other) = (name.escape_debug(), lines.place(other));
             return Err(mistake(at, format!("there is a rule {name} already ({other})")));
         }
         if row.device.get_ref().is_empty() {
@@ -117,24 +123,16 @@ pub(super) fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
         let span = row.rule.span();
         let start = place_of_content(text, span.clone(), row.rule.get_ref());
         let said = row.rule.into_inner();
-        let rule = match AnyRule::parse(&said, port) {
-            Ok(AnyRule::Normal(rule)) => rule,
-            Ok(_) => {
-                return Err(mistake(span.start, "only a rule that matches headers can count".to_owned()));
+        let rule = counting_rule(&said, port).map_err(|error| match (error, start) {
+            (None, _) => mistake(span.start, NOT_NORMAL.to_owned()),
+            // Where the file has the rule letter by letter.
+            (Some(error), Some(start)) => {
+                let offset = said.char_indices().nth(error.column() - 1).map_or(said.len(), |(at, _)| at);
+                mistake(start + offset, without_column(&error.to_string()))
             }
-            Err(error) => {
-                return Err(match start {
-                    // Where the file has the rule letter by letter.
-                    Some(start) => {
-                        let offset =
-                            said.char_indices().nth(error.column() - 1).map_or(said.len(), |(at, _)| at);
-                        mistake(start + offset, without_column(&error.to_string()))
-                    }
-                    None => mistake(span.start, format!("in the rule, {error}")),
-                });
-            }
-        };
-        let place = Place::of(text, start.unwrap_or(span.start));
+            (Some(error), None) => mistake(span.start, format!("in the rule, {error}")),
+        })?;
+        let place = Some(lines.place(start.unwrap_or(span.start)));
         wanted.push(Wanted { name, device: row.device.into_inner(), port, text: said, rule, place });
     }
     Ok(wanted)
@@ -182,7 +180,7 @@ rule = 'ether proto arp'
                 ("arp \"all\"", "soft0", 2, "ether proto arp")
             ]
         );
-        assert_eq!(rules[1].place.to_string(), "line 11, column 9");
+        assert_eq!(rules[1].place.map(|place| place.to_string()).as_deref(), Some("line 11, column 9"));
         assert_eq!(parse("").expect("no mistake").len(), 0);
         assert!(rules[0].is_same(&rules[0].clone()) && !rules[0].is_same(&rules[1]));
     }
