@@ -61,6 +61,26 @@ impl Completions {
         }
     }
 
+    /// The same by the shortest way: one that takes longer is as if it might not be taken.
+    #[inline(always)]
+    pub(crate) fn short_told(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        place: &mut Told,
+    ) -> std::result::Result<(), bool> {
+        match self {
+            Self::Efa(queue) => queue.short_told(may_take, place),
+            // By one choice, so that the others are asked for there.
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => self.other_told(may_take, place),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> std::result::Result<(), bool> {
+        self.next_told(may_take, place)
+    }
+
     /// Gives back the slots of all that [`Completions::next_told`] took.
     #[inline(always)]
     pub(crate) fn release_told(&mut self) {

@@ -2,7 +2,7 @@
 //! then a compiler asks for rings and blocks first, whose ways are not longer for what else there is.
 
 use super::completion::Place;
-use super::queues::{Completions, Published, Sends};
+use super::queues::{Completions, Published, Sends, Way};
 use super::siw;
 
 impl Sends {
@@ -31,6 +31,17 @@ impl Sends {
 }
 
 impl Completions {
+    /// How completions lie in it.
+    #[inline(always)]
+    pub(crate) fn way(&self) -> Way {
+        match self {
+            Self::Rings(_) => Way::Slots,
+            Self::Mlx5(_) => Way::Blocks,
+            Self::Efa(_) => Way::Numbered,
+            Self::Siw(_) => Way::Flagged,
+        }
+    }
+
     /// As [`Completions::poll`].
     #[cold]
     #[inline(never)]

@@ -160,9 +160,9 @@ pub trait Lower {
         0
     }
 
-    /// Where slots are used in another order, those that were filled since the last were published.
-    fn filled(&self) -> &[u16] {
-        &[]
+    /// Where slots are used in another order, the slot of the request with this number, from zero on, since the last were published.
+    fn filled(&self, _number: u32) -> Option<u32> {
+        None
     }
 
     /// Writes a request into the next slot. `head` is the first bytes of a frame, if the device wants them apart.
@@ -251,7 +251,7 @@ pub enum SendLayout {
     Flagged,
 }
 
-/// How requests are written into a send queue.
+/// How requests are written into a send queue, or completions lie in a queue of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Slots,
@@ -333,20 +333,6 @@ impl Sends {
         }
     }
 
-    /// The same of one whole request, which is posted whatever comes behind it.
-    #[inline(always)]
-    pub(crate) fn one_apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
-        match self {
-            Self::Rings(_) | Self::Mlx5(_) => None,
-            // siw's own way for one is another function.
-            Self::Siw(_) => self.apart(what),
-            Self::Efa(sends) => Some(match sends.straight() {
-                Some(straight) => what.with(straight),
-                None => what.with(&mut **sends),
-            }),
-        }
-    }
-
     /// Of what it is, by which the shortest way to it is chosen.
     #[cfg(feature = "raw")]
     pub(crate) fn layout(&self) -> SendLayout {
@@ -400,7 +386,6 @@ impl Sends {
     }
 
     /// Slots of requests that complete in any order, if it is of these.
-    #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Sends> {
         match self {

@@ -299,6 +299,20 @@ where
     }
 }
 
+impl<P, B> Data<P, B>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+{
+    /// The piece, if there is one and no more.
+    #[inline(always)]
+    pub(crate) fn only_piece(&self) -> Option<Sge> {
+        match self {
+            Self::Pieces(pieces) if pieces.len() == 1 => pieces.clone().next().map(|piece| *piece.borrow()),
+            Self::Pieces(_) | Self::Inline(_) => None,
+        }
+    }
+}
+
 impl<'b, P, B> Data<P, B>
 where
     B: Iterator<Item = &'b [u8]> + Clone,

@@ -6,7 +6,6 @@
 # packages: mmdebstrap
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # monitors: bookworm
-# boot: --append=clocksource=hpet
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")

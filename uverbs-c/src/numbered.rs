@@ -15,6 +15,18 @@ use crate::qp::Qp;
 
 pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
+    if count != 1 || places.is_nowhere() {
+        return poll_many(cq, count, places);
+    }
+    // By itself, since it is shorter.
+    match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(1).first_chunk_mut::<1>()?)) {
+        Some(taken) => taken as c_int,
+        None => cq::poll_cq(Some(cq), count, places),
+    }
+}
+
+#[inline(never)]
+fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
     match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(wanted))) {
         Some(taken) => taken as c_int,

@@ -11,6 +11,8 @@
 //! Source: `efa_poll_sub_cq`, `cq_next_sub_cqe_get` and `efa_update_cq_doorbell`, providers/efa/verbs.c, rdma-core 65;
 //! `efa_create_user_cq`, efa_verbs.c, Linux 7.3.
 
+mod poller;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,13 +21,16 @@ use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RECV_QUE
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::poller::{End, Poller, Ring, Sink};
 use super::doorbell::Doorbell;
-use super::entry::{ENTRY, Entry, First, Told};
+#[cfg(feature = "raw")]
+use super::entry::Told;
+use super::entry::{self, ENTRY, Entry, First};
 use super::track::Track;
 use crate::driver::Kernel;
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
-use crate::driver::completion::{Extended, Place};
+use crate::driver::completion::Place;
 use crate::driver::ring::units::{Item, SmallUnits, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -232,25 +237,6 @@ pub(crate) struct Completions {
     poller: Poller,
 }
 
-/// One ring.
-#[derive(Debug)]
-struct Ring {
-    units: SmallUnits,
-    /// Counter of the next entry.
-    position: u32,
-}
-
-impl Ring {
-    /// The next entry and its first word, if the device has written it.
-    #[inline(always)]
-    fn filled(&self, entries: u32) -> Option<(First, Item<'_, Entry>)> {
-        let (units, at) = (self.units.reading(), self.position as usize);
-        let first = First(units.load(at.wrapping_mul(ENTRY / 4)));
-        let ours = u8::from(self.position & entries == 0) * CDESC_PHASE;
-        (first.flags() & CDESC_PHASE == ours).then(|| (first, units.get(at)))
-    }
-}
-
 impl Completions {
     /// None if the memory is not that of so many rings of so many entries.
     fn new(
@@ -271,7 +257,7 @@ impl Completions {
             Err(error) => return Some(Err(error)),
         };
         for ring in 0..usize::from(rings) {
-            list.push(Ring { units: Units::small(&memory, ring * bytes, bytes)?, position: 0 });
+            list.push(Ring::new(Units::small(&memory, ring * bytes, bytes)?));
         }
         let shared = CompletionSide {
             origin: Origin::here(),
@@ -290,12 +276,12 @@ impl Completions {
             entries,
             next: 0,
             behind: 0,
-            poller: Poller { known: Vec::new(), changes: 0, last: 0, shared: Arc::new(shared) },
+            poller: Poller::new(Arc::new(shared)),
         }))
     }
 
     pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
-        &self.poller.shared
+        self.poller.shared()
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -305,7 +291,7 @@ impl Completions {
     /// Whether the device has written no completion.
     #[cfg(feature = "raw")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.rings.iter().all(|ring| ring.filled(self.entries).is_none())
+        self.rings.iter().all(Ring::is_empty)
     }
 
     /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
@@ -313,25 +299,29 @@ impl Completions {
     // Apart, so that the ways of other drivers are no longer for it.
     #[inline(never)]
     pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
-        self.short_poll(places, may_take).unwrap_or(0)
+        self.many(places, may_take).unwrap_or(0)
     }
 
-    /// The same; none if there are some of which none may be taken.
+    /// The same; none if there are some of which none may be taken, or which take longer.
     #[inline(always)]
     pub(crate) fn short_poll<T: Place>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
-        let mut count = 0;
-        for place in &mut *places {
-            match self.take(&may_take, |told| place.put(&Extended { wc: told.wc(), ..Extended::default() })) {
-                Look::Taken => count += 1,
-                Look::Nothing => break,
-                // What was taken by earlier calls is another process's, to which the doorbell is left.
-                Look::Refused if count == 0 => return None,
-                Look::Refused => break,
-            }
+        // One by itself, since that is shorter.
+        if let [place] = places { self.short_one(place, may_take) } else { self.many(places, may_take) }
+    }
+
+    #[inline(always)]
+    fn many<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> Option<usize> {
+        let most = places.len();
+        let mut sink = Places(places);
+        let end = self.take(&may_take, &mut sink);
+        let count = most - sink.0.len();
+        if count == 0 && end == End::Refused {
+            // What was taken by earlier calls is another process's, to which the doorbell is left.
+            return None;
         }
         if self.behind > 0 && (count > 0 || may_take()) {
             self.release();
@@ -339,35 +329,16 @@ impl Completions {
         Some(count)
     }
 
-    /// Takes the next completion, with what the device wrote; `may_take` is asked before. Of one that is nobody's nothing is said.
     #[inline(always)]
-    fn take(&mut self, may_take: impl Fn() -> bool, mut put: impl FnMut(&Told)) -> Look {
-        // Rings are looked at in turn, each once.
-        let mut left = self.rings.len();
-        loop {
-            let Self { rings, entries, next, behind, poller, .. } = self;
-            let count = rings.len();
-            let Some(ring) = rings.get_mut(*next) else { return Look::Nothing };
-            if let Some((first, entry)) = ring.filled(*entries) {
-                if !may_take() {
-                    return Look::Refused;
-                }
-                *behind += 1;
-                let is_taken = poller
-                    .find(first.flags(), entry.field::<4, u16>())
-                    .is_some_and(|known| Told::hand(first, entry, &known.track, &mut put));
-                // Not before: until then the entry is in the ring.
-                ring.position = ring.position.wrapping_add(1);
-                if is_taken {
-                    return Look::Taken;
-                }
-                continue;
+    fn short_one<T: Place>(&mut self, place: &mut T, may_take: impl Fn() -> bool) -> Option<usize> {
+        match self.take_one(&may_take, &mut Single(place)) {
+            End::Full => {
+                self.release();
+                Some(1)
             }
-            *next = if *next + 1 < count { *next + 1 } else { 0 };
-            left -= 1;
-            if left == 0 {
-                return Look::Nothing;
-            }
+            // What was nobody's is given back by another poll, which this one is not the end of.
+            End::Empty if self.behind == 0 => Some(0),
+            End::Empty | End::Refused | End::Nobodys => None,
         }
     }
 
@@ -377,21 +348,33 @@ impl Completions {
         if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 }
     }
 
-    /// The same, put into its place; without one, whether there is none. What was nobody's is given back then: a poll that finds nothing has no
+    /// The next one, put into its place; without one, whether there is none. What was nobody's is given back then: a poll that finds nothing has no
     /// end.
     #[cfg(feature = "raw")]
-    #[inline(always)]
     pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
-        match self.take(&may_take, |told| *place = *told) {
-            Look::Taken => Ok(()),
-            Look::Nothing => {
-                // What was taken before may be another process's, to which the doorbell is left.
-                if self.behind > 0 && may_take() {
-                    self.release_nothing();
-                }
-                Err(true)
+        loop {
+            match self.take_one(&may_take, &mut Telling::<false>(place)) {
+                End::Full => return Ok(()),
+                End::Nobodys => {}
+                End::Refused => return Err(false),
+                End::Empty => break,
             }
-            Look::Refused => Err(false),
+        }
+        // What was taken before may be another process's, to which the doorbell is left.
+        if self.behind > 0 && may_take() {
+            self.release();
+        }
+        Err(true)
+    }
+
+    /// The same by the shortest way: also one that takes longer is as if it might not be taken.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn short_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
+        match self.take_one(may_take, &mut Telling::<true>(place)) {
+            End::Full => Ok(()),
+            End::Empty if self.behind == 0 => Err(true),
+            End::Empty | End::Refused | End::Nobodys => Err(false),
         }
     }
 
@@ -407,14 +390,6 @@ impl Completions {
         }
     }
 
-    /// The same where no poll took anything of it.
-    #[cfg(feature = "raw")]
-    #[cold]
-    #[inline(never)]
-    fn release_nothing(&mut self) {
-        self.release();
-    }
-
     /// Tells the device of all that was taken. The next ring is another one, so that a full one holds back none.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
@@ -422,7 +397,7 @@ impl Completions {
             return;
         }
         self.next = self.behind();
-        let shared = &*self.poller.shared;
+        let shared = &**self.poller.shared();
         let taken = shared.taken.load(RELAXED).wrapping_add(self.behind);
         shared.taken.store(taken, RELAXED);
         self.behind = 0;
@@ -435,53 +410,52 @@ impl Completions {
     }
 }
 
-/// The queue pairs that complete in a queue, as who polls it knows them.
-#[derive(Debug)]
-struct Poller {
-    /// A copy of what `shared` has.
-    known: Vec<Known>,
-    changes: u32,
-    /// Where the queue pair was whose completion was taken last.
-    last: usize,
-    shared: Arc<CompletionSide>,
-}
+/// Where completions go that are taken all at once.
+struct Places<'a, T>(&'a mut [T]);
 
-impl Poller {
-    /// The queue pair of the entry, if it is still there and completes here what the entry is of.
+impl<T: Place> Sink for Places<'_, T> {
     #[inline(always)]
-    fn find(&mut self, flags: u8, number: u16) -> Option<&Known> {
-        // Each is behind all that was changed before its request was posted.
-        let changes = self.shared.changes.load(Ordering::Acquire);
-        if changes != self.changes {
-            self.learn(changes);
-        }
-        let number = u16::from_le(number);
-        if self.known.get(self.last).is_none_or(|known| known.number != number) {
-            self.last = self.search(number)?;
-        }
-        let known = self.known.get(self.last)?;
-        (known.here & flags != 0).then_some(known)
+    fn has_room(&self) -> bool {
+        !self.0.is_empty()
     }
 
-    #[cold]
-    #[inline(never)]
-    fn search(&self, number: u16) -> Option<usize> {
-        self.known.binary_search_by_key(&number, Known::number).ok()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn learn(&mut self, changes: u32) {
-        self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changes = changes;
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        let Some(place) = self.0.first_mut() else { return false };
+        let is_put = entry::put(first, entry, track, place);
+        if is_put && let Some((_, rest)) = std::mem::take(&mut self.0).split_first_mut() {
+            self.0 = rest;
+        }
+        is_put
     }
 }
 
-/// What came of a look at what there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    Taken,
-    Nothing,
-    /// What there is may not be taken.
-    Refused,
+/// Where one goes.
+struct Single<'a, T>(&'a mut T);
+
+impl<T: Place> Sink for Single<'_, T> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        entry::put(first, entry, track, self.0)
+    }
+}
+
+/// The same with who has sent, by the shorter way or not.
+#[cfg(feature = "raw")]
+struct Telling<'a, const IS_SHORT: bool>(&'a mut Told);
+
+#[cfg(feature = "raw")]
+impl<const IS_SHORT: bool> Sink for Telling<'_, IS_SHORT> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        if IS_SHORT { self.0.fill_plain(first, entry, track) } else { self.0.fill(first, entry, track) }
+    }
 }

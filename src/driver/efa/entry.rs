@@ -4,7 +4,7 @@
 //! that it was a send.
 
 use uverbs_abi::efa::io::{
-    CDESC_HAS_IMM, CDESC_OP_TYPE, CDESC_Q_TYPE, CDESC_UNSOLICITED, COMP_STATUS_FLUSHED,
+    CDESC_HAS_IMM, CDESC_OP_TYPE, CDESC_PHASE, CDESC_Q_TYPE, CDESC_UNSOLICITED, COMP_STATUS_FLUSHED,
     COMP_STATUS_LOCAL_ERROR_BAD_LENGTH, COMP_STATUS_LOCAL_ERROR_INVALID_AH,
     COMP_STATUS_LOCAL_ERROR_INVALID_LKEY, COMP_STATUS_LOCAL_ERROR_QP_INTERNAL_ERROR,
     COMP_STATUS_LOCAL_ERROR_UNREACH_REMOTE, COMP_STATUS_LOCAL_ERROR_UNRESP_REMOTE,
@@ -12,12 +12,13 @@ use uverbs_abi::efa::io::{
     COMP_STATUS_REMOTE_ERROR_BAD_ADDRESS, COMP_STATUS_REMOTE_ERROR_BAD_DEST_QPN,
     COMP_STATUS_REMOTE_ERROR_BAD_LENGTH, COMP_STATUS_REMOTE_ERROR_BAD_STATUS,
     COMP_STATUS_REMOTE_ERROR_FEATURE_MISMATCH, COMP_STATUS_REMOTE_ERROR_RNR,
-    COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER, RDMA_WRITE, RxCdescEx, SEND_QUEUE,
+    COMP_STATUS_REMOTE_ERROR_UNKNOWN_PEER, RDMA_WRITE, RECV_QUEUE, RxCdescEx, SEND_QUEUE,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
 use super::track::{Done, Track};
+use crate::driver::completion::{Extended, Place, Raised};
 use crate::driver::ring::units::Item;
 
 /// An entry: the words of an [`RxCdescEx`]. The device has shorter ones too, which do not tell the length of long writes.
@@ -51,6 +52,103 @@ impl First {
     pub(super) fn flags(self) -> u8 {
         self.byte(3)
     }
+
+    /// The word with this status and these flags, and nothing else.
+    pub(super) const fn word(status: u8, flags: u8) -> u32 {
+        u32::from_ne_bytes([0, 0, status, flags])
+    }
+
+    /// Whether it is of a message that came in without immediate data, and nothing went wrong.
+    #[inline(always)]
+    fn is_plain_receive(self) -> bool {
+        const ALL: u32 = First::word(0xff, !CDESC_PHASE);
+        self.0 & ALL == Self::word(COMP_STATUS_OK, RECV_QUEUE << 1)
+    }
+
+    /// Whether it is of a request to the send queue, and nothing went wrong.
+    #[inline(always)]
+    fn is_plain_send(self) -> bool {
+        const ALL: u32 = First::word(0xff, CDESC_Q_TYPE);
+        self.0 & ALL == Self::word(COMP_STATUS_OK, SEND_QUEUE << 1)
+    }
+}
+
+/// A message that came in, as most do: without immediate data.
+#[derive(Clone, Copy)]
+struct Received<'a> {
+    wr_id: u64,
+    qp_num: u32,
+    entry: Item<'a, Entry>,
+}
+
+impl Raised for Received<'_> {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        let Self { wr_id, qp_num, ref entry } = *self;
+        let number = |field: u16| u16::from_le(field);
+        Wc {
+            wr_id,
+            status: wc_status::SUCCESS,
+            opcode: wc_opcode::RECV,
+            byte_len: number(entry.field::<6, u16>()).into(),
+            qp_num,
+            src_qp: number(entry.field::<10, u16>()).into(),
+            slid: number(entry.field::<8, u16>()),
+            ..Wc::default()
+        }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        0
+    }
+}
+
+/// A request to the send queue that is done.
+#[derive(Clone, Copy)]
+struct Sent {
+    done: Done,
+    qp_num: u32,
+}
+
+impl Raised for Sent {
+    #[inline(always)]
+    fn wc(&self) -> Wc {
+        let Self { done: Done { wr_id, opcode, bytes }, qp_num } = *self;
+        Wc { wr_id, status: wc_status::SUCCESS, opcode, byte_len: bytes, qp_num, ..Wc::default() }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        0
+    }
+}
+
+/// Puts what an entry says of this queue pair into its place, and its request is done then; false if there is no such request.
+#[inline(always)]
+pub(super) fn put<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place: &mut T) -> bool {
+    let qp_num = track.number;
+    if first.is_plain_receive() {
+        let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+        place.put(&Received { wr_id, qp_num, entry });
+    } else if first.is_plain_send() {
+        let Some(done) = track.sends.complete(first.number()) else { return false };
+        place.put(&Sent { done, qp_num });
+    } else {
+        return put_rare(first, entry, track, place);
+    }
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn put_rare<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place: &mut T) -> bool {
+    let mut told = Told::default();
+    let is_there = told.fill(first, entry, track);
+    if is_there {
+        place.put(&Extended { wc: told.wc(), ..Extended::default() });
+    }
+    is_there
 }
 
 /// Bit of [`Wc::wc_flags`] that is the crate's own: no receive was taken, and there is no request.
@@ -71,38 +169,51 @@ pub struct Told {
 }
 
 impl Told {
-    /// Hands over what an entry says of this queue pair, whose request is done then; false if there is no such request.
-    // Of a send and of something that came in each by itself: what is put together from both is in memory first. And the entry is read behind
-    // all else, for the same reason.
+    /// Becomes what an entry says of this queue pair, whose request is done then; false if there is no such request.
+    // The entry is read behind all else: what is put together from both is in memory first.
     #[inline(always)]
-    pub(super) fn hand(
-        first: First,
-        entry: Item<'_, Entry>,
-        track: &Track,
-        mut put: impl FnMut(&Self),
-    ) -> bool {
+    pub(super) fn fill(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
         let is_send = (first.flags() & CDESC_Q_TYPE) >> 1 == SEND_QUEUE;
-        let told = |Done { wr_id, opcode, bytes }| Self {
-            entry: entry.read(),
-            wr_id,
-            status: first.status(),
-            qp_num: track.number,
-            opcode,
-            bytes,
-            is_send,
-        };
         if is_send {
-            let Some(done) = track.sends.complete(first.number()) else { return false };
-            put(&told(done));
+            let Some(Done { wr_id, opcode, bytes }) = track.sends.complete(first.number()) else {
+                return false;
+            };
+            (self.wr_id, self.opcode, self.bytes) = (wr_id, opcode, bytes);
+        } else if first.flags() & CDESC_UNSOLICITED == 0 {
+            let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+            self.wr_id = wr_id;
         } else {
-            let mut done = Done { wr_id: 0, opcode: 0, bytes: 0 };
-            if first.flags() & CDESC_UNSOLICITED == 0 {
-                let Some(Done { wr_id, .. }) = track.receives.complete(first.number()) else { return false };
-                done.wr_id = wr_id;
-            }
-            put(&told(done));
+            self.wr_id = 0;
         }
+        (self.is_send, self.qp_num, self.status) = (is_send, track.number, first.status());
+        self.entry = entry.read();
         true
+    }
+
+    /// The same with a shorter way for entries of which no more is to be looked at.
+    #[inline(always)]
+    pub(super) fn fill_plain(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        if first.is_plain_receive() {
+            let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+            (self.wr_id, self.is_send) = (wr_id, false);
+        } else if first.is_plain_send() {
+            let Some(Done { wr_id, opcode, bytes }) = track.sends.complete(first.number()) else {
+                return false;
+            };
+            (self.wr_id, self.is_send) = (wr_id, true);
+            (self.opcode, self.bytes) = (opcode, bytes);
+        } else {
+            return self.fill_rare(first, entry, track);
+        }
+        (self.qp_num, self.status) = (track.number, wc_status::SUCCESS);
+        self.entry = entry.read();
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill_rare(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        self.fill(first, entry, track)
     }
 
     /// A completion of a device that tells no more of anything than efa does of a send.

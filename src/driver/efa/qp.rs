@@ -50,6 +50,11 @@ impl Queues {
         &self.track
     }
 
+    /// The same, to be kept.
+    pub(super) fn shared_track(&self) -> &Arc<Track> {
+        &self.track
+    }
+
     /// That of its first life.
     pub(super) fn generation(&self) -> u16 {
         self.generation

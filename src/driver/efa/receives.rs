@@ -16,7 +16,7 @@ use crate::driver::bound::OwnRing;
 use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::Units;
-use crate::kernel::error::Result;
+use crate::kernel::error::{Error, Result};
 
 /// Bytes of a piece in the ring.
 pub(super) const PIECE: usize = size_of::<RxDesc>();
@@ -26,6 +26,9 @@ pub(super) const PIECE: usize = size_of::<RxDesc>();
 pub(crate) struct Receives {
     queues: Arc<Queues>,
     numbers: Numbers,
+    /// Indices of the requests that may be forgotten, in their order, and how many there are. There is room for all.
+    staged: Box<[u16]>,
+    count: usize,
     /// In pieces.
     ring: Units,
     doorbell: Doorbell,
@@ -51,10 +54,25 @@ impl Receives {
         doorbell: Doorbell,
         [places, pieces]: [u32; 2],
     ) -> Result<Self> {
-        let numbers = Numbers::new(op, &queues.track().receives, queues.generation())?;
-        let (head, published, told) = (0, 0, 0);
-        let (is_ready, is_over) = (false, false);
-        Ok(Self { queues, numbers, ring, doorbell, places, pieces, head, published, told, is_ready, is_over })
+        let lane = &queues.track().receives;
+        let numbers = Numbers::new(op, lane, queues.generation())?;
+        let mut staged = Error::room(op, lane.requests() as usize)?;
+        staged.resize(lane.requests() as usize, 0);
+        Ok(Self {
+            queues,
+            numbers,
+            staged: staged.into_boxed_slice(),
+            count: 0,
+            ring,
+            doorbell,
+            places,
+            pieces,
+            head: 0,
+            published: 0,
+            told: 0,
+            is_ready: false,
+            is_over: false,
+        })
     }
 
     /// Number of places for requests.
@@ -75,7 +93,11 @@ impl Receives {
     /// Forgets what was filled since it was published last.
     pub(crate) fn rewind(&mut self) {
         self.head = self.published;
-        self.numbers.rewind(&self.queues.track().receives);
+        let staged = self.staged.get(..self.count).unwrap_or_default();
+        for index in staged.iter().rev() {
+            self.numbers.give_back(&self.queues.track().receives, *index);
+        }
+        self.count = 0;
     }
 
     /// The way to requests that are posted whatever comes behind them: nothing of it may be forgotten.
@@ -94,7 +116,7 @@ impl Receives {
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.published = self.head;
-        self.numbers.publish();
+        self.count = 0;
         if self.is_ready && self.told != self.published {
             self.told = self.published;
             self.doorbell.ring(self.told & 0xffff);
@@ -116,7 +138,7 @@ impl Receives {
     /// The queue pair has come to a state.
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
-            (self.head, self.published, self.told) = (0, 0, 0);
+            (self.head, self.published, self.told, self.count) = (0, 0, 0, 0);
             let track = self.queues.track();
             self.numbers.reset(&track.receives, track.next_generation());
         }
@@ -175,7 +197,7 @@ impl<const STAGES: bool> LowerReceive for Filling<'_, STAGES> {
         let next = std::cell::Cell::new(0);
         move |_| {
             next.set(next.get() + 1);
-            self.0.numbers.staged().get(next.get()).copied().map(u32::from)
+            self.0.staged.get(..self.0.count)?.get(next.get()).copied().map(u32::from)
         }
     }
 
@@ -193,12 +215,11 @@ impl<const STAGES: bool> LowerReceive for Filling<'_, STAGES> {
         }
         let lane = &receives.queues.track().receives;
         let numbers = &mut receives.numbers;
-        let number = if STAGES {
-            numbers.stage(lane, wr_id, Kind::Receive, 0)
-        } else {
-            numbers.take(lane, wr_id, Kind::Receive, 0)
-        };
-        let Some(number) = number else { return Err(Refused::Full) };
+        let Some(number) = numbers.take(lane, wr_id, Kind::Receive, 0) else { return Err(Refused::Full) };
+        if STAGES && let Some(place) = receives.staged.get_mut(receives.count) {
+            *place = numbers.last() as u16;
+            receives.count += 1;
+        }
         match pieces.len() {
             1 => {
                 let piece = pieces.next();

@@ -1,7 +1,7 @@
 //! A request as the device reads it, in words of eight bytes: what [`TxMetaDesc`](uverbs_abi::efa::io::TxMetaDesc) and what stands behind it
 //! have as fields.
 
-use uverbs_abi::efa::io::{LKEY, SEND, TX_INLINE_MSG, TX_OP_TYPE};
+use uverbs_abi::efa::io::{LKEY, TX_INLINE_MSG, TX_OP_TYPE};
 
 use crate::driver::request::{Address, Refused, Remote, Sge};
 
@@ -41,7 +41,8 @@ impl To {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) number: u16,
-    pub(super) control: [u8; 2],
+    /// Bits 16 to 31 of the first word.
+    pub(super) control: u32,
     pub(super) immediate: u32,
     pub(super) to: To,
     pub(super) remote: Option<Remote>,
@@ -51,10 +52,10 @@ impl Head {
     /// The first unit of a request with this data, as it stands behind the head, and behind the remote memory if there is such.
     #[inline(always)]
     pub(super) fn unit(self, said: Said, data: [u64; 4]) -> Unit {
-        let Self { number, control: [one, two], immediate, to, remote } = self;
-        let one = if said.is_inline { one | TX_INLINE_MSG } else { one };
-        let high = u64::from(to.qp_num) | u64::from(said.length) << 16;
-        let first = u64::from(number) | u64::from(one) << 16 | u64::from(two) << 24 | high << 32;
+        let Self { number, control, immediate, to, remote } = self;
+        let inline = if said.is_inline { u32::from(TX_INLINE_MSG) << 16 } else { 0 };
+        let high = u32::from(to.qp_num) | said.length << 16;
+        let first = u64::from(u32::from(number) | control | inline) | u64::from(high) << 32;
         let second = u64::from(immediate) | u64::from(to.ah) << 32;
         let [a, b, c, d] = match remote {
             Some(Remote { address, rkey }) => {
@@ -85,23 +86,33 @@ impl Said {
         Ok(Self { is_inline: false, length: count as u32, bytes })
     }
 
+    /// Of one piece with so many bytes.
+    #[inline(always)]
+    pub(super) fn of_one(bytes: u32) -> Self {
+        Self { is_inline: false, length: 1, bytes }
+    }
+
     /// Of so many bytes in the request, which are few.
     #[inline(always)]
     pub(super) fn of_bytes(count: usize) -> Self {
         Self { is_inline: true, length: count as u32, bytes: count as u32 }
     }
 
-    /// Writes it into the request that begins there.
+    /// Writes it into the request that begins there, which names remote memory or not.
     #[inline(always)]
-    pub(super) fn write(self, slot: &mut Unit) {
-        let is_remote = operation(slot) != SEND;
+    pub(super) fn write<const IS_REMOTE: bool>(self, slot: &mut Unit) {
         let bytes = unit_bytes(slot);
         bytes[2] = bytes[2] & !TX_INLINE_MSG | if self.is_inline { TX_INLINE_MSG } else { 0 };
         bytes[6..8].copy_from_slice(&(self.length as u16).to_le_bytes());
-        if is_remote {
+        if IS_REMOTE {
             bytes[DATA..DATA + 4].copy_from_slice(&self.bytes.to_le_bytes());
         }
     }
+}
+
+/// The number of the request that begins there.
+pub(super) fn number(slot: &Unit) -> u16 {
+    u64::from_le(slot[0]) as u16
 }
 
 /// The operation of the request that begins there.
@@ -125,6 +136,15 @@ fn unit_bytes(slot: &mut Unit) -> &mut [u8; UNIT] {
 #[inline(always)]
 pub(super) fn piece(&Sge { addr, length, lkey }: &Sge) -> [u64; 2] {
     [u64::from(length) | u64::from(lkey & LKEY) << 32, addr]
+}
+
+/// Writes that to byte `AT` of the request that begins there.
+#[inline(always)]
+pub(super) fn put_piece<const AT: usize>(slot: &mut Unit, &Sge { addr, length, lkey }: &Sge) {
+    let bytes = unit_bytes(slot);
+    bytes[AT..AT + 4].copy_from_slice(&length.to_le_bytes());
+    bytes[AT + 4..AT + 8].copy_from_slice(&(lkey & LKEY).to_le_bytes());
+    bytes[AT + 8..AT + 16].copy_from_slice(&addr.to_le_bytes());
 }
 
 /// Copies data that stands in a request to its place there; how many bytes there are.

@@ -7,6 +7,7 @@
 //!
 //! Source: `efa_post_send`, `efa_sq_initialize` and the functions of `efa_qp_fill_wr_pfns`, providers/efa/verbs.c, rdma-core 65.
 
+mod staged;
 mod straight;
 
 use std::borrow::Borrow;
@@ -23,8 +24,10 @@ use super::doorbell::Doorbell;
 use super::qp::Queues;
 #[cfg(feature = "raw")]
 use super::request::set_hints;
-use super::request::{BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, operation, piece};
-use super::track::{Kind, Lane, Numbers};
+use super::request::{
+    BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, number, operation, piece, put_piece,
+};
+use super::track::{Kind, Lane, Numbers, Track};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::Lower;
@@ -35,6 +38,15 @@ use crate::kernel::error::{Error, Result};
 /// Bytes of a slot, and of one that is wide.
 pub(super) const SLOT: usize = UNIT;
 pub(super) const WIDE_SLOT: usize = 2 * UNIT;
+
+/// The index of no request.
+const NOWHERE: usize = usize::MAX;
+
+/// Flags that no request has.
+const NONE: u32 = u32::MAX;
+
+/// The bit of the first word that tells the round: it is set in every second one.
+const ROUND: u32 = (TX_PHASE as u32) << 24;
 
 /// What requests may be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +73,9 @@ pub(super) struct Device {
 /// The send queue; see the module's page.
 #[derive(Debug)]
 pub(crate) struct Sends {
-    queues: Arc<Queues>,
+    /// Of `queues`.
+    track: Arc<Track>,
+    _queues: Arc<Queues>,
     numbers: Numbers,
     /// None of a queue pair that sends nothing.
     device: Option<Device>,
@@ -69,18 +83,25 @@ pub(crate) struct Sends {
     requests: Box<[Unit]>,
     /// Units of a slot: one, or two of one that is wide.
     units: u32,
-    /// Number of slots, a power of two, or zero.
+    /// Number of slots, a power of two, or zero. And by what that is to be multiplied for the bit in the first word of a request which tells the
+    /// round.
     depth: u32,
+    round: u32,
     /// Most of them that are told at once.
     most_at_once: u32,
     /// Requests that were filled, that are in the device's ring, and of which the device was told.
     head: u32,
     written: u32,
     published: u32,
-    /// Where in the copy the last request is.
+    /// As many as may be in the ring before it is told of them.
+    limit: u32,
+    /// Where in the copy the last request is, if that is there alone; else [`NOWHERE`].
     last: usize,
+    /// Whether it is a message, and names no remote memory.
+    is_message: bool,
     allowed: Allowed,
-    is_ready: bool,
+    /// The flags of requests, which have no others but inline data; [`NONE`] in a state in which nothing is sent.
+    flags: u32,
 }
 
 impl Sends {
@@ -97,21 +118,27 @@ impl Sends {
         let all = depth as usize * units as usize;
         let mut requests = Error::room(op, all)?;
         requests.resize(all, [0; 8]);
-        let numbers = Numbers::new(op, &queues.track().sends, queues.generation())?;
+        let track = queues.shared_track().clone();
+        let numbers = Numbers::new(op, &track.sends, queues.generation())?;
+        let most_at_once = most_at_once.max(1);
         Ok(Self {
-            queues,
+            track,
+            _queues: queues,
             numbers,
             device,
             requests: requests.into_boxed_slice(),
             units,
             depth,
-            most_at_once: most_at_once.max(1),
+            round: ROUND.checked_div(depth).unwrap_or(0),
+            most_at_once,
             head: 0,
             written: 0,
             published: 0,
-            last: 0,
+            limit: most_at_once,
+            last: NOWHERE,
+            is_message: false,
             allowed,
-            is_ready: false,
+            flags: NONE,
         })
     }
 
@@ -122,23 +149,29 @@ impl Sends {
 
     /// The place that is filled next: by it is known what the request needs. It is its number, for requests complete in any order.
     pub(crate) fn next_slot(&self) -> u32 {
-        self.numbers.next(&self.queues.track().sends).unwrap_or(0).into()
+        self.numbers.next(&self.track.sends).unwrap_or(0).into()
     }
 
-    /// The places of the requests that were filled since the last were published, each behind the other.
-    pub(crate) fn filled(&self) -> &[u16] {
-        self.numbers.staged()
+    /// The place of the request with this number among those that were filled since the last were published.
+    pub(super) fn filled(&self, number: u32) -> Option<u32> {
+        let is_there = number < self.head.wrapping_sub(self.written);
+        is_there.then(|| self.index_of(self.written.wrapping_add(number)).into())
+    }
+
+    /// The index of the request with this counter, which is in the copy.
+    fn index_of(&self, counter: u32) -> u16 {
+        self.requests.get(self.at(counter)).map_or(0, |slot| self.track.sends.index_of(number(slot)))
     }
 
     /// Whether all that was posted has completed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.numbers.is_idle(&self.queues.track().sends)
+        self.numbers.is_idle(&self.track.sends)
     }
 
     /// The request that was filled last, and is in the copy alone.
     #[inline(always)]
     fn last(&mut self) -> Option<&mut Unit> {
-        if self.head == self.written { None } else { self.requests.get_mut(self.last) }
+        self.requests.get_mut(self.last)
     }
 
     /// The index of the unit with which the request with this counter begins.
@@ -147,10 +180,20 @@ impl Sends {
         ((counter & self.depth.wrapping_sub(1)) * self.units) as usize
     }
 
+    /// What the first word of the next request has of [`ROUND`].
+    #[inline(always)]
+    fn round(&self) -> u32 {
+        (self.head & self.depth) * self.round
+    }
+
     /// Forgets what was filled since, but for what is in the device's ring: that is told with the next.
     pub(crate) fn rewind(&mut self) {
-        self.head = self.written;
-        self.numbers.rewind(&self.queues.track().sends);
+        while self.head != self.written {
+            self.head = self.head.wrapping_sub(1);
+            let index = self.index_of(self.head);
+            self.numbers.give_back(&self.track.sends, index);
+        }
+        self.last = NOWHERE;
     }
 
     /// Tells the device of every request filled so far.
@@ -163,10 +206,28 @@ impl Sends {
     /// The same without a call of a function.
     #[inline(always)]
     pub(crate) fn publish_here(&mut self) {
-        if self.written != self.head {
-            self.copy();
+        match self.head.wrapping_sub(self.written) {
+            0 => {}
+            1 => self.copy_one(),
+            _ => self.copy(),
         }
         self.tell();
+    }
+
+    /// Copies to the device's ring the one request that is not there.
+    // There is room: where there was none left the device was told at once.
+    #[inline(always)]
+    fn copy_one(&mut self) {
+        let Self { device: Some(device), requests, units, last, .. } = self else { return };
+        let (at, mut ring) = (*last, device.ring.writing());
+        let Some(unit) = requests.get(at) else { return };
+        ring.put(at, *unit);
+        if *units > 1
+            && let Some(unit) = requests.get(at + 1)
+        {
+            ring.put(at + 1, *unit);
+        }
+        (self.written, self.last) = (self.head, NOWHERE);
     }
 
     /// Copies to the device's ring what is not there.
@@ -190,13 +251,13 @@ impl Sends {
                 self.tell();
             }
         }
-        self.numbers.publish();
+        self.last = NOWHERE;
     }
 
     /// How many more may be in the device's ring before it is told.
     #[inline(always)]
     fn left(&self) -> u32 {
-        self.most_at_once.wrapping_sub(self.written.wrapping_sub(self.published))
+        self.limit.wrapping_sub(self.written)
     }
 
     /// Tells the device of what is in its ring.
@@ -204,6 +265,7 @@ impl Sends {
     pub(crate) fn tell(&mut self) {
         if self.published != self.written {
             self.published = self.written;
+            self.limit = self.published.wrapping_add(self.most_at_once);
             if let Some(device) = &self.device {
                 device.doorbell.ring(self.published & 0xffff);
             }
@@ -214,40 +276,25 @@ impl Sends {
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
             (self.head, self.written, self.published) = (0, 0, 0);
-            let track = self.queues.track();
+            (self.limit, self.last) = (self.most_at_once, NOWHERE);
+            let track = &self.track;
             self.numbers.reset(&track.sends, track.next_generation());
         }
         // `efa_post_send_validate`.
-        self.is_ready = matches!(state, qp_state::RTS | qp_state::SQD);
+        let is_ready = matches!(state, qp_state::RTS | qp_state::SQD);
+        // All requests complete.
+        self.flags = if is_ready { SendFlags::SIGNALED.bits() } else { NONE };
     }
 
-    /// Writes all of a request but its data.
+    /// Whether a request may be posted now that has these flags.
     #[inline(always)]
-    fn start(&mut self, wr_id: u64, flags: SendFlags, what: Operation, to: To) -> Result<(), Refused> {
-        // All requests complete.
-        if !self.is_ready || flags.difference(SendFlags::INLINE) != SendFlags::SIGNALED {
-            return Err(self.refusal(flags));
-        }
-        let at = self.at(self.head);
-        let Self { queues, numbers, requests, head, depth, units, .. } = self;
-        let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
-        let Some(number) = numbers.stage(&queues.track().sends, wr_id, what.kind(), 0) else {
-            return Err(Refused::Full);
-        };
-        *slot = what.head(number, *head & *depth != 0, to).unit(Said::default(), [0; 4]);
-        if *units > 1
-            && let Some(second) = requests.get_mut(at + 1)
-        {
-            *second = [0; 8];
-        }
-        self.last = at;
-        self.head = self.head.wrapping_add(1);
-        Ok(())
+    fn takes(&self, flags: SendFlags) -> bool {
+        flags.difference(SendFlags::INLINE).bits() == self.flags
     }
 
     #[cold]
     fn refusal(&self, flags: SendFlags) -> Refused {
-        if !self.is_ready {
+        if self.flags == NONE {
             Refused::NotReady
         } else if flags.contains(SendFlags::SIGNALED) {
             Refused::Lacks
@@ -256,54 +303,9 @@ impl Sends {
         }
     }
 
-    /// Gives the last request its data.
-    #[inline(always)]
-    fn set<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let operation = match self.last() {
-            Some(slot) => operation(slot),
-            None => return Err(Refused::NotBegun),
-        };
-        let at = self.last;
-        let behind = if operation == SEND { DATA } else { BEHIND_REMOTE };
-        let said = match data {
-            Data::Pieces(pieces) => {
-                if pieces.len() > most_pieces(operation) {
-                    return Err(Refused::TooLarge);
-                }
-                let Some(slot) = self.requests.get_mut(at) else { return Err(Refused::NotBegun) };
-                let mut bytes = 0;
-                let places = slot.get_mut(behind / 8..).unwrap_or_default().as_chunks_mut().0;
-                for (place, piece_of) in places.iter_mut().zip(pieces.clone()) {
-                    *place = piece(piece_of.borrow()).map(u64::to_le);
-                    bytes += u64::from(piece_of.borrow().length);
-                }
-                Said::of_pieces(pieces.len(), bytes)?
-            }
-            Data::Inline(parts) => {
-                let most = self.most_inline(operation);
-                let units = self.requests.get_mut(at..at + self.units as usize).unwrap_or_default();
-                let room = units.as_mut_bytes().get_mut(behind..).unwrap_or_default();
-                let room = room.get_mut(..most).unwrap_or_default();
-                Said::of_bytes(copy(parts.clone(), room)?)
-            }
-        };
-        if operation != SEND && said.bytes > self.allowed.most_remote {
-            return Err(Refused::TooLarge);
-        }
-        if let Some(slot) = self.requests.get_mut(at) {
-            said.write(slot);
-        }
-        self.numbers.set_bytes(self.lane(), said.bytes);
-        Ok(())
-    }
-
     #[inline(always)]
     fn lane(&self) -> &Lane {
-        &self.queues.track().sends
+        &self.track.sends
     }
 
     /// Most bytes of such a request that stand in it.
@@ -337,22 +339,6 @@ impl Sends {
             doorbell: device.doorbell.address(),
             most_at_once: self.most_at_once,
         }
-    }
-
-    /// The last request is none: its slot and its number are the next one's.
-    #[cold]
-    fn take_back(&mut self) {
-        self.head = self.head.wrapping_sub(1);
-        self.last = self.at(self.head.wrapping_sub(1));
-        self.numbers.take_back(&self.queues.track().sends);
-    }
-
-    /// What a whole request is, and where it goes.
-    #[inline(always)]
-    fn whole(&self, opcode: &impl Terms) -> Result<(Operation, To), Refused> {
-        let (operation, to) = self.operation(&opcode.opcode())?;
-        let elsewhere = || opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
-        Ok((operation, to.or_else(elsewhere).ok_or(Refused::Lacks)?))
     }
 
     /// What an operation is to the device, if it has it, and where it goes, if it says so.
@@ -400,9 +386,9 @@ impl Operation {
         }
     }
 
-    /// What a request of it begins with; in every second round of the ring its phase is odd.
+    /// What a request of it begins with, with that of [`ROUND`].
     #[inline(always)]
-    fn head(self, number: u16, is_odd: bool, to: To) -> Head {
+    fn head(self, number: u16, round: u32, to: To) -> Head {
         let (remote, immediate) = match self {
             Self::Send(immediate) => (None, immediate),
             Self::Read(remote) => (Some(remote), None),
@@ -410,10 +396,11 @@ impl Operation {
         };
         Head {
             number,
-            control: [
+            control: u32::from(
                 TX_META_DESC | self.number() | if immediate.is_some() { TX_HAS_IMM } else { 0 },
-                TX_FIRST | TX_LAST | TX_COMP_REQ | if is_odd { TX_PHASE } else { 0 },
-            ],
+            ) << 16
+                | u32::from(TX_FIRST | TX_LAST | TX_COMP_REQ) << 24
+                | round,
             immediate: immediate.map_or(0, u32::from_be),
             to,
             remote,
@@ -425,66 +412,4 @@ impl Operation {
 #[inline(always)]
 fn most_pieces(operation: u8) -> usize {
     if operation == SEND { TX_DESC_NUM_BUFS } else { TX_DESC_NUM_RDMA_BUFS }
-}
-
-impl Lower for &mut Sends {
-    const IS_IN_ORDER: bool = false;
-
-    fn next_slot(&self) -> u32 {
-        Sends::next_slot(self)
-    }
-
-    #[inline(always)]
-    fn last_slot(&self) -> u32 {
-        self.numbers.last()
-    }
-
-    fn filled(&self) -> &[u16] {
-        Sends::filled(self)
-    }
-
-    #[inline]
-    fn put<'b, P, B>(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        opcode: &impl Terms,
-        _: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let (operation, to) = self.whole(opcode)?;
-        self.start(wr_id, flags, operation, to)?;
-        self.set(data).inspect_err(|_| self.take_back())
-    }
-
-    #[inline(always)]
-    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        let (operation, to) = self.operation(opcode)?;
-        self.start(wr_id, flags, operation, to.unwrap_or_default())
-    }
-
-    #[inline]
-    fn set_data<'b, P, B>(
-        &mut self,
-        _: SendFlags,
-        _: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        self.set(data)
-    }
-
-    #[inline(always)]
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
-        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        To::new(&ah, qp_num, qkey).write(slot);
-        Ok(())
-    }
 }

@@ -138,6 +138,12 @@ impl Lane {
         self.entries.len() as u32
     }
 
+    /// The index in a number.
+    #[inline(always)]
+    pub(super) fn index_of(&self, number: u16) -> u16 {
+        number & self.index as u16
+    }
+
     /// What the numbers of a generation have above the index: only as many bits as there is room for.
     fn marks(&self, generation: u16) -> u16 {
         (u32::from(generation) << self.bits) as u16
@@ -146,6 +152,20 @@ impl Lane {
     /// The poller: the request of this number is done. None if there is none, or if that is of another life.
     #[inline(always)]
     pub(super) fn complete(&self, number: u16) -> Option<Done> {
+        self.end(number, |entry, opcode| {
+            let (wr_id, bytes) = (entry.wr_id.load(Ordering::Relaxed), entry.bytes.load(Ordering::Relaxed));
+            Done { wr_id, opcode, bytes }
+        })
+    }
+
+    /// The same of one of which no more is asked than which it was.
+    #[inline(always)]
+    pub(super) fn complete_one(&self, number: u16) -> Option<u64> {
+        self.end(number, |entry, _| entry.wr_id.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn end<D>(&self, number: u16, done: impl FnOnce(&Entry, u32) -> D) -> Option<D> {
         let index = u32::from(number) & self.index;
         let entry = self.entries.get(index as usize)?;
         let what = entry.what.load(Ordering::Acquire);
@@ -153,13 +173,13 @@ impl Lane {
         if opcode > u8::MAX.into() {
             return None;
         }
-        let (wr_id, bytes) = (entry.wr_id.load(Ordering::Relaxed), entry.bytes.load(Ordering::Relaxed));
+        let done = done(entry, opcode);
         // The poster may have begun another life meanwhile.
         entry.what.compare_exchange(what, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let returned = self.returned.load(Ordering::Relaxed);
         self.place(returned)?.store(index as u16, Ordering::Relaxed);
         self.returned.store(returned.wrapping_add(1), Ordering::Release);
-        Some(Done { wr_id, opcode, bytes })
+        Some(done)
     }
 
     #[inline(always)]
@@ -180,15 +200,12 @@ pub(super) struct Numbers {
     last: u16,
     /// Indices that this side has: of what was not posted, or was gone with a reset. There is room for all.
     spare: Vec<u16>,
-    /// Indices of what the device was not told of, in their order. There is room for all.
-    staged: Vec<u16>,
 }
 
 impl Numbers {
     pub(super) fn new(op: &'static str, lane: &Lane, generation: u16) -> Result<Self> {
-        let room = || Error::room(op, lane.entries.len());
-        let marks = lane.marks(generation);
-        Ok(Self { taken: 0, seen: 0, marks, last: 0, spare: room()?, staged: room()? })
+        let spare = Error::room(op, lane.entries.len())?;
+        Ok(Self { taken: 0, seen: 0, marks: lane.marks(generation), last: 0, spare })
     }
 
     /// How many indices are in the ring.
@@ -199,11 +216,15 @@ impl Numbers {
     /// The index that is taken next, if there is one.
     #[inline]
     pub(super) fn next(&self, lane: &Lane) -> Option<u16> {
-        match self.spare.last() {
-            Some(index) => Some(*index),
-            None if self.waiting(lane) == 0 => None,
-            None => Some(lane.place(self.taken)?.load(Ordering::Relaxed)),
+        if self.taken == self.seen {
+            if let Some(index) = self.spare.last() {
+                return Some(*index);
+            }
+            if self.waiting(lane) == 0 {
+                return None;
+            }
         }
+        Some(lane.place(self.taken)?.load(Ordering::Relaxed))
     }
 
     /// The index that was taken last.
@@ -215,20 +236,20 @@ impl Numbers {
     /// Takes that one for a request with so many bytes, and gives the request's number; none if there is none.
     #[inline(always)]
     pub(super) fn take(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
-        let index = match self.spare.pop() {
-            Some(index) => index,
-            None => {
-                if self.taken == self.seen {
-                    self.seen = lane.returned.load(Ordering::Acquire);
-                    if self.taken == self.seen {
-                        return None;
-                    }
-                }
-                let index = lane.place(self.taken)?.load(Ordering::Relaxed);
-                self.taken = self.taken.wrapping_add(1);
-                index
-            }
-        };
+        let index = if self.taken == self.seen { self.look(lane)? } else { self.take_seen(lane)? };
+        self.give(lane, index, wr_id, kind, bytes)
+    }
+
+    /// The same of one that was seen; none also where there may be others.
+    #[inline(always)]
+    pub(super) fn take_quick(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
+        let index = if self.taken == self.seen { None } else { self.take_seen(lane) };
+        self.give(lane, index?, wr_id, kind, bytes)
+    }
+
+    /// Gives a request this index.
+    #[inline(always)]
+    fn give(&mut self, lane: &Lane, index: u16, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let entry = lane.entries.get(usize::from(index))?;
         self.last = index;
         let number = index | self.marks;
@@ -238,13 +259,22 @@ impl Numbers {
         Some(number)
     }
 
-    /// As [`Numbers::take`], and the request is staged: it may be taken back until the device is told.
     #[inline(always)]
-    pub(super) fn stage(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
-        let number = self.take(lane, wr_id, kind, bytes)?;
-        // There is room: no more are taken than there are.
-        self.staged.push(self.last);
-        Some(number)
+    fn take_seen(&mut self, lane: &Lane) -> Option<u16> {
+        let index = lane.place(self.taken)?.load(Ordering::Relaxed);
+        self.taken = self.taken.wrapping_add(1);
+        Some(index)
+    }
+
+    /// An index where there is none left of those that were seen in the ring.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, lane: &Lane) -> Option<u16> {
+        if let Some(index) = self.spare.pop() {
+            return Some(index);
+        }
+        self.seen = lane.returned.load(Ordering::Acquire);
+        if self.taken == self.seen { None } else { self.take_seen(lane) }
     }
 
     /// The bytes of what was taken last are so many.
@@ -255,43 +285,22 @@ impl Numbers {
         }
     }
 
-    /// The device is told of all that was taken.
-    #[inline]
-    pub(super) fn publish(&mut self) {
-        self.staged.clear();
-    }
-
-    /// Nothing that was taken since is posted.
-    pub(super) fn rewind(&mut self, lane: &Lane) {
-        while !self.staged.is_empty() {
-            self.take_back(lane);
-        }
-    }
-
-    /// The request that was taken last is none.
-    pub(super) fn take_back(&mut self, lane: &Lane) {
-        if let Some(index) = self.staged.pop() {
-            if let Some(entry) = lane.entries.get(usize::from(index)) {
-                entry.what.store(0, Ordering::Release);
-            }
+    /// The request that has this index, which was taken and which the device does not know, is none. Those that are given back are so from the
+    /// newest on.
+    pub(super) fn give_back(&mut self, lane: &Lane, index: u16) {
+        if let Some(entry) = lane.entries.get(usize::from(index)) {
+            entry.what.store(0, Ordering::Release);
             self.spare.push(index);
         }
-        self.last = self.staged.last().copied().unwrap_or(0);
-    }
-
-    /// What was taken since the device was told last, in its order.
-    pub(super) fn staged(&self) -> &[u16] {
-        &self.staged
     }
 
     /// Whether there is no request that waits for its completion.
     pub(super) fn is_idle(&self, lane: &Lane) -> bool {
-        self.staged.is_empty() && self.spare.len() as u32 + self.waiting(lane) >= lane.requests()
+        self.spare.len() as u32 + self.waiting(lane) >= lane.requests()
     }
 
     /// Another life begins: all that waits is gone without completion.
     pub(super) fn reset(&mut self, lane: &Lane, generation: u16) {
-        self.rewind(lane);
         for (index, entry) in lane.entries.iter().enumerate() {
             if entry.what.swap(0, Ordering::AcqRel) != 0 {
                 self.spare.push(index as u16);
@@ -312,11 +321,10 @@ mod tests {
     }
 
     fn post(numbers: &mut Numbers, lane: &Lane, wr_id: u64) -> Option<u16> {
-        let number = numbers.stage(lane, wr_id, Kind::Send, 0);
+        let number = numbers.take(lane, wr_id, Kind::Send, 0);
         if number.is_some() {
             numbers.set_bytes(lane, 8);
         }
-        numbers.publish();
         number
     }
 
@@ -351,13 +359,15 @@ mod tests {
     fn what_was_not_posted_gives_its_number_back() {
         let (lane, mut numbers) = pair(4);
         for _ in 0..100 {
-            for wr_id in 0..3 {
+            let taken = [0, 1, 2].map(|wr_id| {
                 let index = numbers.next(&lane).unwrap();
-                numbers.stage(&lane, wr_id, Kind::Send, 0).unwrap();
-                assert_eq!(numbers.staged().last(), Some(&index));
-            }
-            assert_eq!(numbers.staged().len(), 3);
-            numbers.rewind(&lane);
+                let number = numbers.take(&lane, wr_id, Kind::Send, 0).unwrap();
+                assert_eq!((lane.index_of(number), numbers.last()), (index, index.into()));
+                index
+            });
+            assert!(!numbers.is_idle(&lane));
+            taken.iter().rev().for_each(|index| numbers.give_back(&lane, *index));
+            assert!(numbers.is_idle(&lane));
             let number = post(&mut numbers, &lane, 9).unwrap();
             assert_eq!(lane.complete(number).unwrap().wr_id, 9);
             assert!(numbers.is_idle(&lane));
@@ -426,7 +436,7 @@ mod tests {
         let mut indices: Vec<_> = (0..8)
             .map(|_| {
                 let index = numbers.next(&lane).unwrap();
-                numbers.stage(&lane, 0, Kind::Send, 0).unwrap();
+                numbers.take(&lane, 0, Kind::Send, 0).unwrap();
                 index
             })
             .collect();

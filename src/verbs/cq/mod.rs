@@ -4,6 +4,7 @@
 pub(crate) mod object;
 #[cfg(feature = "raw")]
 mod places;
+mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -287,77 +288,6 @@ impl CompletionQueue {
     /// The number of completions that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.ring.capacity()
-    }
-
-    /// Takes completions from the queue into `completions`, as many as are available and fit, and returns their number. Never
-    /// blocks.
-    ///
-    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them at this point.
-    ///
-    /// In a child of `fork` the queue appears empty, because the completions belong to the parent.
-    #[doc(alias = "ibv_poll_cq")]
-    #[doc(alias = "ibv_start_poll")]
-    #[doc(alias = "ibv_next_poll")]
-    #[doc(alias = "ibv_end_poll")]
-    #[inline]
-    pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        match completions {
-            [place] => self.poll_one(place),
-            _ => self.poll_many(completions),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_one(&mut self, place: &mut Completion) -> usize {
-        let (origin, registry) = (self.origin, &*self.registry);
-        // Asked only when there is something to take: an empty queue is polled most often.
-        match self.ring.short_one(place, || origin.is_here() && registry.is_idle()) {
-            Some(count) => count,
-            None => self.poll_one_in_blocks(place),
-        }
-    }
-
-    /// As [`CompletionQueue::poll_one`], where the device writes completions itself. A function of its own, so that the other keeps nothing in
-    /// memory.
-    #[inline(never)]
-    fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
-        let (origin, registry) = (self.origin, &*self.registry);
-        match self.ring.one_in_blocks(place, || origin.is_here() && registry.is_idle()) {
-            Some(is_there) => is_there.into(),
-            None => self.poll_one_flagged(place),
-        }
-    }
-
-    /// The same where completions have a flag each.
-    #[inline(never)]
-    fn poll_one_flagged(&mut self, place: &mut Completion) -> usize {
-        let (origin, registry) = (self.origin, &*self.registry);
-        match self.ring.one_flagged(place, || origin.is_here() && registry.is_idle()) {
-            Some(is_there) => is_there.into(),
-            None => self.poll_at_length(std::slice::from_mut(place)),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_many(&mut self, completions: &mut [Completion]) -> usize {
-        let (origin, registry) = (self.origin, &*self.registry);
-        match self.ring.short_poll(completions, || origin.is_here() && registry.is_idle()) {
-            Some(count) => count,
-            None => self.poll_at_length(completions),
-        }
-    }
-
-    /// As [`CompletionQueue::poll`], with everything that may have to be done.
-    #[inline(never)]
-    fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
-        let (origin, registry) = (self.origin, &*self.registry);
-        let may_take = || origin.is_here() && registry.is_idle();
-        if let Some(count) = self.ring.short_poll_numbered(completions, may_take) {
-            return count;
-        }
-        let count = self.ring.poll(completions, || origin.is_here());
-        self.tally.count(&self.registry, &completions[..count]);
-        count
     }
 
     /// Has counters count a completion that the device did not write.

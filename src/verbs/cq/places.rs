@@ -56,7 +56,7 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn short_told(&mut self, place: &mut Told) -> Result<(), bool> {
         let passage = self.passage;
-        self.ring.next_told(|| passage.is_open(), place)
+        self.ring.short_told(|| passage.is_open(), place)
     }
 
     /// As [`CompletionQueue::release`], of a queue with [`CompletionQueue::next_told`].

@@ -350,7 +350,15 @@ impl Terms for SrdDatagram<'_> {
 
     #[inline(always)]
     fn tell<T: Told>(&self, whom: T) -> T::Answer {
-        whom.told(&self.opcode())
+        match self.operation {
+            SrdOperation::Send => whom.told(&Opcode::Send),
+            SrdOperation::SendImmediate(number) => whom.told(&Opcode::SendImmediate(number.to_be())),
+            SrdOperation::Write(remote) => whom.told(&Opcode::Write(remote)),
+            SrdOperation::WriteImmediate(remote, number) => {
+                whom.told(&Opcode::WriteImmediate(remote, number.to_be()))
+            }
+            SrdOperation::Read(remote) => whom.told(&Opcode::Read(remote)),
+        }
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! Posting requests.
 
+mod apart;
+
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
@@ -79,7 +81,7 @@ impl<T: QpType> QueuePair<T> {
         match self.sends.way() {
             Way::Slots => self.one_in_slots(request),
             Way::Blocks => self.one_in_blocks(request),
-            Way::Numbered => self.one_apart(request),
+            Way::Numbered => self.one_numbered(request),
             Way::Flagged => self.one_flagged(request),
         }
     }
@@ -122,48 +124,6 @@ impl<T: QpType> QueuePair<T> {
     #[inline(never)]
     fn one_in_blocks(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
         self.post_by(false, |sends, posting| sends.blocks_batch(One { request, posting }))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn one_apart(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.one_apart(One { request, posting }))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn all_flagged(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        match self.post_flagged(are_noted, |posting| All { requests, posting }) {
-            Some(posted) => posted,
-            None => self.all_apart(requests, are_noted),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn one_flagged(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        match self.post_flagged(false, |posting| One { request, posting }) {
-            Some(posted) => posted,
-            None => self.one_apart(request),
-        }
-    }
-
-    /// Posts by the shortest way of slots with a flag each. None, and nothing is done, where that does not go to its end.
-    #[inline(always)]
-    fn post_flagged<'a, F: FillSends>(
-        &'a mut self,
-        are_noted: bool,
-        how: impl FnOnce(Posting<'a>) -> F,
-    ) -> Option<Result<(), Stopped>> {
-        let Self { sends, held, shared, capacity, .. } = self;
-        let posting =
-            Posting { held: held.slots(), object: shared.object(), capacity, wants_head: false, are_noted };
-        let posted = sends.post_flagged(how(posting))?;
-        Some(posted.map_err(|why| Stopped::unseen(sends.unseen(why))))
     }
 
     #[inline(always)]
@@ -358,13 +318,14 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
                 if L::IS_IN_ORDER {
                     held.let_go_until(first, slot, is_none);
                 } else if !is_none {
-                    let filled = batch.filled();
-                    let first = filled.first().copied().map_or(0, u32::from);
+                    let first = batch.filled(0).unwrap_or(0);
+                    let count =
+                        self.requests.iter().take_while(|before| !std::ptr::eq(*before, request)).count();
                     // They are asked for one behind the other.
                     let next = std::cell::Cell::new(0);
-                    held.let_go(first, filled.len(), |_| {
+                    held.let_go(first, count, |_| {
                         next.set(next.get() + 1);
-                        filled.get(next.get()).copied().map(u32::from)
+                        batch.filled(next.get())
                     });
                 }
                 return Err(why);

@@ -16,6 +16,8 @@ use crate::verbs::mr::{MemoryRegion, Segment};
 pub(crate) struct Held {
     /// The one region of all requests so far, or not yet of any.
     all: Option<MemoryRegion>,
+    /// Of datagrams, the one address handle.
+    all_to: Option<AddressHandle>,
     /// Of requests that need more than that; none before.
     slots: Vec<Slot>,
     /// How many there are then, for which there is room already.
@@ -23,8 +25,10 @@ pub(crate) struct Held {
     /// Requests of no memory since the last one of the one region, at least.
     idle: usize,
     key: Key,
-    /// The key when requests were last put.
-    before: Key,
+    /// The same of the address handle: [`NOTHING`] also where each slot holds what it holds.
+    to: Key,
+    /// Both when requests were last put.
+    before: [Key; 2],
 }
 
 /// Which region all slots of a queue hold, or one of these.
@@ -75,14 +79,15 @@ impl Held {
     /// Its slots, for requests to be put.
     #[inline(always)]
     pub(crate) fn slots(&mut self) -> Slots<'_> {
-        self.before = self.key;
+        self.before = [self.key, self.to];
         Slots { key: self.key, held: self }
     }
 
     /// Lets go of everything.
     pub(crate) fn let_all_go(&mut self) {
         self.slots.clear();
-        (self.all, self.key) = (None, NOTHING);
+        (self.all, self.all_to) = (None, None);
+        (self.key, self.to) = (NOTHING, NOTHING);
     }
 
     /// Lets go of what the newest `count` requests need, from slot `first` on: they were not posted. `link` gives the slot behind
@@ -90,8 +95,12 @@ impl Held {
     #[cold]
     #[inline(never)]
     pub(crate) fn let_go(&mut self, first: u32, count: usize, link: impl Fn(u32) -> Option<u32>) {
-        if self.before == NOTHING {
+        if self.before == [NOTHING; 2] {
             return self.let_all_go();
+        }
+        if self.before[0] == NOTHING && self.key != OWN {
+            // Those before them were of no memory.
+            (self.all, self.key) = (None, NOTHING);
         }
         self.idle = self.idle.saturating_sub(count);
         let (mut slot, last) = (first as usize, self.slots.len().wrapping_sub(1));
@@ -127,9 +136,10 @@ impl Held {
     /// What each slot holds by itself.
     fn own(&mut self) -> &mut [Slot] {
         if self.key != OWN {
-            let all = self.all.take();
-            self.slots.resize_with(self.count, || Slot { region: all.clone(), ..Slot::default() });
-            self.key = OWN;
+            let (all, to) = (self.all.take(), self.all_to.take());
+            let slot = || Slot { region: all.clone(), address: to.clone(), others: Box::default() };
+            self.slots.resize_with(self.count, slot);
+            (self.key, self.to) = (OWN, NOTHING);
         }
         &mut self.slots
     }
@@ -148,6 +158,13 @@ impl Held {
 
     #[inline(never)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) -> Key {
+        let is_first = self.key == NOTHING && self.to == NOTHING;
+        if is_first || self.key == NOTHING && self.to == address.key() {
+            self.all_to.get_or_insert_with(|| address.clone());
+            (self.all, self.to) = (region.cloned(), address.key());
+            self.key = region.map_or(NOTHING, MemoryRegion::key);
+            return self.key;
+        }
         let place = &mut self.own()[slot as usize];
         // What is the same stays.
         if place.region.as_ref().map(MemoryRegion::key) != region.map(MemoryRegion::key) {
@@ -177,6 +194,7 @@ impl Held {
     pub(crate) fn move_to(&mut self, mut new: Self, next: usize, moved: usize) {
         if self.key != OWN {
             (new.all, new.key) = (self.all.take(), self.key);
+            (new.all_to, new.to) = (self.all_to.take(), self.to);
             *self = new;
             return;
         }
@@ -225,9 +243,24 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same of a datagram. Most often the one whose slot it takes was of the same region, and for the same address.
+    /// The same of a datagram. Most often all were of the same region, and for the same address; or the one whose slot it takes was.
     #[inline(always)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) {
+        let held = &mut *self.held;
+        if address.key() == held.to {
+            match region {
+                Some(region) if region.key() == self.key => {
+                    held.idle = 0;
+                    return;
+                }
+                // The region goes when each slot was used again: each holds it from some time on.
+                None if held.idle < held.count || self.key == NOTHING => {
+                    held.idle += 1;
+                    return;
+                }
+                _ => {}
+            }
+        }
         let is_held = |held: &Slot| {
             let is_same = held.address.as_ref().is_some_and(|held| held.key() == address.key());
             is_same
@@ -299,163 +332,4 @@ impl Kept {
 }
 
 #[cfg(all(test, feature = "soft"))]
-mod tests {
-    use super::*;
-    use crate::device::SoftDevice;
-    use crate::verbs::ah::Route;
-    use uverbs_abi::types::AccessFlags;
-
-    fn regions() -> [MemoryRegion; 2] {
-        let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
-        [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap())
-    }
-
-    #[test]
-    fn what_was_not_posted_is_let_go_round_the_end_of_the_ring() {
-        let [one, _] = regions();
-        let slot = |region: &MemoryRegion| Slot { region: Some(region.clone()), ..Slot::default() };
-        let mut held = Held::new("test", 4).unwrap();
-        for (first, end, is_none, left) in [
-            (1, 3, false, [true, false, false, true]),
-            (3, 1, false, [false, true, true, false]),
-            (2, 2, false, [false; 4]),
-            (2, 2, true, [true; 4]),
-        ] {
-            held.own().fill_with(|| slot(&one));
-            held.slots().into_held().let_go_until(first, end, is_none);
-            let holds: Vec<_> = held.slots.iter().map(|slot| !slot.is_empty()).collect();
-            assert_eq!(holds, left, "{first} to {end}");
-        }
-        held.slots().hold(0, &[], None);
-        assert!(held.slots[0].is_empty() && !held.slots[1].is_empty());
-        held.let_all_go();
-        assert!(held.slots.is_empty() && held.own().iter().all(Slot::is_empty));
-        assert_eq!(held.slots.len(), 4);
-    }
-
-    #[test]
-    fn the_one_region_of_all_requests_goes_when_the_slot_of_its_newest_is_used_again() {
-        let [one, two] = regions();
-        let owners = |region: &MemoryRegion| region.owners();
-        let mut held = Held::new("test", 4).unwrap();
-        for slot in [0, 1, 2] {
-            held.slots().hold(slot, &[one.segment(..).unwrap()], None);
-        }
-        assert_eq!((owners(&one), held.slots.len()), (2, 0), "held once");
-        for (slot, left) in [(3, 4), (0, 3), (1, 2), (2, 1)] {
-            held.slots().hold(slot, &[two.segment(..).unwrap()], None);
-            assert_eq!(owners(&one), left, "{slot}");
-        }
-        assert_eq!(owners(&two), 5);
-        held.slots().hold(3, &[], None);
-        held.slots().hold(0, &[one.segment(..).unwrap(), two.segment(..).unwrap()], None);
-        assert_eq!((owners(&one), owners(&two)), (2, 4));
-        held.slots().hold(0, &[one.segment(..).unwrap()], None);
-        assert_eq!((owners(&one), owners(&two)), (2, 3));
-        held.let_all_go();
-        assert_eq!((owners(&one), owners(&two)), (1, 1));
-
-        // Of requests that were not posted nothing is left, unless an earlier one needs it.
-        let put = |held: &mut Held, regions: &[&MemoryRegion]| {
-            let mut slots = held.slots();
-            for (slot, region) in (1..).zip(regions) {
-                slots.hold(slot, &[region.segment(..).unwrap()], None);
-            }
-        };
-        for regions in [&[&one][..], &[&one, &two]] {
-            put(&mut held, regions);
-            held.let_go(1, regions.len(), |_| None);
-            assert_eq!((owners(&one), owners(&two)), (1, 1));
-        }
-        held.slots().hold(0, &[one.segment(..).unwrap()], None);
-        put(&mut held, &[&one, &one]);
-        held.let_go(1, 2, |_| None);
-        assert_eq!((owners(&one), owners(&two)), (2, 1));
-        put(&mut held, &[&one, &two]);
-        held.let_go(1, 2, |_| None);
-        assert_eq!((owners(&one), owners(&two)), (3, 1));
-        // Along the links of a list.
-        put(&mut held, &[&two, &two, &two]);
-        held.let_go(1, 2, |slot| Some(slot + 2));
-        assert_eq!(owners(&two), 2);
-    }
-
-    #[test]
-    fn a_datagram_holds_its_region_and_its_address_handle_until_its_slot_is_used_by_another() {
-        let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
-        let [one, two] = [(); 2].map(|()| pd.register(64, AccessFlags::LOCAL_WRITE).unwrap());
-        let route = Route::new(1, 0, [0; 16]);
-        let [to, other] = [(); 2].map(|()| pd.create_ah(&route).unwrap());
-        let mut held = Held::new("test", 2).unwrap();
-        let mut put = |regions: &[&MemoryRegion], address| {
-            let segments: Vec<_> = regions.iter().map(|region| region.segment(..).unwrap()).collect();
-            held.slots().hold(1, &segments, address);
-            (one.owners(), two.owners(), to.owners(), other.owners())
-        };
-        for _ in 0..2 {
-            assert_eq!(put(&[&one], Some(&to)), (2, 1, 2, 1), "the same changes nothing");
-        }
-        assert_eq!(put(&[&two], Some(&to)), (1, 2, 2, 1));
-        assert_eq!(put(&[&two], Some(&other)), (1, 2, 1, 2));
-        assert_eq!(put(&[&one, &two], Some(&other)), (2, 2, 1, 2));
-        // Of bytes in the request.
-        assert_eq!(put(&[], Some(&other)), (1, 1, 1, 2));
-        assert_eq!(put(&[], Some(&to)), (1, 1, 2, 1));
-        assert_eq!(put(&[], None), (1, 1, 1, 1));
-        assert_eq!(put(&[&one], Some(&to)), (2, 1, 2, 1));
-        held.let_all_go();
-        assert_eq!((one.owners(), to.owners()), (1, 1));
-    }
-
-    /// What was not posted does not count.
-    #[test]
-    fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_are_slots() {
-        let [one, two] = regions();
-        let mut held = Held::new("test", 4).unwrap();
-        let pass =
-            |held: &mut Held, slots: &[u32]| slots.iter().for_each(|slot| held.slots().pass_in_order(*slot));
-        held.slots().hold_in_order(0, &one);
-        pass(&mut held, &[1, 2]);
-        held.slots().hold_in_order(3, &one);
-        pass(&mut held, &[0, 1, 2]);
-        for _ in 0..9 {
-            pass(&mut held, &[3]);
-            held.let_go(3, 1, |_| None);
-            held.slots().hold_in_order(3, &one);
-            pass(&mut held, &[0, 1, 2]);
-        }
-        for _ in 0..9 {
-            let mut slots = held.slots();
-            slots.hold_in_order(3, &one);
-            slots.pass_in_order(0);
-            held.let_go(3, 2, |_| None);
-        }
-        assert_eq!(one.owners(), 2);
-        pass(&mut held, &[3, 0, 1]);
-        assert_eq!(one.owners(), 2);
-        pass(&mut held, &[2]);
-        assert_eq!((one.owners(), held.slots.len()), (1, 0));
-        pass(&mut held, &[3]);
-        // Each slot by itself.
-        held.slots().hold_in_order(0, &one);
-        held.slots().hold_in_order(1, &two);
-        for (slot, left) in [(2, (3, 2)), (3, (2, 2)), (0, (1, 2)), (1, (1, 1))] {
-            pass(&mut held, &[slot]);
-            assert_eq!((one.owners(), two.owners()), left, "{slot}");
-        }
-    }
-
-    #[test]
-    fn what_is_held_moves_to_another_ring() {
-        let [one, two] = regions();
-        let mut held = Held::new("test", 2).unwrap();
-        held.slots().hold(0, &[one.segment(..).unwrap()], None);
-        held.move_to(Held::new("test", 4).unwrap(), 1, 1);
-        assert_eq!((one.owners(), held.count), (2, 4));
-        held.slots().hold(3, &[two.segment(..).unwrap()], None);
-        held.move_to(Held::new("test", 2).unwrap(), 0, 1);
-        assert_eq!((one.owners(), two.owners()), (4, 2));
-        held.let_all_go();
-        assert_eq!((one.owners(), two.owners()), (1, 1));
-    }
-}
+mod tests;

@@ -32,27 +32,33 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 }
 
 /// An operation begins.
-// With an operation of a type of its own, so that there is a function for each.
+// With an operation of a type of its own, so that there is a function for each, which ends in the longer one and keeps nothing for it.
 #[inline(always)]
 fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     let is_begun = qp.sends.held(|sending, here| {
         let Sending { queue, begun, .. } = sending;
-        let Ok(queue) = queue.get_mut() else { return false };
         // What is asked for the first is so to the end.
-        if begun.stage != Stage::Short && (begun.stage > Stage::Written || !queue.has_parts(here)) {
+        let asked = if begun.stage == Stage::Short { None } else { Some(here) };
+        let Some(mut batch) = queue.get_mut().ok().and_then(|queue| queue.parts(asked)) else { return false };
+        if begun.stage > Stage::Written {
             return false;
         }
         let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
-        let is_begun =
-            queue.parts().is_some_and(|mut batch| batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok());
+        let is_begun = batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok();
         if is_begun {
             begun.stage = Stage::Short;
         }
         is_begun
     });
     if is_begun != Some(true) {
-        begin_at_length(qp, opcode());
+        begin_other(qp, opcode);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_other(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
+    begin_at_length(qp, opcode());
 }
 
 /// One for those with immediate data.
@@ -83,7 +89,7 @@ macro_rules! written {
         $qp.sends.held(|sending, _| {
             let Sending { queue, begun, .. } = sending;
             let Ok(queue) = queue.get_mut() else { return false };
-            let batch = if begun.stage == Stage::Short { queue.parts() } else { None };
+            let batch = if begun.stage == Stage::Short { queue.parts(None) } else { None };
             let Some(mut $batch) = batch else { return false };
             $write.is_ok()
         }) == Some(true)

@@ -1,6 +1,7 @@
 //! Requests that are written into the device's ring as they come.
 
 use super::*;
+use crate::driver::request::Told;
 
 /// A send queue whose requests go to the device's ring as they are put: no request that was put is taken back. The device may be told of
 /// them before [`Sends::publish`], as of more than it takes at once.
@@ -11,7 +12,114 @@ impl Sends {
     /// This way; none where requests wait that are in the copy, and for a queue pair that does not send.
     #[inline(always)]
     pub(crate) fn straight(&mut self) -> Option<Straight<'_>> {
-        (self.is_ready && self.head == self.written).then_some(Straight(self))
+        (self.flags != NONE && self.head == self.written).then_some(Straight(self))
+    }
+}
+
+impl Sends {
+    /// Writes a whole request: to the copy of the ring, if it is `STAGED`, or to the device's.
+    #[inline(always)]
+    pub(super) fn put_whole<'b, const STAGED: bool, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let to = opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
+        opcode.tell(Whole::<STAGED, _, _> { sends: self, wr_id, flags, to, data })
+    }
+
+    /// Writes one whose data is as [`Words`] have it.
+    #[inline(always)]
+    fn write<const STAGED: bool>(
+        &mut self,
+        wr_id: u64,
+        what: Operation,
+        to: To,
+        said: Said,
+        first: [u64; 4],
+        second: impl FnOnce() -> Unit,
+    ) -> Result<(), Refused> {
+        if what.number() != SEND && said.bytes > self.allowed.most_remote {
+            return Err(Refused::TooLarge);
+        }
+        // Of a message nobody asks.
+        let bytes = if what.number() == SEND { 0 } else { said.bytes };
+        let round = self.round();
+        // The device's ring goes round by itself.
+        let at = if STAGED { self.at(self.head) } else { self.head.wrapping_mul(self.units) as usize };
+        let Self { track, numbers, device: Some(device), requests, units, head, .. } = self else {
+            return Err(Refused::Full);
+        };
+        let Some(number) = numbers.take(&track.sends, wr_id, what.kind(), bytes) else {
+            return Err(Refused::Full);
+        };
+        let unit = what.head(number, round, to).unit(said, first);
+        *head = head.wrapping_add(1);
+        if STAGED {
+            if let Some(place) = requests.get_mut(at) {
+                *place = unit;
+            }
+            if *units > 1
+                && let Some(place) = requests.get_mut(at + 1)
+            {
+                *place = second().map(u64::to_le);
+            }
+            (self.last, self.is_message) = (at, what.number() == SEND);
+            return Ok(());
+        }
+        let mut ring = device.ring.writing();
+        ring.put(at, unit);
+        if *units > 1 {
+            ring.put(at + 1, second().map(u64::to_le));
+        }
+        self.written = self.head;
+        if self.written == self.limit {
+            self.tell();
+        }
+        Ok(())
+    }
+}
+
+/// A whole request, but for what it does.
+struct Whole<'a, const STAGED: bool, P, B> {
+    sends: &'a mut Sends,
+    wr_id: u64,
+    flags: SendFlags,
+    to: Option<To>,
+    data: &'a Data<P, B>,
+}
+
+impl<'b, const STAGED: bool, P, B> Told for Whole<'_, STAGED, P, B>
+where
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+    B: Iterator<Item = &'b [u8]> + Clone,
+{
+    type Answer = Result<(), Refused>;
+
+    #[inline(always)]
+    fn told(self, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let Self { sends, wr_id, flags, to, data } = self;
+        let (what, own) = sends.operation(opcode)?;
+        let to = own.or(to).ok_or(Refused::Lacks)?;
+        if !sends.takes(flags) {
+            return Err(sends.refusal(flags));
+        }
+        let (operation, is_remote) = (what.number(), what.number() != SEND);
+        if let Some(sge) = data.only_piece() {
+            let ([a, b], said) = (piece(&sge), Said::of_one(sge.length));
+            return sends.write::<STAGED>(wr_id, what, to, said, [a, b, 0, 0], || [0; 8]);
+        }
+        let Words { first, second, said } = match data {
+            Data::Pieces(pieces) => Words::of_pieces(pieces, most_pieces(operation))?,
+            Data::Inline(parts) => Words::of_bytes(parts, sends.most_inline(operation), is_remote)?,
+        };
+        sends.write::<STAGED>(wr_id, what, to, said, first, || second)
     }
 }
 
@@ -86,37 +194,7 @@ impl Lower for Straight<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let sends = &mut *self.0;
-        let (what, to) = sends.whole(opcode)?;
-        if flags.difference(SendFlags::INLINE) != SendFlags::SIGNALED {
-            return Err(sends.refusal(flags));
-        }
-        let (operation, is_remote) = (what.number(), what.number() != SEND);
-        let Words { first, second, said } = match data {
-            Data::Pieces(pieces) => Words::of_pieces(pieces, most_pieces(operation))?,
-            Data::Inline(parts) => Words::of_bytes(parts, sends.most_inline(operation), is_remote)?,
-        };
-        if is_remote && said.bytes > sends.allowed.most_remote {
-            return Err(Refused::TooLarge);
-        }
-        let at = sends.at(sends.head);
-        let Sends { queues, numbers, device: Some(device), units, head, depth, .. } = sends else {
-            return Err(Refused::Full);
-        };
-        let Some(number) = numbers.take(&queues.track().sends, wr_id, what.kind(), said.bytes) else {
-            return Err(Refused::Full);
-        };
-        let mut ring = device.ring.writing();
-        ring.put(at, what.head(number, *head & *depth != 0, to).unit(said, first));
-        if *units > 1 {
-            ring.put(at + 1, second.map(u64::to_le));
-        }
-        *head = head.wrapping_add(1);
-        sends.written = sends.head;
-        if sends.left() == 0 {
-            sends.tell();
-        }
-        Ok(())
+        self.0.put_whole::<false, _, _>(wr_id, flags, opcode, data)
     }
 
     fn begin(&mut self, _: u64, _: SendFlags, _: &Opcode<'_>) -> Result<(), Refused> {

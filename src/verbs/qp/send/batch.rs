@@ -91,9 +91,9 @@ impl<L: Lower> Batch<'_, L> {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
-    /// Where slots are used in no order, those that were filled since the last were published.
-    pub(crate) fn filled(&self) -> &[u16] {
-        self.lower.filled()
+    /// Where slots are used in no order, the slot of the request with this number since the last were published.
+    pub(crate) fn filled(&self, number: u32) -> Option<u32> {
+        self.lower.filled(number)
     }
 
     /// Most pieces of memory of a request.

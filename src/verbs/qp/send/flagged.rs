@@ -1,4 +1,4 @@
-//! The ways to a queue that is neither a ring of slots nor of blocks, and to one whose slots have a flag each.
+//! The ways to a queue that is neither a ring of slots nor of blocks, and to one whose requests complete in any order or whose slots have a flag each.
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
@@ -20,6 +20,21 @@ impl SendQueue {
     #[inline(always)]
     pub(in crate::verbs::qp) fn apart_at_once<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
+    }
+
+    /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. None, and
+    /// nothing is done, in another queue, where counters are bound, where requests wait that were not published, in a state in which
+    /// nothing is sent, and in a child of `fork`: there is [`SendQueue::batch`].
+    #[inline(always)]
+    pub fn post_numbered<F: FillSends>(&mut self, how: F) -> Option<Result<(), F::Error>> {
+        let Self { origin, sends, pieces, inline, bound: None, .. } = self else { return None };
+        let sends = sends.numbered_alone()?;
+        origin.ask()?;
+        let mut batch = Batch { lower: sends.straight()?, pieces: *pieces, inline: *inline, counting: None };
+        let filled = how.fill(&mut batch);
+        // Nothing is anywhere else.
+        sends.tell();
+        Some(filled)
     }
 
     /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose

@@ -139,21 +139,6 @@ impl SendQueue {
         })
     }
 
-    /// A whole request in a queue that is neither.
-    ///
-    /// # Errors
-    /// As [`SendQueue::slots_batch`].
-    #[inline(always)]
-    pub(super) fn one_apart<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        if self.bound.is_some() {
-            // Counters are told before the device is.
-            return self.apart(how);
-        }
-        self.filled(how, |sends, filling| {
-            sends.one_apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into()))
-        })
-    }
-
     /// A step of one request in whichever queue: it is begun, or gets its data. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors

@@ -18,34 +18,18 @@ impl SendQueue {
         self.apart_at_once(Begin { wr_id, flags, opcode })
     }
 
-    /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. None, and
-    /// nothing is done, in another queue, where counters are bound, where requests wait that were not published, in a state in which
-    /// nothing is sent, and in a child of `fork`: there is [`SendQueue::batch`].
+    /// A step of one request, which is begun or gets a part; none in a queue that takes no parts, where counters are bound, and in a child of
+    /// `fork`. What it refuses may be done by the longer ways, and nothing of it is done here. Whoever has asked which process this `is` says so for the first step; no more is asked for those that follow, as long as nobody else
+    /// could have the queue.
     #[inline(always)]
-    pub fn post_numbered<F: FillSends>(&mut self, how: F) -> Option<Result<(), F::Error>> {
-        let Self { origin, sends, pieces, inline, bound: None, .. } = self else { return None };
-        let sends = sends.numbered_alone()?;
-        origin.ask()?;
-        let mut batch = Batch { lower: sends.straight()?, pieces: *pieces, inline: *inline, counting: None };
-        let filled = how.fill(&mut batch);
-        // Nothing is anywhere else.
-        sends.tell();
-        Some(filled)
-    }
-
-    /// Whether requests are written part for part by [`SendQueue::parts`], for whoever has asked which process this is. It is so until
-    /// counters are bound.
-    #[inline(always)]
-    pub fn has_parts(&self, here: Here) -> bool {
-        self.origin.is(here) && self.bound.is_none()
-    }
-
-    /// A step of one request, which is begun or gets a part, for whoever has asked [`SendQueue::has_parts`] since nobody else could have
-    /// the queue; none in a queue that takes no parts.
-    #[inline(always)]
-    pub fn parts(&mut self) -> Option<Batch<'_, impl Lower>> {
-        let Self { sends, pieces, inline, .. } = self;
-        let lower = sends.numbered_alone()?;
+    pub fn parts(&mut self, is: Option<Here>) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = sends.numbered_alone()?.quick();
+        if let Some(here) = is
+            && !(origin.is(here) && bound.is_none())
+        {
+            return None;
+        }
         Some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 

@@ -1,0 +1,254 @@
+//! Requests that stand in the copy of the ring until they are published, whole or part for part.
+
+use super::*;
+
+impl Sends {
+    /// Writes all of a request but its data.
+    #[inline(always)]
+    fn start<const QUICK: bool>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        what: Operation,
+        to: To,
+    ) -> Result<(), Refused> {
+        if !self.takes(flags) {
+            return Err(self.refusal(flags));
+        }
+        let (at, round) = (self.at(self.head), self.round());
+        let Self { track, numbers, requests, units, .. } = self;
+        let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
+        let (lane, kind) = (&track.sends, what.kind());
+        let number =
+            if QUICK { numbers.take_quick(lane, wr_id, kind, 0) } else { numbers.take(lane, wr_id, kind, 0) };
+        let Some(number) = number else { return Err(Refused::Full) };
+        *slot = what.head(number, round, to).unit(Said::default(), [0; 4]);
+        if *units > 1
+            && let Some(second) = requests.get_mut(at + 1)
+        {
+            *second = [0; 8];
+        }
+        (self.last, self.is_message) = (at, what.number() == SEND);
+        self.head = self.head.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Gives the last request its data, if that is one piece, or bytes of a message; false, and nothing done, if not, or if it cannot have it.
+    #[inline(always)]
+    fn set_quick<'b, P, B>(&mut self, data: &Data<P, B>) -> bool
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let at = self.last;
+        let Self { requests, is_message, allowed, units, .. } = &mut *self;
+        if let Some(sge) = data.only_piece() {
+            let Some(slot) = requests.get_mut(at) else { return false };
+            let said = Said::of_one(sge.length);
+            if *is_message {
+                put_piece::<DATA>(slot, &sge);
+                said.write::<false>(slot);
+                return true;
+            }
+            if sge.length > allowed.most_remote {
+                return false;
+            }
+            put_piece::<BEHIND_REMOTE>(slot, &sge);
+            said.write::<true>(slot);
+            self.numbers.set_bytes(self.lane(), said.bytes);
+            return true;
+        }
+        let Some(bytes) = data.only_bytes().filter(|_| *is_message) else { return false };
+        let most = if *units > 1 { TX_DESC_INLINE_MAX_SIZE_128 } else { TX_DESC_INLINE_MAX_SIZE };
+        let Some(slot) = requests.get_mut(at) else { return false };
+        if bytes.len() > most {
+            return false;
+        }
+        Said::of_bytes(bytes.len()).write::<false>(slot);
+        // At the end, so that nothing is kept for what comes behind it.
+        let room = requests.as_mut_bytes().get_mut(at * UNIT + DATA..).unwrap_or_default();
+        room.get_mut(..bytes.len()).is_some_and(|room| {
+            room.copy_from_slice(bytes);
+            true
+        })
+    }
+
+    /// Gives it any.
+    #[inline(always)]
+    fn set<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        if self.set_quick(data) { Ok(()) } else { self.set_other(data) }
+    }
+
+    /// The same of no piece, of several, and of bytes.
+    #[inline(never)]
+    fn set_other<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        let at = self.last;
+        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
+        let operation = operation(slot);
+        let behind = if operation == SEND { DATA } else { BEHIND_REMOTE };
+        let said = match data {
+            Data::Pieces(pieces) => {
+                if pieces.len() > most_pieces(operation) {
+                    return Err(Refused::TooLarge);
+                }
+                let mut bytes = 0;
+                let places = slot.get_mut(behind / 8..).unwrap_or_default().as_chunks_mut().0;
+                for (place, piece_of) in places.iter_mut().zip(pieces.clone()) {
+                    *place = piece(piece_of.borrow()).map(u64::to_le);
+                    bytes += u64::from(piece_of.borrow().length);
+                }
+                Said::of_pieces(pieces.len(), bytes)?
+            }
+            Data::Inline(parts) => {
+                let most = self.most_inline(operation);
+                let units = self.requests.get_mut(at..at + self.units as usize).unwrap_or_default();
+                let room = units.as_mut_bytes().get_mut(behind..).unwrap_or_default();
+                let room = room.get_mut(..most).unwrap_or_default();
+                Said::of_bytes(copy(parts.clone(), room)?)
+            }
+        };
+        if operation != SEND && said.bytes > self.allowed.most_remote {
+            return Err(Refused::TooLarge);
+        }
+        if let Some(slot) = self.requests.get_mut(at) {
+            if operation == SEND {
+                said.write::<false>(slot);
+                return Ok(());
+            }
+            said.write::<true>(slot);
+        }
+        self.numbers.set_bytes(self.lane(), said.bytes);
+        Ok(())
+    }
+}
+
+impl Lower for &mut Sends {
+    const IS_IN_ORDER: bool = false;
+
+    fn next_slot(&self) -> u32 {
+        Sends::next_slot(self)
+    }
+
+    #[inline(always)]
+    fn last_slot(&self) -> u32 {
+        self.numbers.last()
+    }
+
+    fn filled(&self, number: u32) -> Option<u32> {
+        Sends::filled(self, number)
+    }
+
+    #[inline(always)]
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        self.put_whole::<true, _, _>(wr_id, flags, opcode, data)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let (operation, to) = self.operation(opcode)?;
+        self.start::<false>(wr_id, flags, operation, to.unwrap_or_default())
+    }
+
+    fn set_data<'b, P, B>(
+        &mut self,
+        _: SendFlags,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        self.set(data)
+    }
+
+    #[inline(always)]
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
+        To::new(&ah, qp_num, qkey).write(slot);
+        Ok(())
+    }
+}
+
+/// The same by the shortest way, part for part. What takes more is refused as if there were no room for it, and nothing is done: there is
+/// the other way for that.
+#[cfg(feature = "raw")]
+#[derive(Debug)]
+pub(crate) struct Quick<'a>(&'a mut Sends);
+
+#[cfg(feature = "raw")]
+impl Sends {
+    /// This way.
+    #[inline(always)]
+    pub(crate) fn quick(&mut self) -> Quick<'_> {
+        Quick(self)
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Lower for Quick<'_> {
+    const IS_IN_ORDER: bool = false;
+
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    fn put<'b, P, B>(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        head: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        (&mut *self.0).put(wr_id, flags, opcode, head, data)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let (operation, to) = self.0.operation(opcode)?;
+        self.0.start::<true>(wr_id, flags, operation, to.unwrap_or_default())
+    }
+
+    #[inline(always)]
+    fn set_data<'b, P, B>(
+        &mut self,
+        _: SendFlags,
+        _: Option<FrameHead>,
+        data: &Data<P, B>,
+    ) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        if self.0.set_quick(data) { Ok(()) } else { Err(Refused::TooLarge) }
+    }
+
+    #[inline(always)]
+    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
+        (&mut *self.0).set_address(ah, qp_num, qkey)
+    }
+}

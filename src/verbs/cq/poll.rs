@@ -1,0 +1,133 @@
+//! Taking completions.
+
+use super::CompletionQueue;
+use crate::driver::completion::Completion;
+use crate::driver::queues::Way;
+
+impl CompletionQueue {
+    /// Takes completions from the queue into `completions`, as many as are available and fit, and returns their number. Never
+    /// blocks.
+    ///
+    /// [`CompletionCounter`](crate::CompletionCounter)s of their queue pairs count them at this point.
+    ///
+    /// In a child of `fork` the queue appears empty, because the completions belong to the parent.
+    #[doc(alias = "ibv_poll_cq")]
+    #[doc(alias = "ibv_start_poll")]
+    #[doc(alias = "ibv_next_poll")]
+    #[doc(alias = "ibv_end_poll")]
+    #[inline]
+    pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
+        match completions {
+            [place] => self.poll_one(place),
+            _ => self.poll_many(completions),
+        }
+    }
+
+    // Blocks are asked for first, and by themselves: the choice of all costs three instructions more there.
+    #[inline(never)]
+    fn poll_one(&mut self, place: &mut Completion) -> usize {
+        if self.ring.way() == Way::Blocks {
+            self.poll_one_in_blocks(place)
+        } else {
+            self.poll_one_here(place)
+        }
+    }
+
+    // A function each, so that none keeps in memory what another one does.
+
+    #[inline(never)]
+    fn poll_one_here(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        // Asked only when there is something to take: an empty queue is polled most often.
+        match self.ring.short_one(place, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_one_apart(place),
+        }
+    }
+
+    /// As [`CompletionQueue::poll_one`], where the device writes completions itself.
+    #[inline(never)]
+    fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.one_in_blocks(place, || origin.is_here() && registry.is_idle()) {
+            Some(is_there) => is_there.into(),
+            None => self.poll_at_length(std::slice::from_mut(place)),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_one_apart(&mut self, place: &mut Completion) -> usize {
+        match self.ring.way() {
+            Way::Slots | Way::Blocks => self.poll_at_length(std::slice::from_mut(place)),
+            Way::Numbered => self.poll_one_numbered(place),
+            Way::Flagged => self.poll_one_flagged(place),
+        }
+    }
+
+    /// The same where requests complete in any order.
+    #[inline(never)]
+    fn poll_one_numbered(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        let places = std::slice::from_mut(place);
+        match self.ring.short_poll_numbered(places, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(places),
+        }
+    }
+
+    /// The same where completions have a flag each.
+    #[inline(never)]
+    fn poll_one_flagged(&mut self, place: &mut Completion) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.one_flagged(place, || origin.is_here() && registry.is_idle()) {
+            Some(is_there) => is_there.into(),
+            None => self.poll_at_length(std::slice::from_mut(place)),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.short_poll(completions, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_many_apart(completions),
+        }
+    }
+
+    /// The same where that has no way, or not all of it.
+    #[inline(never)]
+    fn poll_many_apart(&mut self, completions: &mut [Completion]) -> usize {
+        match self.ring.way() {
+            Way::Slots | Way::Blocks => self.poll_at_length(completions),
+            Way::Numbered => self.poll_many_numbered(completions),
+            Way::Flagged => self.poll_many_flagged(completions),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many_numbered(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.short_poll_numbered(completions, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(completions),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many_flagged(&mut self, completions: &mut [Completion]) -> usize {
+        let (origin, registry) = (self.origin, &*self.registry);
+        match self.ring.short_poll_flagged(completions, || origin.is_here() && registry.is_idle()) {
+            Some(count) => count,
+            None => self.poll_at_length(completions),
+        }
+    }
+
+    /// As [`CompletionQueue::poll`], with everything that may have to be done.
+    #[inline(never)]
+    fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
+        let origin = self.origin;
+        let count = self.ring.poll(completions, || origin.is_here());
+        self.tally.count(&self.registry, &completions[..count]);
+        count
+    }
+}
