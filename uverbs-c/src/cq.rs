@@ -243,16 +243,21 @@ pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: 
 }
 
 /// What comes behind the first completion. What is not taken in this way waits for the next poll.
-#[inline(never)]
+#[cold]
 fn poll_rest(queue: &mut CompletionQueue, places: &mut [Room<Wc>]) -> c_int {
-    places.iter_mut().map_while(|place| queue.short_one(place).filter(|is_there| *is_there)).count() as c_int
+    take_several(queue, places).map_or(0, |count| count as c_int)
 }
 
 #[inline(never)]
 fn poll_several_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
-    let several = cq.queue.try_with(|queue| queue.short_poll(places.get(wanted)));
+    let several = cq.queue.try_with(|queue| take_several(queue, places.get(wanted)));
     several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
+}
+
+#[inline(never)]
+fn take_several(queue: &mut CompletionQueue, places: &mut [Room<Wc>]) -> Option<usize> {
+    queue.short_poll(places)
 }
 
 #[inline(never)]

@@ -53,10 +53,10 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
         if LOOKS && !self.0.is_ready {
             return Err(Refused::NotReady);
         }
-        if KIND == ADDRESSED
-            && self.0.form == Form::Datagrams
-            && let Some(to) = opcode.datagram()
-        {
+        if let Some(to) = opcode.datagram() {
+            if KIND != ADDRESSED || self.0.form != Form::Datagrams {
+                return Err(Refused::Lacks);
+            }
             return self.0.put_datagram::<LOOKS, _, _>(wr_id, flags, &to, &by_value(data));
         }
         let head = if self.0.wants_head { head } else { None };
