@@ -55,6 +55,7 @@ const LIST: &[(&str, Tried)] = &[
     ("RUSTFLAGS=\"--cfg uverbs_loom\"", By(".ci/run", "RUSTFLAGS=\"--cfg uverbs_loom\" cargo test --release")),
     ("cargo run --example completion_counters", By("tests/examples.rs", "completion_counters")),
     ("cargo bench --bench wait", By(".ci/run", "--bench wait")),
+    ("cargo bench --features cli --bench scrape", By(".ci/run", "--bench scrape")),
     ("cargo build --release --features cli", By(".ci/run", "cargo build --release --features cli")),
     ("target/release/uverbs export", By("tests/vm/export.sh", "\"$UVERBS_BIN\" export")),
     ("prometheus --config.file", By("tests/vm/export.sh", "prometheus --config.file")),

@@ -228,13 +228,18 @@ fn one_file_sends_commands() {
             ways.push((i, asked));
         }
     }
-    assert_eq!(ways.len(), 6, "invoke, read_counters, ring, map, file, and whether the device has gone");
+    assert_eq!(
+        ways.len(),
+        7,
+        "invoke, read_counters, ring, request_event, map, file, and whether the device has gone"
+    );
     assert!(ways.iter().all(|(_, asked)| *asked), "a way without the question: {ways:?}");
 
     // What another file does with a transport is to make the door of it.
     for name in ["src/device/context/mod.rs", "src/device/context/open.rs"] {
         let text = fs::read_to_string(root().join(name)).expect("a source");
-        let sends = [".invoke(", ".read_counters(", ".ring(", ".map("].map(|call| format!("transport{call}"));
+        let sends = [".invoke(", ".read_counters(", ".ring(", ".request_event(", ".map("]
+            .map(|call| format!("transport{call}"));
         for (i, line) in code(&text) {
             assert!(!sends.iter().any(|call| line.contains(call)), "{name}:{i}: sends around the door");
         }

@@ -234,30 +234,20 @@ pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: 
     let few = cq.queue.try_with(|queue| {
         let [place, rest @ ..] = places.get(count as usize) else { return None };
         let is_there = queue.short_one(place)?;
-        if rest.is_empty() || !is_there || queue.is_empty() {
-            return Some(is_there.into());
-        }
-        Some(1 + poll_rest(queue, rest))
+        Some((is_there, is_there && !rest.is_empty() && !queue.is_empty()))
     });
-    few.unwrap_or_else(|| poll_many(cq, count, places))
-}
-
-/// What comes behind the first completion. What is not taken in this way waits for the next poll.
-#[cold]
-fn poll_rest(queue: &mut CompletionQueue, places: &mut [Room<Wc>]) -> c_int {
-    take_several(queue, places).map_or(0, |count| count as c_int)
+    match few {
+        Some((is_there, false)) => is_there.into(),
+        Some((_, true)) => 1 + poll_several_blocks(cq, count - 1, places.behind_first()),
+        None => poll_many(cq, count, places),
+    }
 }
 
 #[inline(never)]
 fn poll_several_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
-    let several = cq.queue.try_with(|queue| take_several(queue, places.get(wanted)));
+    let several = cq.queue.try_with(|queue| queue.short_poll(places.get(wanted)));
     several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
-}
-
-#[inline(never)]
-fn take_several(queue: &mut CompletionQueue, places: &mut [Room<Wc>]) -> Option<usize> {
-    queue.short_poll(places)
 }
 
 #[inline(never)]

@@ -7,6 +7,7 @@
 mod address;
 mod completion_ring;
 mod completions;
+mod data;
 mod doorbell;
 mod entry;
 mod flow;

@@ -10,18 +10,14 @@
 
 use std::sync::Arc;
 
-use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, INLINE_SEG, OPCODE_ATOMIC_CS, OPCODE_ATOMIC_FA, OPCODE_SEND, SEND_WQE_BB,
-    WqeCtrlSeg,
-};
+use uverbs_abi::mlx5::wqe::{ETH_L2_INLINE_HEADER_SIZE, OPCODE_SEND, SEND_WQE_BB, WqeCtrlSeg};
 use uverbs_abi::types::SendFlags;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
-use super::receives::data_segment;
 use super::segments::{ETH_HEAD, UNIT, mode};
-use super::shape::{INLINE_HEAD, Queues};
+use super::shape::Queues;
 use super::track::Track;
 use super::writing::{ADDRESSED, FRAMES, MESSAGES, Writing};
 use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, ToAddress};
@@ -327,116 +323,6 @@ impl Sends {
         // Behind a change everybody has to look.
         self.limit = if self.change == 0 { self.head.wrapping_add(free) } else { self.head };
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
-    }
-
-    /// Writes the data of the request at `begin`, and says how many units of it there are then.
-    #[inline(always)]
-    fn put_data<'b, const KIND: u8, P, B>(
-        &mut self,
-        begin: u32,
-        start: Start,
-        data: &Data<P, B>,
-    ) -> Result<u32, Refused>
-    where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        let (units, mut left_out) = (u32::from(start.units), u32::from(start.left_out));
-        match data {
-            // Eight bytes come back, whatever room there is.
-            Data::Pieces(pieces)
-                if KIND != FRAMES && matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) =>
-            {
-                let room = |piece: Sge| Sge { length: piece.length.min(8), ..piece };
-                self.put_pieces(begin, units, pieces.clone().take(1).map(room))
-            }
-            Data::Pieces(pieces) if left_out == 0 => self.put_pieces(begin, units, pieces.clone()),
-            Data::Pieces(pieces) => {
-                let pieces = pieces.clone().map(|piece| {
-                    let cut = left_out.min(piece.length);
-                    left_out -= cut;
-                    let (addr, length) = (piece.addr.wrapping_add(cut.into()), piece.length - cut);
-                    Sge { addr, length, ..piece }
-                });
-                self.put_pieces(begin, units, pieces)
-            }
-            Data::Inline(bytes) => {
-                let len = data.len().saturating_sub(left_out.into());
-                self.put_inline(begin, units, len, left_out as usize, bytes.clone())
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn put_pieces(
-        &mut self,
-        begin: u32,
-        mut units: u32,
-        pieces: impl Iterator<Item = Sge>,
-    ) -> Result<u32, Refused> {
-        for Sge { addr, length, lkey } in pieces {
-            // Of no bytes there is no segment, and the bit of the largest lengths means something else.
-            if length.wrapping_sub(1) >= INLINE_SEG - 1 {
-                if length == 0 {
-                    continue;
-                }
-                return Err(Refused::TooLarge);
-            }
-            if units == self.most_units {
-                return Err(Refused::TooLarge);
-            }
-            self.units.put(unit(begin).wrapping_add(units as usize), data_segment(addr, length, lkey));
-            units += 1;
-        }
-        Ok(units)
-    }
-
-    /// Writes `len` bytes, those behind the first `left_out`.
-    #[inline(always)]
-    fn put_inline<'b>(
-        &mut self,
-        begin: u32,
-        units: u32,
-        len: u64,
-        mut left_out: usize,
-        bytes: impl Iterator<Item = &'b [u8]>,
-    ) -> Result<u32, Refused> {
-        let end = self.inline_units(units, len)?;
-        if len == 0 {
-            return Ok(end);
-        }
-        let mut at = self.put_inline_head(begin, units, len as u32);
-        let mut left = len as usize;
-        for mut bytes in bytes {
-            if left_out > 0 {
-                let cut = left_out.min(bytes.len());
-                left_out -= cut;
-                bytes = &bytes[cut..];
-            }
-            // All of it, unless `bytes` are not those whose length was asked for.
-            bytes = &bytes[..bytes.len().min(left)];
-            self.units.put_bytes(at, bytes);
-            (at, left) = (at.wrapping_add(bytes.len()), left - bytes.len());
-        }
-        Ok(end)
-    }
-
-    /// How many units a request has with `len` bytes in it behind its first `units`, if there is room for them.
-    #[inline(always)]
-    fn inline_units(&self, units: u32, len: u64) -> Result<u32, Refused> {
-        // Of no bytes there is no segment.
-        let more =
-            if len == 0 { 0 } else { len.saturating_add((INLINE_HEAD + UNIT - 1) as u64) / UNIT as u64 };
-        let units = u64::from(units) + more;
-        if units > self.most_units.into() { Err(Refused::TooLarge) } else { Ok(units as u32) }
-    }
-
-    /// Writes the length of bytes behind the first `units` of a request, and says where they begin.
-    #[inline(always)]
-    fn put_inline_head(&mut self, begin: u32, units: u32, len: u32) -> usize {
-        let at = unit(begin).wrapping_add(units as usize).wrapping_mul(UNIT);
-        self.units.put(at / INLINE_HEAD, U32::from(len | INLINE_SEG));
-        at.wrapping_add(INLINE_HEAD)
     }
 
     /// Writes the control segment of the request at `begin`, which has so many units, and goes on behind it.

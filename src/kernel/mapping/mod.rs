@@ -7,11 +7,10 @@
 //! - If `pages` is set, all of the pages that it lies in are such memory too, not only its own bytes.
 //! - No Rust reference to this memory is ever made but to atomics. Words of 32 bits, aligned, are accessed as such
 //!   wherever the whole word may be touched (it is inside, or `pages` is set), and bytes elsewhere, at the two
-//!   edges. Which of both is a matter of the address alone, since atomic accesses of different sizes must
-//!   not race (`std::sync::atomic`). So a device (or the soft device's threads) that writes at the same time is a
-//!   race of values, never undefined behaviour on our side. Bounds are checked before every access. The exceptions
-//!   are device registers, which are no memory: a page of them is only ever written, by whole words; and values of 64 bits that a device
-//!   counts in, which are accessed as such alone (`register.rs` has both).
+//!   edges. Which of both is a matter of the address alone, since atomic accesses of different sizes must not race
+//!   (`std::sync::atomic`). So a device (or the soft device's threads) that writes at the same time is a race of values,
+//!   never undefined behaviour on our side. Bounds are checked before every access. The exceptions are device registers
+//!   (`register.rs`), which are only ever written, whole, and values of 64 bits that a device counts in (`value.rs`).
 //! - What was handed over is handed back only by the last [`Mapping`] of it (`Arc::try_unwrap`), and whoever
 //!   registers it keeps one for as long as the device may touch it.
 //!
