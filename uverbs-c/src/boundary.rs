@@ -143,11 +143,6 @@ impl<T> Places<'_, T> {
         self.0.is_null()
     }
 
-    /// The room behind the first item.
-    pub(crate) fn behind_first(self) -> Self {
-        Self(self.0.wrapping_add(1), PhantomData)
-    }
-
     #[inline(always)]
     pub(crate) fn get(&mut self, count: usize) -> &mut [Room<T>] {
         if self.0.is_null() || !fits::<T>(count) {
