@@ -327,7 +327,7 @@ impl Sends {
     pub(crate) fn apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
-            Self::Efa(sends) => Some(what.with(&mut **sends)),
+            Self::Efa(sends) => Some(what.with(sends.staging::<false>())),
             Self::Siw(sends) if W::KNOWS_FLAGS => Some(what.with(siw::Apart(sends.writing()))),
             Self::Siw(_) => None,
         }

@@ -284,7 +284,7 @@ impl Bench {
 
     fn put(&mut self, wr_id: u64, opcode: Opcode<'_>, pieces: &[Sge]) -> std::result::Result<(), Refused> {
         let data = Data::<_, NoBytes>::Pieces(pieces.iter());
-        (&mut self.sends).put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
+        self.sends.staging::<false>().put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
     }
 
     fn put_inline(
@@ -294,7 +294,7 @@ impl Bench {
         bytes: &[u8],
     ) -> std::result::Result<(), Refused> {
         let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
-        (&mut self.sends).put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
+        self.sends.staging::<false>().put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
     }
 
     /// Posts a receive of these pieces, and gives its number.

@@ -73,16 +73,6 @@ impl Sends {
         })
     }
 
-    /// Gives it any.
-    #[inline(always)]
-    fn set<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        if self.set_quick(data) { Ok(()) } else { self.set_other(data) }
-    }
-
     /// The same of no piece, of several, and of bytes.
     #[inline(never)]
     fn set_other<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
@@ -130,107 +120,55 @@ impl Sends {
     }
 }
 
-impl Lower for &mut Sends {
-    const IS_IN_ORDER: bool = false;
-
-    fn next_slot(&self) -> u32 {
-        Sends::next_slot(self)
-    }
-
-    #[inline(always)]
-    fn last_slot(&self) -> u32 {
-        self.numbers.last()
-    }
-
-    fn filled(&self, number: u32) -> Option<u32> {
-        Sends::filled(self, number)
-    }
-
-    #[inline(always)]
-    fn put<'b, P, B>(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        opcode: &impl Terms,
-        _: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        self.put_whole::<true, _, _>(wr_id, flags, opcode, data)
-    }
-
-    #[inline(always)]
-    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        let (operation, to) = self.operation(opcode)?;
-        self.start::<false>(wr_id, flags, operation, to.unwrap_or_default())
-    }
-
-    fn set_data<'b, P, B>(
-        &mut self,
-        _: SendFlags,
-        _: Option<FrameHead>,
-        data: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        self.set(data)
-    }
-
-    #[inline(always)]
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
-        let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
-        To::new(&ah, qp_num, qkey).write(slot);
-        Ok(())
-    }
-}
-
-/// The same by the shortest way, part for part. What takes more is refused as if there were no room for it, and nothing is done: there is
-/// the other way for that.
-#[cfg(feature = "raw")]
+/// The copy of the ring while it is written; the `QUICK` way does part for part what it can do by the shortest way, refuses all else as if there were
+/// no room for it, and then has done nothing: there is the other way for that.
 #[derive(Debug)]
-pub(crate) struct Quick<'a>(&'a mut Sends);
+pub(crate) struct Staging<'a, const QUICK: bool>(&'a mut Sends);
 
-#[cfg(feature = "raw")]
 impl Sends {
-    /// This way.
+    /// The way to what is filled next.
     #[inline(always)]
-    pub(crate) fn quick(&mut self) -> Quick<'_> {
-        Quick(self)
+    pub(crate) fn staging<const QUICK: bool>(&mut self) -> Staging<'_, QUICK> {
+        Staging(self)
     }
 }
 
-#[cfg(feature = "raw")]
-impl Lower for Quick<'_> {
+impl<const QUICK: bool> Lower for Staging<'_, QUICK> {
     const IS_IN_ORDER: bool = false;
 
     fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }
 
+    #[inline(always)]
+    fn last_slot(&self) -> u32 {
+        self.0.numbers.last()
+    }
+
+    fn filled(&self, number: u32) -> Option<u32> {
+        self.0.filled(number)
+    }
+
+    #[inline(always)]
     fn put<'b, P, B>(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
         opcode: &impl Terms,
-        head: Option<FrameHead>,
+        _: Option<FrameHead>,
         data: &Data<P, B>,
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        (&mut *self.0).put(wr_id, flags, opcode, head, data)
+        self.0.put_whole::<true, _, _>(wr_id, flags, opcode, data)
     }
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let (operation, to) = self.0.operation(opcode)?;
-        self.0.start::<true>(wr_id, flags, operation, to.unwrap_or_default())
+        self.0.start::<QUICK>(wr_id, flags, operation, to.unwrap_or_default())
     }
 
     #[inline(always)]
@@ -244,11 +182,19 @@ impl Lower for Quick<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        if self.0.set_quick(data) { Ok(()) } else { Err(Refused::TooLarge) }
+        if self.0.set_quick(data) {
+            Ok(())
+        } else if QUICK {
+            Err(Refused::TooLarge)
+        } else {
+            self.0.set_other(data)
+        }
     }
 
     #[inline(always)]
     fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
-        (&mut *self.0).set_address(ah, qp_num, qkey)
+        let Some(slot) = self.0.last() else { return Err(Refused::NotBegun) };
+        To::new(&ah, qp_num, qkey).write(slot);
+        Ok(())
     }
 }

@@ -44,12 +44,12 @@ fn what_may_not_be_taken_is_left_with_the_doorbell() {
 fn a_request_is_written_part_for_part() {
     let mut bench = Bench::ready();
     assert_eq!(bench.sends.set_hints(1), Err(Refused::NotBegun));
-    (&mut bench.sends).begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+    bench.sends.staging::<false>().begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
     bench.sends.set_hints(1).unwrap();
     let pieces = [PIECE];
     let data = Data::<_, NoBytes>::Pieces(pieces.iter());
-    (&mut bench.sends).set_data(SendFlags::empty(), None, &data).unwrap();
-    (&mut bench.sends).set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
+    bench.sends.staging::<false>().set_data(SendFlags::empty(), None, &data).unwrap();
+    bench.sends.staging::<false>().set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
     bench.sends.publish();
     let parts = bench.sent(0);
     let mut whole = Bench::ready();

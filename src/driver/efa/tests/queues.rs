@@ -31,7 +31,7 @@ fn a_flag_that_nobody_knows_is_refused() {
     let mut bench = Bench::ready();
     for bit in (0..32).filter(|bit| ![1, 3].contains(bit)) {
         let flags = SendFlags::SIGNALED | SendFlags::from_bits_retain(1 << bit);
-        let put = (&mut bench.sends).begin(1, flags, &Opcode::Send);
+        let put = bench.sends.staging::<false>().begin(1, flags, &Opcode::Send);
         assert_eq!(put, Err(Refused::Lacks), "{flags:?}");
     }
 }
@@ -202,7 +202,7 @@ fn bytes_stand_in_the_request() {
 #[test]
 fn a_request_is_begun_and_gets_its_data_and_address_later() {
     let mut bench = Bench::ready();
-    let mut lower = &mut bench.sends;
+    let mut lower = bench.sends.staging::<false>();
     lower.begin(3, SendFlags::SIGNALED, &Opcode::Write(REMOTE)).unwrap();
     lower.set_address(Address { number: 6, ..Address::default() }, 0x55, 0x66).unwrap();
     let data = Data::<_, NoBytes>::Pieces([PIECE].iter());
@@ -211,7 +211,7 @@ fn a_request_is_begun_and_gets_its_data_and_address_later() {
     let head = bench.head(0);
     assert_eq!((head.ah.get(), head.dest_qp_num.get(), head.qkey.get()), (6, 0x55, 0x66));
     assert_eq!(bench.sent(0)[32..36], [0, 4, 0, 0]);
-    let mut lower = &mut bench.sends;
+    let mut lower = bench.sends.staging::<false>();
     assert_eq!(lower.set_data(SendFlags::SIGNALED, None, &data), Err(Refused::NotBegun));
 }
 
@@ -220,7 +220,7 @@ fn what_the_device_has_not_is_refused() {
     let mut bench = Bench::ready();
     let (flags, data) = (SendFlags::SIGNALED, Data::<_, NoBytes>::Pieces([PIECE].iter()));
     let to = |opcode| ToDestination(opcode, TO);
-    let mut lower = &mut bench.sends;
+    let mut lower = bench.sends.staging::<false>();
     assert_eq!(lower.put(1, flags, &Opcode::Send, None, &data), Err(Refused::Lacks), "for nobody");
     assert_eq!(lower.put(1, flags, &to(Opcode::LocalInvalidate(1)), None, &data), Err(Refused::Lacks));
     let unsignaled = lower.put(1, SendFlags::empty(), &to(Opcode::Send), None, &data);

@@ -24,7 +24,7 @@ impl SendQueue {
     #[inline(always)]
     pub fn parts(&mut self, is: Option<Here>) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.numbered_alone()?.quick();
+        let lower = sends.numbered_alone()?.staging::<true>();
         if let Some(here) = is
             && !(origin.is(here) && bound.is_none())
         {
