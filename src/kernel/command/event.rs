@@ -10,10 +10,7 @@ use super::{Command, EMPTY, inline};
 /// `REQ_NOTIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_req_notify_cq, uverbs_cmd.c, Linux 6.1), with its request inline. Like a [`Command`] it can be
 /// passed on, but not made, outside the crate.
 #[derive(Debug)]
-pub struct EventRequest {
-    wire: Wire,
-    request: ReqNotifyCq,
-}
+pub struct EventRequest(Wire);
 
 /// Header and attributes as the ioctl reads them.
 #[repr(C)]
@@ -51,20 +48,20 @@ impl EventRequest {
                 ..MANDATORY
             },
         };
-        Self { wire, request }
+        Self(wire)
     }
 
     /// The same as an ordinary command, for a transport that knows nothing better.
     pub(crate) fn as_command(&self, op: &'static str) -> Command<'_> {
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
-        command.for_driver(self.wire.header.driver_id).input(invoke_write::CORE_IN, &self.request);
+        command.for_driver(self.0.header.driver_id).input(invoke_write::CORE_IN, &self.0.request.data);
         command
     }
 
     /// Header and attributes as the ioctl reads them. There is no address in it.
     #[inline]
     pub(crate) fn lower(&mut self) -> &mut [u8] {
-        self.wire.as_mut_bytes()
+        self.0.as_mut_bytes()
     }
 }
 
