@@ -211,11 +211,18 @@ pub struct ToAddress<'a> {
     pub immediate: Option<u32>,
 }
 
+impl From<ToAddress<'_>> for Opcode<'_> {
+    #[inline(always)]
+    fn from(to: ToAddress<'_>) -> Self {
+        let ToAddress { ah, qp_num, qkey, immediate } = to;
+        Self::Datagram { ah: *ah, qp_num, qkey, immediate }
+    }
+}
+
 impl Terms for ToAddress<'_> {
     #[inline(always)]
     fn opcode(&self) -> Opcode<'_> {
-        let Self { ah, qp_num, qkey, immediate } = *self;
-        Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
+        (*self).into()
     }
 
     #[inline(always)]

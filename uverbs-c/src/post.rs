@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
                 let (qp_num, qkey) = halves(second);
                 let ah = address(Pointer::from_word(first).get())?;
                 let immediate = (wr.opcode == SEND_WITH_IMM).then_some(wr.imm_data);
-                Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
+                ToAddress { ah, qp_num, qkey, immediate }.into()
             }
             SEND_WITH_IMM => Opcode::SendImmediate(key),
             SEND_WITH_INV => Opcode::SendInvalidate(key),

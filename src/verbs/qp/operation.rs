@@ -312,8 +312,7 @@ impl Datagram<'_> {
 impl Terms for Datagram<'_> {
     #[inline(always)]
     fn opcode(&self) -> Opcode<'_> {
-        let ToAddress { ah, qp_num, qkey, immediate } = self.terms();
-        Opcode::Datagram { ah: *ah, qp_num, qkey, immediate }
+        self.terms().into()
     }
 
     #[inline(always)]

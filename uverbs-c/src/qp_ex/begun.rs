@@ -113,21 +113,14 @@ impl Begun {
             Stage::Send => Opcode::Send,
             Stage::Write => Opcode::Write(self.remote),
             Stage::Read => Opcode::Read(self.remote),
-            Stage::Addressed => self.datagram(&self.to),
-            Stage::Datagram => self.datagram(&To::default()),
+            Stage::Addressed => self.datagram(&self.to).into(),
+            Stage::Datagram => self.datagram(&To::default()).into(),
             _ => self.opcode,
         }
     }
 
     #[inline(always)]
-    fn datagram(&self, to: &To) -> Opcode<'static> {
-        Opcode::Datagram { ah: to.ah, qp_num: to.qp_num, qkey: to.qkey, immediate: self.immediate }
-    }
-
-    /// The same of a datagram whose address has come.
-    #[inline(always)]
-    fn addressed(&self) -> ToAddress<'_> {
-        let To { ah, qp_num, qkey } = &self.to;
+    fn datagram<'a>(&self, To { ah, qp_num, qkey }: &'a To) -> ToAddress<'a> {
         ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: self.immediate }
     }
 
@@ -251,7 +244,7 @@ where
         let wr_id = begun.wr_id;
         let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
         let is_put = match OF {
-            DATAGRAMS => step.put(wr_id, flags, &begun.addressed(), None, data).is_ok(),
+            DATAGRAMS => step.put(wr_id, flags, &begun.datagram(&begun.to), None, data).is_ok(),
             SENDS => write(&Opcode::Send),
             WRITES => write(&Opcode::Write(begun.remote)),
             READS => write(&Opcode::Read(begun.remote)),
