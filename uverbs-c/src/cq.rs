@@ -228,7 +228,7 @@ fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
 /// The same of queues whose completions do not lie as the kernel has them. Who asks for a few finds one or none most of the time.
 pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
-    if !matches!(count, 1..=4) {
+    if !matches!(count, 1..=4) || places.is_nowhere() {
         return poll_several_blocks(cq, places.get(usize::try_from(count).unwrap_or(0)));
     }
     let places = places.get(count as usize);
