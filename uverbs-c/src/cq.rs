@@ -211,7 +211,7 @@ pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Plac
     }
     let wanted = usize::try_from(count).unwrap_or(0);
     if wanted == 0 || places.is_nowhere() {
-        return poll_many(cq, places.get(wanted));
+        return poll_many(cq, count, places);
     }
     // Of a program that asks for several, too, most polls find one or none.
     let few = cq.queue.try_with(|queue| queue.short_few_in_place(places.get(wanted)));
@@ -222,39 +222,44 @@ pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Plac
 fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
     let several = cq.queue.try_with(|queue| queue.short_poll_in_place(places.get(wanted)));
-    several.map_or_else(|| poll_many(cq, places.get(wanted)), |count| count as c_int)
+    several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
 }
 
 /// The same of queues whose completions do not lie as the kernel has them. Who asks for a few finds one or none most of the time.
 pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let Some(cq) = cq else { return -1 };
-    if !matches!(count, 1..=4) || places.is_nowhere() {
-        return poll_several_blocks(cq, places.get(usize::try_from(count).unwrap_or(0)));
+    if !matches!(count, 1..=4) {
+        return poll_blocks_behind(cq, count, places, 0);
     }
-    let places = places.get(count as usize);
     let few = cq.queue.try_with(|queue| {
-        let [place, rest @ ..] = &mut *places else { return None };
+        let [place, rest @ ..] = places.get(count as usize) else { return None };
         let is_there = queue.short_one(place)?;
         Some((is_there, is_there && !rest.is_empty() && !queue.is_empty()))
     });
     match few {
         Some((is_there, false)) => is_there.into(),
-        Some((_, true)) => 1 + poll_several_blocks(cq, places.get_mut(1..).unwrap_or_default()),
-        None => poll_many(cq, places),
+        Some((_, true)) => poll_blocks_behind(cq, count, places, 1),
+        None => poll_many(cq, count, places),
     }
 }
 
+/// Goes on behind the completions that are there.
 #[inline(never)]
-fn poll_several_blocks(cq: &Cq, places: &mut [Room<Wc>]) -> c_int {
-    let several = cq.queue.try_with(|queue| queue.short_poll(places));
-    several.map_or_else(|| poll_many(cq, places), |count| count as c_int)
+fn poll_blocks_behind(cq: &Cq, count: c_int, mut places: Places<'_, Wc>, there: u8) -> c_int {
+    let rest = places.get(usize::try_from(count).unwrap_or(0)).get_mut(there.into()..).unwrap_or_default();
+    let several = cq.queue.try_with(|queue| queue.short_poll(rest)).unwrap_or_else(|| poll_rest(cq, rest));
+    c_int::from(there) + several as c_int
 }
 
 #[inline(never)]
-fn poll_many(cq: &Cq, places: &mut [Room<Wc>]) -> c_int {
+fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    poll_rest(cq, places.get(usize::try_from(count).unwrap_or(0))) as c_int
+}
+
+fn poll_rest(cq: &Cq, places: &mut [Room<Wc>]) -> usize {
     // In a child of `fork` there are none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
-    queue.poll_places(places) as c_int
+    queue.poll_places(places)
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {

@@ -334,7 +334,10 @@ impl Completions {
     /// The same, with all that it says: for those that are not taken by [`Completions::run`].
     #[inline(never)]
     pub(super) fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
-        self.next_if(may_take, |found| found.said())
+        match self.next_shared(&may_take) {
+            Some(said) => Ok(said),
+            None => self.next_if(may_take, |found| found.said()),
+        }
     }
 
     /// The entry with what is known of its request, if its queue pair is still there.
@@ -450,7 +453,7 @@ impl Completions {
                 let (kind, entry) = (cqe.op_own >> 4, cqe.wqe_counter.get());
                 let is_of_earlier = track.lane(kind).is_of_an_earlier_life(position);
                 if is_of_earlier && !is_send(kind) {
-                    track.complete_shared(entry, position, 0);
+                    track.complete_rare_shared(entry, position, 0);
                 }
                 is_of_earlier
             })

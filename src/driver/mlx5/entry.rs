@@ -82,7 +82,7 @@ impl<'a> Found<'a> {
             CQE_REQ => (track.sends.complete(counter, position)?, track.number()),
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV => match track.receives.complete(counter, position) {
                 Some(wr_id) => (wr_id, track.number()),
-                None => track.complete_shared(counter, position, number_of(&cqe))?,
+                None => track.complete_rare_shared(counter, position, number_of(&cqe))?,
             },
             _ => track.failed(kind, counter, position, number_of(&cqe))?,
         };

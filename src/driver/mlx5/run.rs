@@ -165,6 +165,19 @@ impl Completions {
         Ok(1)
     }
 
+    /// The next completion if it is of a message into an entry of a shared queue. None, and the completion is passed, if it is nobody's.
+    #[inline(always)]
+    pub(super) fn next_shared(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
+        let at = self.position;
+        let (run, cqe) = self.begin_run(may_take).ok()??;
+        if !run.track.is_sharing() || !is_of::<MESSAGES>(&cqe) {
+            return None;
+        }
+        let said = take::<SHARED>(&cqe, run.track, at);
+        self.position = at + 1;
+        said
+    }
+
     /// As [`Completions::poll`]; none if there is one that may not be taken.
     #[cfg(feature = "raw")]
     #[inline(always)]

@@ -99,7 +99,7 @@ impl Track {
         match self.lane(kind).complete(counter, position) {
             Some(wr_id) => Some((wr_id, self.number())),
             None if is_send(kind) => None,
-            None => self.complete_shared(counter, position, number),
+            None => self.complete_rare_shared(counter, position, number),
         }
     }
 
@@ -111,11 +111,17 @@ impl Track {
     /// The poller: the number of the request in this entry of the shared queue, which is done, and that of the queue pair, which the
     /// completion has if it is the queue that is known. None if that is of an earlier life: nothing is said of it then, but the entry
     /// is the queue's again.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn complete_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
         let wr_id = self.shared.as_ref()?.complete(entry)?;
         let number = if self.number() == 0 { number } else { self.number() };
         (!self.receives.is_of_an_earlier_life(position)).then_some((wr_id, number))
+    }
+
+    /// The same where other ways are the common ones.
+    #[inline(never)]
+    pub(super) fn complete_rare_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
+        self.complete_shared(entry, position, number)
     }
 
     /// What completes from now on is nobody's.
