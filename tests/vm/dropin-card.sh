@@ -8,6 +8,7 @@
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
+# packages: ibverbs-utils ibverbs-providers
 # consumers: bookworm trixie sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -24,7 +25,14 @@ here=$(dirname "$0")
 address=10.0.0.1
 
 make_cards() {
-    two_cards && with_address "$device" "$address" && far=$(interface mlx5_1) && ip link set "$far" up && resources >"$OUT/resources.before"
+    two_cards && with_address "$device" "$address" && far=$(interface mlx5_1) && ip link set "$far" up &&
+        registers "$device" && registers mlx5_1 && resources >"$OUT/resources.before"
+}
+
+# From 6.12 on the driver makes queues of its own when memory is registered for the first time, and keeps them.
+registers() { # registers DEVICE
+    ibv_rc_pingpong -d "$1" -g 0 >/dev/null &
+    until_true 20 listens 18515 && kill $! && ! wait $!
 }
 
 take_away() { echo 1 >"/sys/class/infiniband/$device/device/remove"; }

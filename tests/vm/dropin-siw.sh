@@ -30,6 +30,9 @@ lies_for_good() { # while nothing moves
     done
 }
 
+# The server is shown as listening before its socket does (`rdma_listen`, cma.c, Linux 6.1): who calls between the two is refused.
+takes_calls() { grep -q '^ *[0-9]*: [^ ]* [^ ]* 0A ' /proc/net/tcp /proc/net/tcp6; }
+
 # librdmacm's programs and perftest find each other by the address of the device's interface. A try that the kernel leaves there is made again.
 managed() { # managed SERVER CLIENT PATTERN: two commands for a shell; each prints a line with the pattern, if it is not empty
     tries=1
@@ -44,7 +47,7 @@ try_managed() {
     is_left=
     ${as_server:-} timeout 100 sh -c "exec $1" >"$OUT/$name.server" 2>&1 &
     server=$!
-    if until_true 30 listening "${port:-manager}"; then
+    if until_true 30 listening "${port:-manager}" && until_true 30 takes_calls; then
         ${as_client:-} timeout 100 sh -c "exec $2" &
         client=$!
         while kill -0 "$client" 2>/dev/null && [ -z "$is_left" ]; do
