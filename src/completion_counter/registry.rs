@@ -13,9 +13,7 @@ use super::watch::WindowBinder;
 use crate::driver::completion::Completion;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Extended;
-#[cfg(feature = "raw")]
-use crate::kernel::process::Passage;
-use crate::kernel::process::{Gate, Origin};
+use crate::kernel::process::{Gate, Origin, Passage};
 
 /// The queue pairs with counters that complete in a completion queue.
 #[derive(Debug)]
@@ -61,15 +59,8 @@ impl Registry {
         self.changed();
     }
 
-    /// Whether nothing was ever bound. To be asked when a completion is known to be there: its queue pair was bound before.
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.changes.load(Ordering::Acquire) == 0
-    }
-
     /// Open as long as nothing was ever bound, in the process that has the queue. To be asked when a completion is known to be there:
     /// its queue pair was bound before.
-    #[cfg(feature = "raw")]
     pub(crate) fn passage(&self) -> Passage {
         self.gate.passage()
     }

@@ -67,18 +67,12 @@ impl Completions {
         &mut self,
         may_take: impl Fn() -> bool,
         place: &mut Told,
+        show: impl Fn(&Told),
     ) -> std::result::Result<(), bool> {
         match self {
-            Self::Efa(queue) => queue.short_told(may_take, place),
-            // By one choice, so that the others are asked for there.
-            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => self.other_told(may_take, place),
+            Self::Efa(queue) => queue.short_told(may_take, place, show),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(false),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn other_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> std::result::Result<(), bool> {
-        self.next_told(may_take, place)
     }
 
     /// Gives back the slots of all that [`Completions::next_told`] took.

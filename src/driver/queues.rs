@@ -116,6 +116,19 @@ impl Completions {
         }
     }
 
+    /// The same of one.
+    #[inline(always)]
+    pub(crate) fn short_one_numbered<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Efa(queue) => queue.short_one(place, may_take),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
+        }
+    }
+
     /// Gives back the slots of all that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]

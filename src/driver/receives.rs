@@ -300,6 +300,20 @@ impl Receives {
         }
     }
 
+    /// As [`Receives::post`] of a queue pair's queue that the device reads by itself, for who keeps whatever was filled; none of another.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn post_in_blocks<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
+        if let Self::Mlx5(receives) = self { Some(told(receives, what)) } else { None }
+    }
+
+    /// The same of a list of entries.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn post_listed<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
+        if let Self::Mlx5Shared(receives) = self { Some(listed(receives, what)) } else { None }
+    }
+
     /// The same as [`Receives::post`] does it.
     #[cfg(feature = "raw")]
     pub(crate) fn post_flagged_at_length<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {

@@ -208,7 +208,6 @@ impl Gate {
         self.0.0.store(0, Ordering::Release);
     }
 
-    #[cfg(any(feature = "raw", test))]
     pub(crate) fn passage(&self) -> Passage {
         self.0
     }
@@ -232,7 +231,6 @@ impl Default for Passage {
     }
 }
 
-#[cfg(any(feature = "raw", test))]
 impl Passage {
     /// All ones, or zero.
     #[inline(always)]

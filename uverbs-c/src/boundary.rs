@@ -139,8 +139,9 @@ impl<T> Places<'_, T> {
     }
 
     #[inline(always)]
-    pub(crate) fn is_nowhere(&self) -> bool {
-        self.0.is_null()
+    pub(crate) fn first(&mut self) -> Option<&mut Room<T>> {
+        // SAFETY: by the contract, it is null or there is room for one, which nobody else uses during the call.
+        unsafe { self.0.cast::<Room<T>>().as_mut() }
     }
 
     #[inline(always)]

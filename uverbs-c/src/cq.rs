@@ -203,14 +203,13 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
     room.write(Wc { wc_flags: flags(wc.wc_flags), ..wc });
 }
 
-/// The number of completions, or -1.
-pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let Some(cq) = cq else { return -1 };
+/// The number of completions. The header has looked into `cq` before, so it is not null.
+pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     if !cq.is_in_place {
-        return poll_blocks(Some(cq), count, places);
+        return poll_blocks(cq, count, places);
     }
     let wanted = usize::try_from(count).unwrap_or(0);
-    if wanted == 0 || places.is_nowhere() {
+    if wanted == 0 || places.first().is_none() {
         return poll_many(cq, count, places);
     }
     // Of a program that asks for several, too, most polls find one or none.
@@ -226,8 +225,7 @@ fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
 }
 
 /// The same of queues whose completions do not lie as the kernel has them. Who asks for a few finds one or none most of the time.
-pub(crate) extern "C" fn poll_blocks(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let Some(cq) = cq else { return -1 };
+pub(crate) extern "C" fn poll_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     if !matches!(count, 1..=4) {
         return poll_blocks_behind(cq, count, places, 0);
     }
@@ -262,17 +260,14 @@ fn poll_rest(cq: &Cq, places: &mut [Room<Wc>]) -> usize {
     queue.poll_places(places)
 }
 
-pub(crate) extern "C" fn req_notify_cq(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
-    match cq {
-        Some(cq) if cq.object.arm(solicited_only != 0) => 0,
-        _ => notify(cq, solicited_only),
-    }
+pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
+    if cq.object.arm(solicited_only != 0) { 0 } else { notify(cq, solicited_only) }
 }
 
 /// Where no doorbell does it. Apart: an error has a large frame.
 #[inline(never)]
-fn notify(cq: Option<&Cq>, solicited_only: c_int) -> c_int {
-    let notify = || Ok(cq.ok_or(EINVAL)?.object.notify(solicited_only != 0)?);
+fn notify(cq: &Cq, solicited_only: c_int) -> c_int {
+    let notify = || Ok(cq.object.notify(solicited_only != 0)?);
     returned(notify())
 }
 

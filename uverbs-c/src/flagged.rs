@@ -17,12 +17,11 @@ use crate::qp::Qp;
 use crate::request::Bytes;
 use crate::srq::{self, Srq};
 
-pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let Some(cq) = cq else { return -1 };
+pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
     match cq.queue.try_with(|queue| queue.short_poll_flagged(places.get(wanted))) {
         Some(taken) => taken as c_int,
-        None => cq::poll_cq(Some(cq), count, places),
+        None => cq::poll_cq(cq, count, places),
     }
 }
 
@@ -123,8 +122,7 @@ impl FillSends for Any<'_> {
     }
 }
 
-pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Some(qp) = qp else { return EINVAL.get() };
+pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let posted = qp.sends.try_with(|sending: &mut Sending| {
         let queue = sending.queue.get_mut().ok()?;
         let posted = queue.post_flagged(Plain(qp, list))?;
@@ -150,7 +148,7 @@ fn post_send_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_i
         // Nobody has seen any of it.
         Some(unseen) => plain(told(unseen, list, bad)),
         // Nothing can be posted: in a child of `fork`.
-        None => post::post_send(Some(qp), list, bad),
+        None => post::post_send(qp, list, bad),
     }
 }
 
@@ -160,8 +158,7 @@ fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
     queue.post_flagged(PlainReceives(list))
 }
 
-pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Some(qp) = qp else { return EINVAL.get() };
+pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     match qp.receives.try_with(|queue| post(queue.as_mut()?, list)) {
         Some(at) if at.is_null() => 0,
         at => post_recv_at_length(qp, at.unwrap_or(list), bad),
@@ -175,14 +172,13 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
 fn post_recv_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     match qp.receives.try_with(|queue| queue.as_mut()?.post_flagged_at_length(ReceiveList(list))) {
         Some((answer, at)) => plain(told(answer, at, bad)),
-        None => post::post_recv(Some(qp), list, bad),
+        None => post::post_recv(qp, list, bad),
     }
 }
 
-pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Some(srq) = srq else { return EINVAL.get() };
+pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     match srq.queue.try_with(|queue| post(queue.get_mut().ok()?.queue_mut(), list)) {
         Some(at) if at.is_null() => 0,
-        at => srq::post_srq_recv(Some(srq), at.unwrap_or(list), bad),
+        at => srq::post_srq_recv(srq, at.unwrap_or(list), bad),
     }
 }

@@ -15,6 +15,7 @@ compile_error!("words that C has as unions are read as little-endian processors 
 
 mod abi;
 mod answer;
+mod blocks;
 mod boundary;
 mod buf;
 mod channel;

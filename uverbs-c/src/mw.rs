@@ -60,7 +60,7 @@ fn next_key(key: u32) -> u32 {
 
 /// Of type 1 only: says the header, which calls this.
 pub(crate) extern "C" fn bind_mw(qp: Option<&Qp>, mw: Option<&Mw>, bind: Option<&MwBind>) -> c_int {
-    let (Some(mw), Some(bind)) = (mw, bind) else { return EINVAL.get() };
+    let (Some(qp), Some(mw), Some(bind)) = (qp, mw, bind) else { return EINVAL.get() };
     let info = bind.bind_info;
     let is_foreign = info.mr.get::<Mr>().is_some_and(|mr| mr.c.pd.get().word() != mw.c.pd.word());
     if is_foreign {

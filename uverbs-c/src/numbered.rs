@@ -7,21 +7,20 @@ use uverbs::abi::types::qp_state;
 use uverbs::abi::write::Wc;
 use uverbs::raw::{Batch, FillSends, Lower};
 
-use crate::answer::{Answer, Code, EINVAL};
+use crate::answer::{Answer, Code};
 use crate::boundary::{Places, Pointer};
 use crate::cq::{self, Cq};
 use crate::post::{self, List, PlainReceives};
 use crate::qp::Qp;
 
-pub(crate) extern "C" fn poll_cq(cq: Option<&Cq>, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let Some(cq) = cq else { return -1 };
-    if count != 1 || places.is_nowhere() {
+pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    if count != 1 {
         return poll_many(cq, count, places);
     }
     // By itself, since it is shorter.
-    match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(1).first_chunk_mut::<1>()?)) {
+    match cq.queue.try_with(|queue| queue.short_one_numbered(places.first()?)) {
         Some(taken) => taken as c_int,
-        None => cq::poll_cq(Some(cq), count, places),
+        None => cq::poll_cq(cq, count, places),
     }
 }
 
@@ -30,7 +29,7 @@ fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
     match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(wanted))) {
         Some(taken) => taken as c_int,
-        None => cq::poll_cq(Some(cq), count, places),
+        None => cq::poll_cq(cq, count, places),
     }
 }
 
@@ -44,16 +43,14 @@ impl FillSends for List<'_> {
 }
 
 /// What is no datagram, or cannot be posted, is for the function of all queues.
-pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Some(qp) = qp else { return EINVAL.get() };
+pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let mut at = list;
     let posted =
         qp.sends.try_with(|sending| sending.queue.get_mut().ok()?.post_numbered(List { qp, at: &mut at }));
-    if at.is_null() && posted.is_some() { 0 } else { post::post_send(Some(qp), at, bad) }
+    if at.is_null() && posted.is_some() { 0 } else { post::post_send(qp, at, bad) }
 }
 
-pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let Some(qp) = qp else { return EINVAL.get() };
+pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let posted = qp.receives.try_with(|queue| {
         let queue = queue.as_mut()?;
         let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
@@ -61,6 +58,6 @@ pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&
     });
     match posted {
         Some(at) if at.is_null() => 0,
-        at => post::post_recv(Some(qp), at.unwrap_or(list), bad),
+        at => post::post_recv(qp, at.unwrap_or(list), bad),
     }
 }

@@ -453,16 +453,13 @@ pub(crate) fn plain(answer: Answer) -> c_int {
     answer.map_or_else(Code::get, |()| 0)
 }
 
-pub(crate) extern "C" fn post_send(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match qp {
-        Some(qp) => (qp.post)(qp, list, bad),
-        None => EINVAL.get(),
-    }
+/// The header has looked into `qp` before, so it is not null.
+pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    (qp.post)(qp, list, bad)
 }
 
-pub(crate) extern "C" fn post_recv(qp: Option<&Qp>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let qp = qp.ok_or(EINVAL)?;
         let mut queue = qp.receives.lock()?;
         // A queue pair on a shared queue has none.
         match queue.as_mut() {

@@ -7,8 +7,8 @@
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::{
-    abi, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, numbered, pd, post, qp, query, srq, wq,
-    xrcd,
+    abi, blocks, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, numbered, pd, post, qp, query, srq,
+    wq, xrcd,
 };
 
 /// Words of `verbs_context` before its `context`.
@@ -103,10 +103,12 @@ pub(crate) fn flagged_operations() -> ContextOps {
     table
 }
 
-/// The same with the shortest way to completions that the device writes in blocks of its own.
+/// The same with the shortest ways to queues that the device reads and writes in blocks of its own.
 pub(crate) fn block_operations() -> ContextOps {
     let mut table = operations();
     table[POLL_CQ] = cq::poll_blocks as Function;
+    table[POST_SRQ_RECV] = blocks::post_srq_recv as Function;
+    table[POST_RECV] = blocks::post_recv as Function;
     table
 }
 

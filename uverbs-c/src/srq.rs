@@ -154,9 +154,9 @@ pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
     returned(destroyed)
 }
 
-pub(crate) extern "C" fn post_srq_recv(srq: Option<&Srq>, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
-        let mut queue = srq.ok_or(EINVAL)?.queue.lock()?;
+        let mut queue = srq.queue.lock()?;
         post_receives(queue.get_mut()?.queue_mut(), list, bad)
     };
     // The data path leaves `errno` alone.

@@ -12,26 +12,32 @@
 //! `efa_create_user_cq`, efa_verbs.c, Linux 7.3.
 
 mod poller;
+mod sink;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use uverbs_abi::efa::io::{CDESC_PHASE, CQ_DB_ARM, CQ_DB_CONSUMER_INDEX, RECV_QUEUE, SEND_QUEUE};
+use uverbs_abi::efa::io::{
+    CDESC_PHASE, CQ_DB_ARM, CQ_DB_CMD_SN, CQ_DB_CONSUMER_INDEX, RECV_QUEUE, SEND_QUEUE,
+};
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
-use self::poller::{End, Poller, Ring, Sink};
+use self::poller::{End, Poller, Ring};
+use self::sink::{Places, Single};
+#[cfg(feature = "raw")]
+use self::sink::{Showing, Telling};
 use super::doorbell::Doorbell;
 #[cfg(feature = "raw")]
 use super::entry::Told;
-use super::entry::{self, ENTRY, Entry, First};
+use super::entry::{ENTRY, First};
 use super::track::Track;
 use crate::driver::Kernel;
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::completion::Place;
-use crate::driver::ring::units::{Item, SmallUnits, Units};
+use crate::driver::ring::units::{SmallUnits, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -129,22 +135,25 @@ impl CqPlan {
 }
 
 /// A queue pair that completes in a queue: what it sends, what it receives, or both.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Known {
-    track: Arc<Track>,
+    /// None of a number that no queue pair has.
+    track: Option<Arc<Track>>,
     /// By this number completions name it.
     number: u16,
     /// Which of [`SENDS`] and [`RECEIVES`] complete here.
-    here: u8,
+    here: u32,
 }
 
-/// Bits of [`CDESC_Q_TYPE`], of which an entry has one.
-const SENDS: u8 = SEND_QUEUE << 1;
-const RECEIVES: u8 = RECV_QUEUE << 1;
+/// Bits of an entry's first word, which has one of them.
+const SENDS: u32 = First::word(0, SEND_QUEUE << 1);
+const RECEIVES: u32 = First::word(0, RECV_QUEUE << 1);
 
 impl Known {
-    fn number(&self) -> u16 {
-        self.number
+    /// It, if an entry that begins in this way completes here.
+    #[inline(always)]
+    fn track(&self, first: First) -> Option<&Track> {
+        if self.here & first.0 == 0 { None } else { self.track.as_deref() }
     }
 }
 
@@ -155,17 +164,20 @@ pub(crate) struct CompletionSide {
     origin: Origin,
     doorbell: Option<Doorbell>,
     makes_events: bool,
-    /// How many entries were taken. Only the poller changes it.
+    /// How many entries were taken, as the device was told. Only the poller changes it.
     taken: AtomicU32,
     /// The queue pairs that complete here, by their numbers, and how often that has changed: the poller has a copy.
     known: Mutex<Vec<Known>>,
     changes: AtomicU32,
-    /// Whether an event was asked for, and how many were made.
-    is_armed: AtomicBool,
+    /// How many events were made, where the doorbell has that number; and [`ARMED`] while one was asked for and is looked for.
     events: AtomicU32,
     /// Who reads events tells so: then the queue is not searched for the one that made it.
     is_told: AtomicBool,
 }
+
+/// A bit of [`CompletionSide::events`], one event, and the bits of the doorbell that have their number.
+const ARMED: u32 = 1;
+const EVENT: u32 = 1 << CQ_DB_CMD_SN.trailing_zeros();
 
 impl CompletionSide {
     fn change(&self, how: impl FnOnce(&mut Vec<Known>)) {
@@ -178,8 +190,8 @@ impl CompletionSide {
     /// Adds a queue pair, in the place of one of this number that is gone.
     pub(super) fn add(&self, track: &Arc<Track>, sends: bool, receives: bool) {
         let here = if sends { SENDS } else { 0 } | if receives { RECEIVES } else { 0 };
-        let new = Known { track: track.clone(), number: track.number as u16, here };
-        self.change(|known| match known.binary_search_by_key(&new.number(), Known::number) {
+        let new = Known { track: Some(track.clone()), number: track.number as u16, here };
+        self.change(|known| match known.binary_search_by_key(&new.number, |known| known.number) {
             Ok(at) => known[at] = new,
             Err(at) => known.insert(at, new),
         });
@@ -187,39 +199,64 @@ impl CompletionSide {
 
     /// Forgets a queue pair; what it left in the queue is nobody's.
     pub(super) fn remove(&self, track: &Arc<Track>) {
-        self.change(|known| known.retain(|known| !Arc::ptr_eq(&known.track, track)));
+        self.change(|known| {
+            known.retain(|known| !known.track.as_ref().is_some_and(|of| Arc::ptr_eq(of, track)))
+        });
     }
 
     /// Asks for an event at the next completion; false if the device makes none of this kind.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
-        if solicited_only || !self.makes_events || self.doorbell.is_none() {
+        let Some(doorbell) = self.doorbell.as_ref().filter(|_| self.makes_events && !solicited_only) else {
             return false;
+        };
+        let events = self.events.load(RELAXED);
+        if !self.is_told.load(RELAXED) {
+            self.events.fetch_or(ARMED, RELAXED);
         }
-        if !self.is_told.load(Ordering::Relaxed) {
-            self.is_armed.store(true, Ordering::Relaxed);
-        }
-        self.ring(CQ_DB_ARM);
+        doorbell.ring(Self::word(self.taken.load(RELAXED), events) | CQ_DB_ARM);
         true
     }
 
+    /// What the doorbell says of so many entries and events.
     #[inline(always)]
-    fn ring(&self, arm: u32) {
+    fn word(taken: u32, events: u32) -> u32 {
+        taken & CQ_DB_CONSUMER_INDEX | events & CQ_DB_CMD_SN
+    }
+
+    /// Tells the device that so many entries were taken, which are its own again.
+    #[inline(always)]
+    fn give_back(&self, taken: u32) {
+        let events = self.events.load(RELAXED);
+        if events & ARMED == 0 { self.give_back_at(taken, events) } else { self.give_back_armed(taken) }
+    }
+
+    /// The same where the first of those entries is the one for which the queue was armed.
+    #[cold]
+    #[inline(never)]
+    fn give_back_armed(&self, taken: u32) {
+        const MADE: u32 = EVENT - ARMED;
+        let events = self.events.fetch_add(MADE, RELAXED);
+        self.give_back_at(taken, events.wrapping_add(MADE));
+    }
+
+    #[inline(always)]
+    fn give_back_at(&self, taken: u32, events: u32) {
+        self.taken.store(taken, RELAXED);
         if let Some(doorbell) = &self.doorbell {
-            let events = self.events.load(Ordering::Relaxed) & 3;
-            doorbell.ring(self.taken.load(Ordering::Relaxed) & CQ_DB_CONSUMER_INDEX | events << 29 | arm);
+            doorbell.ring_back(Self::word(taken, events));
         }
     }
 
     /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.
     #[cfg(feature = "raw")]
     pub(crate) fn expect_told(&self) {
-        self.is_told.store(true, Ordering::Relaxed);
+        self.is_told.store(true, RELAXED);
     }
 
     /// An event was read.
     #[cfg(feature = "raw")]
     pub(crate) fn tell(&self) {
-        self.events.fetch_add(1, Ordering::Relaxed);
+        self.events.fetch_add(EVENT, RELAXED);
     }
 }
 
@@ -228,12 +265,12 @@ impl CompletionSide {
 pub(crate) struct Completions {
     memory: Mapping,
     rings: Box<[Ring]>,
-    /// Entries of each, a power of two.
-    entries: u32,
+    /// Entries of each, a power of two, less one.
+    last: u32,
     /// The ring that is looked at next.
     next: usize,
-    /// How many entries were taken of which the device was not told.
-    behind: u32,
+    /// How many entries were taken; the device was told of fewer until [`Completions::release`].
+    taken: u32,
     poller: Poller,
 }
 
@@ -266,16 +303,15 @@ impl Completions {
             taken: AtomicU32::new(0),
             known: Mutex::default(),
             changes: AtomicU32::new(0),
-            is_armed: AtomicBool::new(false),
             events: AtomicU32::new(0),
             is_told: AtomicBool::new(false),
         };
         Some(Ok(Self {
             memory,
             rings: list.into_boxed_slice(),
-            entries,
+            last: entries - 1,
             next: 0,
-            behind: 0,
+            taken: 0,
             poller: Poller::new(Arc::new(shared)),
         }))
     }
@@ -285,7 +321,7 @@ impl Completions {
     }
 
     pub(crate) fn capacity(&self) -> u32 {
-        self.entries
+        self.last + 1
     }
 
     /// Whether the device has written no completion.
@@ -309,7 +345,6 @@ impl Completions {
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
-        // One by itself, since that is shorter.
         if let [place] = places { self.short_one(place, may_take) } else { self.many(places, may_take) }
     }
 
@@ -323,29 +358,44 @@ impl Completions {
             // What was taken by earlier calls is another process's, to which the doorbell is left.
             return None;
         }
-        if self.behind > 0 && (count > 0 || may_take()) {
+        if count > 0 {
+            // A full ring holds back no other one.
+            self.turn();
+            self.release();
+        } else if may_take() {
             self.release();
         }
         Some(count)
     }
 
+    /// The same of one.
     #[inline(always)]
-    fn short_one<T: Place>(&mut self, place: &mut T, may_take: impl Fn() -> bool) -> Option<usize> {
+    pub(crate) fn short_one<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
         match self.take_one(&may_take, &mut Single(place)) {
             End::Full => {
-                self.release();
+                self.shared().give_back(self.taken);
                 Some(1)
             }
             // What was nobody's is given back by another poll, which this one is not the end of.
-            End::Empty if self.behind == 0 => Some(0),
+            End::Empty if self.is_released() => Some(0),
             End::Empty | End::Refused | End::Nobodys => None,
         }
     }
 
-    /// The ring behind the next.
+    /// Goes on to the next ring.
     #[inline(always)]
-    fn behind(&self) -> usize {
-        if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 }
+    fn turn(&mut self) {
+        self.next = if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 };
+    }
+
+    /// Whether the device was told of all that was taken.
+    #[inline(always)]
+    fn is_released(&self) -> bool {
+        self.shared().taken.load(RELAXED) == self.taken
     }
 
     /// The next one, put into its place; without one, whether there is none. What was nobody's is given back then: a poll that finds nothing has no
@@ -353,7 +403,7 @@ impl Completions {
     #[cfg(feature = "raw")]
     pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
         loop {
-            match self.take_one(&may_take, &mut Telling::<false>(place)) {
+            match self.take_one(&may_take, &mut Telling(place)) {
                 End::Full => return Ok(()),
                 End::Nobodys => {}
                 End::Refused => return Err(false),
@@ -361,19 +411,24 @@ impl Completions {
             }
         }
         // What was taken before may be another process's, to which the doorbell is left.
-        if self.behind > 0 && may_take() {
+        if may_take() {
             self.release();
         }
         Err(true)
     }
 
-    /// The same by the shortest way: also one that takes longer is as if it might not be taken.
+    /// The same by the shortest way: also one that takes longer is as if it might not be taken. `show` tells of each.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn short_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
-        match self.take_one(may_take, &mut Telling::<true>(place)) {
+    pub(crate) fn short_told(
+        &mut self,
+        may_take: impl Fn() -> bool,
+        place: &mut Told,
+        show: impl Fn(&Told),
+    ) -> Result<(), bool> {
+        match self.take_one(may_take, &mut Showing(place, show)) {
             End::Full => Ok(()),
-            End::Empty if self.behind == 0 => Err(true),
+            End::Empty if self.is_released() => Err(true),
             End::Empty | End::Refused | End::Nobodys => Err(false),
         }
     }
@@ -384,78 +439,17 @@ impl Completions {
         OwnRing {
             address: self.memory.address(),
             entry_size: ENTRY as u32,
-            entries: self.entries,
+            entries: self.capacity(),
             doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
             most_at_once: 0,
         }
     }
 
-    /// Tells the device of all that was taken. The next ring is another one, so that a full one holds back none.
+    /// Tells the device of all that was taken, if there is any.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
-        if self.behind == 0 {
-            return;
+        if !self.is_released() {
+            self.shared().give_back(self.taken);
         }
-        self.next = self.behind();
-        let shared = &**self.poller.shared();
-        let taken = shared.taken.load(RELAXED).wrapping_add(self.behind);
-        shared.taken.store(taken, RELAXED);
-        self.behind = 0;
-        if shared.is_armed.load(RELAXED) {
-            // The first of them is the one for which the queue was armed.
-            shared.is_armed.store(false, RELAXED);
-            shared.events.fetch_add(1, RELAXED);
-        }
-        shared.ring(0);
-    }
-}
-
-/// Where completions go that are taken all at once.
-struct Places<'a, T>(&'a mut [T]);
-
-impl<T: Place> Sink for Places<'_, T> {
-    #[inline(always)]
-    fn has_room(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    #[inline(always)]
-    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        let Some(place) = self.0.first_mut() else { return false };
-        let is_put = entry::put(first, entry, track, place);
-        if is_put && let Some((_, rest)) = std::mem::take(&mut self.0).split_first_mut() {
-            self.0 = rest;
-        }
-        is_put
-    }
-}
-
-/// Where one goes.
-struct Single<'a, T>(&'a mut T);
-
-impl<T: Place> Sink for Single<'_, T> {
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        entry::put(first, entry, track, self.0)
-    }
-}
-
-/// The same with who has sent, by the shorter way or not.
-#[cfg(feature = "raw")]
-struct Telling<'a, const IS_SHORT: bool>(&'a mut Told);
-
-#[cfg(feature = "raw")]
-impl<const IS_SHORT: bool> Sink for Telling<'_, IS_SHORT> {
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        if IS_SHORT { self.0.fill_plain(first, entry, track) } else { self.0.fill(first, entry, track) }
     }
 }

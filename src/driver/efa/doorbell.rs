@@ -28,4 +28,10 @@ impl Doorbell {
     pub(super) fn ring(&self, value: u32) {
         self.0.ring(value);
     }
+
+    /// The same of a completion queue, when entries that were read are given back.
+    #[inline(always)]
+    pub(super) fn ring_back(&self, value: u32) {
+        self.0.ring_back(value);
+    }
 }

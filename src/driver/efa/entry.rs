@@ -58,19 +58,28 @@ impl First {
         u32::from_ne_bytes([0, 0, status, flags])
     }
 
-    /// Whether it is of a message that came in without immediate data, and nothing went wrong.
+    /// What most entries are, of which nothing went wrong.
+    // Both are looked for in the difference from one of them, which is shorter than a look at each.
     #[inline(always)]
-    fn is_plain_receive(self) -> bool {
-        const ALL: u32 = First::word(0xff, !CDESC_PHASE);
-        self.0 & ALL == Self::word(COMP_STATUS_OK, RECV_QUEUE << 1)
+    fn plain(self) -> Plain {
+        const RECEIVE: u32 = First::word(COMP_STATUS_OK, RECV_QUEUE << 1);
+        const SEND: u32 = RECEIVE ^ First::word(COMP_STATUS_OK, SEND_QUEUE << 1);
+        let differs = self.0 ^ RECEIVE;
+        if differs & Self::word(0xff, !CDESC_PHASE) == 0 {
+            Plain::Receive
+        } else if differs & Self::word(0xff, CDESC_Q_TYPE) == SEND {
+            Plain::Send
+        } else {
+            Plain::No
+        }
     }
+}
 
-    /// Whether it is of a request to the send queue, and nothing went wrong.
-    #[inline(always)]
-    fn is_plain_send(self) -> bool {
-        const ALL: u32 = First::word(0xff, CDESC_Q_TYPE);
-        self.0 & ALL == Self::word(COMP_STATUS_OK, SEND_QUEUE << 1)
-    }
+/// Whether an entry is of a request to the send queue, or of a message that came in without immediate data.
+enum Plain {
+    Send,
+    Receive,
+    No,
 }
 
 /// A message that came in, as most do: without immediate data.
@@ -90,7 +99,7 @@ impl Raised for Received<'_> {
             wr_id,
             status: wc_status::SUCCESS,
             opcode: wc_opcode::RECV,
-            byte_len: number(entry.field::<6, u16>()).into(),
+            byte_len: length(entry),
             qp_num,
             src_qp: number(entry.field::<10, u16>()).into(),
             slid: number(entry.field::<8, u16>()),
@@ -128,14 +137,16 @@ impl Raised for Sent {
 #[inline(always)]
 pub(super) fn put<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place: &mut T) -> bool {
     let qp_num = track.number;
-    if first.is_plain_receive() {
-        let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
-        place.put(&Received { wr_id, qp_num, entry });
-    } else if first.is_plain_send() {
-        let Some(done) = track.sends.complete(first.number()) else { return false };
-        place.put(&Sent { done, qp_num });
-    } else {
-        return put_rare(first, entry, track, place);
+    match first.plain() {
+        Plain::Receive => {
+            let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+            place.put(&Received { wr_id, qp_num, entry });
+        }
+        Plain::Send => {
+            let Some(done) = track.sends.complete(first.number()) else { return false };
+            place.put(&Sent { done, qp_num });
+        }
+        Plain::No => return put_rare(first, entry, track, place),
     }
     true
 }
@@ -151,6 +162,23 @@ fn put_rare<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place
     is_there
 }
 
+/// The length of a message that is no write.
+#[inline(always)]
+fn length(entry: &Item<'_, Entry>) -> u32 {
+    u16::from_le(entry.field::<6, u16>()).into()
+}
+
+/// What a message was, and its length.
+fn message(entry: RxCdescEx) -> (u32, u32) {
+    let low = u32::from(entry.base.length.get());
+    if (entry.base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE {
+        let high = u16::from_le_bytes([entry.src_addr[0], entry.src_addr[1]]);
+        (wc_opcode::RECV_RDMA_WITH_IMM, low | u32::from(high) << 16)
+    } else {
+        (wc_opcode::RECV, low)
+    }
+}
+
 /// Bit of [`Wc::wc_flags`] that is the crate's own: no receive was taken, and there is no request.
 pub(crate) const UNSOLICITED: u32 = 1 << 31;
 
@@ -162,7 +190,7 @@ pub struct Told {
     /// One of [`wc_status`].
     status: u32,
     qp_num: u32,
-    /// Of a send: its opcode and its bytes.
+    /// One of [`wc_opcode`].
     opcode: u32,
     bytes: u32,
     is_send: bool,
@@ -179,33 +207,52 @@ impl Told {
                 return false;
             };
             (self.wr_id, self.opcode, self.bytes) = (wr_id, opcode, bytes);
-        } else if first.flags() & CDESC_UNSOLICITED == 0 {
-            let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
-            self.wr_id = wr_id;
         } else {
-            self.wr_id = 0;
+            self.wr_id = if first.flags() & CDESC_UNSOLICITED == 0 {
+                let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+                wr_id
+            } else {
+                0
+            };
+            (self.opcode, self.bytes) = message(zerocopy::transmute!(entry.read()));
         }
         (self.is_send, self.qp_num, self.status) = (is_send, track.number, first.status());
         self.entry = entry.read();
         true
     }
 
-    /// The same with a shorter way for entries of which no more is to be looked at.
+    /// The same with a shorter way for entries of which no more is to be looked at; `show` tells of each.
     #[inline(always)]
-    pub(super) fn fill_plain(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        if first.is_plain_receive() {
-            let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
-            (self.wr_id, self.is_send) = (wr_id, false);
-        } else if first.is_plain_send() {
-            let Some(Done { wr_id, opcode, bytes }) = track.sends.complete(first.number()) else {
-                return false;
-            };
-            (self.wr_id, self.is_send) = (wr_id, true);
-            (self.opcode, self.bytes) = (opcode, bytes);
-        } else {
-            return self.fill_rare(first, entry, track);
+    pub(super) fn fill_plain(
+        &mut self,
+        first: First,
+        entry: Item<'_, Entry>,
+        track: &Track,
+        show: impl Fn(&Self),
+    ) -> bool {
+        match first.plain() {
+            Plain::Receive => {
+                let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
+                (self.wr_id, self.is_send, self.opcode) = (wr_id, false, wc_opcode::RECV);
+                self.bytes = length(&entry);
+            }
+            Plain::Send => {
+                let Some(Done { wr_id, opcode, bytes }) = track.sends.complete(first.number()) else {
+                    return false;
+                };
+                (self.wr_id, self.is_send) = (wr_id, true);
+                (self.opcode, self.bytes) = (opcode, bytes);
+            }
+            Plain::No => {
+                let is_there = self.fill_rare(first, entry, track);
+                if is_there {
+                    show(self);
+                }
+                return is_there;
+            }
         }
         (self.qp_num, self.status) = (track.number, wc_status::SUCCESS);
+        show(self);
         self.entry = entry.read();
         true
     }
@@ -225,11 +272,6 @@ impl Told {
     #[inline(always)]
     fn entry(&self) -> RxCdescEx {
         zerocopy::transmute!(self.entry)
-    }
-
-    #[inline(always)]
-    fn is_write(&self) -> bool {
-        (self.entry().base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE
     }
 
     #[inline(always)]
@@ -261,26 +303,13 @@ impl Told {
     /// What was completed: one of [`wc_opcode`].
     #[inline(always)]
     pub fn opcode(&self) -> u32 {
-        if self.is_send {
-            self.opcode
-        } else if self.is_write() {
-            wc_opcode::RECV_RDMA_WITH_IMM
-        } else {
-            wc_opcode::RECV
-        }
+        self.opcode
     }
 
     /// Bytes received, or sent.
     #[inline(always)]
     pub fn byte_len(&self) -> u32 {
-        let low = u32::from(self.entry().base.length.get());
-        if self.is_send {
-            self.bytes
-        } else if self.is_write() {
-            low | u32::from(u16::from_le_bytes([self.entry().src_addr[0], self.entry().src_addr[1]])) << 16
-        } else {
-            low
-        }
+        self.bytes
     }
 
     /// Immediate data as it was on the wire.

@@ -153,8 +153,26 @@ pub(super) fn copy<'b>(parts: impl Iterator<Item = &'b [u8]>, room: &mut [u8]) -
     let mut at = 0;
     for part in parts {
         let end = at + part.len();
-        room.get_mut(at..end).ok_or(Refused::TooLarge)?.copy_from_slice(part);
+        copy_part(part, room.get_mut(at..end).ok_or(Refused::TooLarge)?);
         at = end;
     }
     Ok(at)
+}
+
+/// Copies bytes to as many. Without a call of a function where that is about what a narrow slot has room for: all around it stays in registers.
+#[inline(always)]
+pub(super) fn copy_part(from: &[u8], to: &mut [u8]) {
+    const HALF: usize = 16;
+    if let (Some(first), Some(last)) = (from.first_chunk::<HALF>(), from.last_chunk::<HALF>())
+        && from.len() <= 2 * HALF
+        && to.len() == from.len()
+        && let Some(place) = to.first_chunk_mut()
+    {
+        *place = *first;
+        if let Some(place) = to.last_chunk_mut() {
+            *place = *last;
+        }
+    } else {
+        to.copy_from_slice(from);
+    }
 }

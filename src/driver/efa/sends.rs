@@ -25,7 +25,7 @@ use super::qp::Queues;
 #[cfg(feature = "raw")]
 use super::request::set_hints;
 use super::request::{
-    BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, number, operation, piece, put_piece,
+    BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, copy_part, number, operation, piece, put_piece,
 };
 use super::track::{Kind, Lane, Numbers, Track};
 #[cfg(feature = "raw")]
@@ -95,7 +95,7 @@ pub(crate) struct Sends {
     published: u32,
     /// As many as may be in the ring before it is told of them.
     limit: u32,
-    /// Where in the copy the last request is, if that is there alone; else [`NOWHERE`].
+    /// Where in the copy the last request is, if that was begun and is there alone; else [`NOWHERE`].
     last: usize,
     /// Whether it is a message, and names no remote memory.
     is_message: bool,
@@ -220,7 +220,7 @@ impl Sends {
     fn copy_one(&mut self) {
         let Self { device: Some(device), requests, units, last, .. } = self else { return };
         let (at, mut ring) = (*last, device.ring.writing());
-        let Some(unit) = requests.get(at) else { return };
+        let Some(unit) = requests.get(at) else { return self.copy() };
         ring.put(at, *unit);
         if *units > 1
             && let Some(unit) = requests.get(at + 1)

@@ -166,7 +166,8 @@ impl Lane {
 
     #[inline(always)]
     fn end<D>(&self, number: u16, done: impl FnOnce(&Entry, u32) -> D) -> Option<D> {
-        let index = u32::from(number) & self.index;
+        let mask = self.index;
+        let index = u32::from(number) & mask;
         let entry = self.entries.get(index as usize)?;
         let what = entry.what.load(Ordering::Acquire);
         let opcode = what ^ (u32::from(number) << NUMBER | TAKEN);
@@ -177,7 +178,7 @@ impl Lane {
         // The poster may have begun another life meanwhile.
         entry.what.compare_exchange(what, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let returned = self.returned.load(Ordering::Relaxed);
-        self.place(returned)?.store(index as u16, Ordering::Relaxed);
+        self.free.get((returned & mask) as usize)?.store(index as u16, Ordering::Relaxed);
         self.returned.store(returned.wrapping_add(1), Ordering::Release);
         Some(done)
     }

@@ -25,7 +25,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::copy;
 use crate::kernel::mapping::Mapping;
-use crate::kernel::mapping::barrier::{after_doorbell, after_owner, before_doorbell, before_record};
+use crate::kernel::mapping::barrier::{
+    after_doorbell, after_owner, before_doorbell, before_record, before_return,
+};
 
 /// What most memory begins at a multiple of, and the largest item there.
 const LINE: usize = 64;
@@ -247,6 +249,15 @@ impl Word {
         // SAFETY: inside, aligned and alive (first point), and only ever an atomic (last point).
         unsafe { self.at.as_ref() }.store(value.to_le(), Ordering::Relaxed);
         after_doorbell();
+    }
+
+    /// The same where nothing that was written is handed over: room is given back, of which all that stood there was read before. The page combines
+    /// no writes.
+    #[inline(always)]
+    pub(crate) fn ring_back(&self, value: u32) {
+        before_return();
+        // SAFETY: inside, aligned and alive (first point), and only ever an atomic (last point).
+        unsafe { self.at.as_ref() }.store(value.to_le(), Ordering::Release);
     }
 
     /// Tells the device, in its order of bytes. What was written before is seen first.

@@ -65,6 +65,12 @@ pub(crate) fn before_doorbell() {
     order!("dsb st", "fence ow, ow", fence(Ordering::SeqCst));
 }
 
+/// Before a register by which the device gets room back: what stood there is read by then.
+#[inline(always)]
+pub(crate) fn before_return() {
+    order!("dmb oshld", "fence ir, ow", strong_unless_x86());
+}
+
 /// After a register, whose page may be write-combining: it leaves the processor now, and before the next one.
 #[inline(always)]
 pub(crate) fn after_doorbell() {

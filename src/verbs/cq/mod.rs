@@ -29,9 +29,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::event::{self, EventFile};
 use crate::kernel::mapping::Mapping;
-use crate::kernel::process::Origin;
-#[cfg(feature = "raw")]
-use crate::kernel::process::Passage;
+use crate::kernel::process::{Origin, Passage};
 
 /// A completion queue. Created by [`Context::create_cq`] or [`Context::cq`].
 ///
@@ -49,7 +47,6 @@ pub struct CompletionQueue {
     registry: Arc<Registry>,
     tally: Tally,
     /// That of the registry.
-    #[cfg(feature = "raw")]
     passage: Passage,
     shared: Arc<CompletionQueueCore>,
 }
@@ -261,7 +258,6 @@ impl<'a> CompletionQueueBuilder<'a> {
         Ok(CompletionQueue {
             ring,
             origin,
-            #[cfg(feature = "raw")]
             passage: registry.passage(),
             registry,
             tally: Tally::default(),

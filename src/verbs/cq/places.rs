@@ -49,14 +49,14 @@ impl CompletionQueue {
         self.ring.is_told()
     }
 
-    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`].
+    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`]; `show` tells of each.
     ///
     /// # Errors
     /// As of that.
     #[inline(always)]
-    pub fn short_told(&mut self, place: &mut Told) -> Result<(), bool> {
+    pub fn short_told(&mut self, place: &mut Told, show: impl Fn(&Told)) -> Result<(), bool> {
         let passage = self.passage;
-        self.ring.short_told(|| passage.is_open(), place)
+        self.ring.short_told(|| passage.is_open(), place, show)
     }
 
     /// As [`CompletionQueue::release`], of a queue with [`CompletionQueue::next_told`].
@@ -140,6 +140,13 @@ impl CompletionQueue {
     pub fn short_poll_numbered<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_numbered(places, || passage.is_open())
+    }
+
+    /// The same of one, by the shortest way.
+    #[inline(always)]
+    pub fn short_one_numbered<T: Place>(&mut self, place: &mut T) -> Option<usize> {
+        let passage = self.passage;
+        self.ring.short_one_numbered(place, || passage.is_open())
     }
 
     /// The same of a queue with [`InPlace`](crate::raw::InPlace).

@@ -151,6 +151,24 @@ impl ReceiveQueue {
         receives.post_numbered(Filling { pieces: *pieces, how })
     }
 
+    /// The same of a queue that the device reads itself, of a queue pair.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn post_in_blocks<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        let Self { receives, origin, pieces } = self;
+        origin.ask()?;
+        receives.post_in_blocks(Filling { pieces: *pieces, how })
+    }
+
+    /// The same of a shared one.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn post_listed<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        let Self { receives, origin, pieces } = self;
+        origin.ask()?;
+        receives.post_listed(Filling { pieces: *pieces, how })
+    }
+
     /// The same of one request.
     ///
     /// # Errors

@@ -36,12 +36,11 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
     if !cq.queue.try_keep() && !keep_late(cq) {
         return libc::ENOENT;
     }
-    let answer = next_poll(cq);
-    if answer != 0 {
-        // Then there is no end of the poll.
-        cq.queue.give_back();
-    }
-    answer
+    poll(cq, true)
+}
+
+extern "C" fn next_poll(cq: &Cq) -> c_int {
+    poll(cq, false)
 }
 
 /// When another thread has the queue.
@@ -59,21 +58,31 @@ fn show(cq: &Cq, told: &Told) {
 }
 
 #[inline(never)]
-extern "C" fn next_poll(cq: &Cq) -> c_int {
-    let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.short_told(told).map(|()| show(cq, told))));
+fn poll(cq: &Cq, is_start: bool) -> c_int {
+    let taken =
+        cq.queue.kept(|queue| cq.told.with(|told| queue.short_told(told, move |told| show(cq, told))));
     match taken {
         Some(Ok(())) => 0,
-        Some(Err(false)) => next_apart(cq),
-        Some(Err(true)) | None => libc::ENOENT,
+        Some(Err(false)) => poll_apart(cq, is_start),
+        Some(Err(true)) | None => none(cq, is_start),
     }
 }
 
 /// In a child of `fork` there is none.
 #[cold]
 #[inline(never)]
-fn next_apart(cq: &Cq) -> c_int {
+fn poll_apart(cq: &Cq, is_start: bool) -> c_int {
     let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.next_told(told).then(|| show(cq, told))));
-    if taken.flatten().is_some() { 0 } else { libc::ENOENT }
+    if taken.flatten().is_some() { 0 } else { none(cq, is_start) }
+}
+
+#[inline(always)]
+fn none(cq: &Cq, is_start: bool) -> c_int {
+    // Then there is no end of the poll.
+    if is_start {
+        cq.queue.give_back();
+    }
+    libc::ENOENT
 }
 
 extern "C" fn end_poll(cq: &Cq) {

@@ -92,7 +92,7 @@ fn state(qp: &Qp) -> u32 {
 
 fn poll(cq: &Cq) -> Option<Wc> {
     let mut wc = [Wc::new_zeroed()];
-    let found = poll_cq(Some(cq), 1, Places::of(&mut wc));
+    let found = poll_cq(cq, 1, Places::of(&mut wc));
     assert!(found >= 0);
     (found == 1).then(|| wc[0])
 }
@@ -170,14 +170,14 @@ fn a_program_sends_to_a_queue_by_its_number() {
         let sge = [world.sge(1024 * wr_id, 64)];
         let mut wr = RecvWr::new_zeroed();
         (wr.wr_id, wr.sg_list, wr.num_sge) = (wr_id, Pointer::to_first(&sge), 1);
-        assert_eq!(post_srq_recv(Some(&srq), Pointer::to(&wr), None), 0);
+        assert_eq!(post_srq_recv(&srq, Pointer::to(&wr), None), 0);
     }
     let sge = [world.sge(0, 5)];
     let mut wr = SendWr::new_zeroed();
     (wr.wr_id, wr.sg_list, wr.num_sge) = (7, Pointer::to_first(&sge), 1);
     (wr.opcode, wr.send_flags) = (wr_opcode::SEND, SendFlags::SIGNALED.bits());
     wr.qp_type = number.into();
-    assert_eq!(post_send(Some(&here), Pointer::to(&wr), None), 0);
+    assert_eq!(post_send(&here, Pointer::to(&wr), None), 0);
 
     // The number before the data, and behind it.
     for (wr_id, first) in [(8, true), (9, false)] {
@@ -252,7 +252,7 @@ fn a_queue_pair_that_was_opened_has_the_states_of_the_other() {
     assert_eq!(state(&opened), 1);
     let reset = QpAttr::new_zeroed();
     assert_eq!(modify_qp(Some(&opened), Some(&reset), QpAttrMask::STATE.bits() as c_int), 0);
-    assert_eq!(post_send(Some(&opened), Pointer::NULL, None), nix::libc::EINVAL);
+    assert_eq!(post_send(&opened, Pointer::NULL, None), nix::libc::EINVAL);
 
     for (comp_mask, code) in [(0x3, nix::libc::EINVAL), (0x1b, nix::libc::EOPNOTSUPP)] {
         let refused = open_qp(Some(world.context()), Some(&QpOpenAttr { comp_mask, ..attr }));
@@ -325,13 +325,13 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
         (wr.opcode, wr.send_flags) = (opcode, flags);
         for (is_in_blocks, code) in [(false, invalid), (true, of_blocks)] {
             qp.is_in_blocks = is_in_blocks;
-            assert_eq!(post_send(Some(&qp), Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
+            assert_eq!(post_send(&qp, Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
         }
     }
     // Nor is there room in a receive queue that it has not.
     for (is_in_blocks, code) in [(false, invalid), (true, no_room)] {
         qp.is_in_blocks = is_in_blocks;
-        assert_eq!(post_recv(Some(&qp), Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
+        assert_eq!(post_recv(&qp, Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
     }
     assert_eq!(destroy_qp(Given::of(qp)), 0);
     world.end();

@@ -65,7 +65,10 @@ impl Sends {
             return false;
         }
         Said::of_bytes(bytes.len()).write::<false>(slot);
-        // At the end, so that nothing is kept for what comes behind it.
+        if let Some(room) = slot.as_mut_bytes().get_mut(DATA..DATA + bytes.len()) {
+            copy_part(bytes, room);
+            return true;
+        }
         let room = requests.as_mut_bytes().get_mut(at * UNIT + DATA..).unwrap_or_default();
         room.get_mut(..bytes.len()).is_some_and(|room| {
             room.copy_from_slice(bytes);

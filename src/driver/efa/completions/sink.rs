@@ -1,0 +1,83 @@
+//! Where completions go.
+
+use crate::driver::completion::Place;
+#[cfg(feature = "raw")]
+use crate::driver::efa::entry::Told;
+use crate::driver::efa::entry::{self, Entry, First};
+use crate::driver::efa::track::Track;
+use crate::driver::ring::units::Item;
+
+/// What completions that are taken become.
+pub(super) trait Sink {
+    /// Whether one more is wanted.
+    fn has_room(&self) -> bool;
+
+    /// Takes over an entry of this queue pair; false if that waits for no such completion.
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool;
+}
+
+/// Where completions go that are taken all at once.
+pub(super) struct Places<'a, T>(pub(super) &'a mut [T]);
+
+impl<T: Place> Sink for Places<'_, T> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        let Some(place) = self.0.first_mut() else { return false };
+        let is_put = entry::put(first, entry, track, place);
+        if is_put && let Some((_, rest)) = std::mem::take(&mut self.0).split_first_mut() {
+            self.0 = rest;
+        }
+        is_put
+    }
+}
+
+/// Where one goes.
+pub(super) struct Single<'a, T>(pub(super) &'a mut T);
+
+impl<T: Place> Sink for Single<'_, T> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        entry::put(first, entry, track, self.0)
+    }
+}
+
+/// The same with who has sent.
+#[cfg(feature = "raw")]
+pub(super) struct Telling<'a>(pub(super) &'a mut Told);
+
+#[cfg(feature = "raw")]
+impl Sink for Telling<'_> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        self.0.fill(first, entry, track)
+    }
+}
+
+/// The same by the shorter way.
+#[cfg(feature = "raw")]
+pub(super) struct Showing<'a, S>(pub(super) &'a mut Told, pub(super) S);
+
+#[cfg(feature = "raw")]
+impl<S: Fn(&Told)> Sink for Showing<'_, S> {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
+        self.0.fill_plain(first, entry, track, &self.1)
+    }
+}

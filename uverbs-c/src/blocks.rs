@@ -1,0 +1,30 @@
+//! The shortest ways to receive queues that the device reads itself, in blocks of its own. Contexts of devices that have such queues have
+//! these functions; each goes on with the one of all queues where its own way ends.
+
+use std::ffi::c_int;
+
+use uverbs::abi::types::qp_state;
+
+use crate::boundary::Pointer;
+use crate::post::{self, PlainReceives};
+use crate::qp::Qp;
+use crate::srq::{self, Srq};
+
+pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    let posted = qp.receives.try_with(|queue| {
+        let queue = queue.as_mut()?;
+        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
+        if is_reset { None } else { queue.post_in_blocks(PlainReceives(list)) }
+    });
+    match posted {
+        Some(at) if at.is_null() => 0,
+        at => post::post_recv(qp, at.unwrap_or(list), bad),
+    }
+}
+
+pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    match srq.queue.try_with(|queue| queue.get_mut().ok()?.queue_mut().post_listed(PlainReceives(list))) {
+        Some(at) if at.is_null() => 0,
+        at => srq::post_srq_recv(srq, at.unwrap_or(list), bad),
+    }
+}
