@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::{Devices, ErrorKind, SoftDevice};
@@ -21,6 +22,9 @@ use crate::target::Target;
 
 /// How long rules that a device refuses are not tried again.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a device may take to answer before its rules cannot be changed.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
 
 const PACKETS: Metric<'static> =
     Metric::counter("uverbs_flow_packets", "Packets that the rule has taken since it was put in force.");
@@ -67,6 +71,19 @@ impl Around {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same of one that somebody may keep for long; none if it is not free in time.
+fn locked_within<T>(mutex: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
+    let begun = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() >= patience => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
 }
 
 /// The rules of all devices.
@@ -156,8 +173,11 @@ impl Flows {
         staged.into_iter().for_each(Staged::commit);
         *locked(&self.devices) = devices.clone();
         // What the file does not name any more ends now, not when the next scrape finds it gone.
+        // Those of a device that does not answer end when it does: nobody else has them any more.
         for gone in before.iter().filter(|gone| !devices.iter().any(|device| Arc::ptr_eq(device, gone))) {
-            locked(&gone.state).clear();
+            if let Some(mut state) = locked_within(&gone.state, PATIENCE) {
+                state.clear();
+            }
         }
         Ok(())
     }
@@ -223,7 +243,10 @@ impl OfDevice {
 
     /// Puts those of these rules in force that are not yet.
     fn stage(&self, wanted: &[Wanted]) -> Outcome<Staged<'_>> {
-        let mut state = locked(&self.state);
+        let state = locked_within(&self.state, PATIENCE);
+        let mut state = state.ok_or_else(|| {
+            Failure::Other(format!("{} does not answer: its rules cannot be changed now", self.name))
+        })?;
         let places: HashMap<&str, usize> =
             state.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
         let old = |wanted: &Wanted| {
@@ -304,12 +327,13 @@ impl State {
         let mut is_gone = false;
         for rule in &mut self.rules {
             let read = rule.counting.as_ref().and_then(|_| read.next()).transpose();
-            told(&mut families, &rule.wanted, read.as_ref().ok().copied().flatten());
+            told(&mut families, &rule.wanted, *read.as_ref().unwrap_or(&None));
             match read {
                 Ok(Some(_)) => rule.said = None,
                 Ok(None) => {}
                 Err(error) => {
-                    is_gone |= error.kind() == ErrorKind::Disassociated;
+                    is_gone |=
+                        matches!(&error, Failure::Uverbs(why) if why.kind() == ErrorKind::Disassociated);
                     rule.say(format!("rule {}: {error}", rule.wanted.name.escape_debug()));
                 }
             }
@@ -431,7 +455,22 @@ mod tests {
         // Nor does it keep rules of others from being changed.
         load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
+        // Its own cannot be; then all stays as it is.
+        let other = rule("b", "no such device", "tcp");
+        let why = load(&(rule("e", "soft0", "udp") + &other)).expect_err("it does not answer").to_string();
+        assert!(why.contains("no such device does not answer"), "{why}");
+        has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
+        // They can be left out, and end as soon as it answers.
+        load(&rule("c", "soft0", "udp")).expect("rules that can be");
+        has(&[("c", "soft0", 1)]);
+        load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
+        assert!(!Arc::ptr_eq(&device, &locked(&flows.devices)[1]), "it is begun anew");
         drop(hangs);
+        let begun = Instant::now();
+        while Arc::strong_count(&device) > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "somebody has what was left out");
+            thread::sleep(Duration::from_millis(1));
+        }
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
         // What the file does not name any more ends, and what is refused changes nothing.
         load(&(rule("c", "soft0", "udp") + &rule("d", "soft0", "ip ttl 7"))).expect_err("it is refused");

@@ -147,7 +147,7 @@ impl Rig {
     pub(crate) fn read<'a>(
         &mut self,
         counting: impl Iterator<Item = &'a mut Counting>,
-    ) -> Vec<uverbs::Result<Totals>> {
+    ) -> Vec<Outcome<Totals>> {
         let pools: Vec<_> = self.pools.iter_mut().map(|pool| (pool.number, pool.reader.read())).collect();
         counting.map(|counting| counting.read(&pools)).collect()
     }
@@ -164,12 +164,14 @@ impl Rig {
 }
 
 impl Counting {
-    fn read(&mut self, pools: &[(usize, uverbs::Result<Values<'_>>)]) -> uverbs::Result<Totals> {
+    fn read(&mut self, pools: &[(usize, uverbs::Result<Values<'_>>)]) -> Outcome<Totals> {
         match &mut self.0 {
             How::InPool(flow, number) => {
                 let read = pools.iter().find_map(|(of, read)| (of == number).then_some(read));
                 let values = read.map(|read| read.as_ref().map_err(Clone::clone)).transpose()?;
-                Ok(values.and_then(|values| values.of(flow.counter())).unwrap_or_default())
+                let value = values.and_then(|values| values.of(flow.counter()));
+                value
+                    .ok_or_else(|| Failure::Other("its counter is not among those that were read".to_owned()))
             }
             How::Alone { reader, .. } => {
                 let values = reader.read()?;

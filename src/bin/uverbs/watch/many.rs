@@ -145,7 +145,7 @@ impl Many {
             let theirs = || move |row: &&mut Row| row.rig == place;
             let read = rig.read(self.rows.iter_mut().filter(theirs()).map(|row| &mut row.counting));
             for (row, read) in self.rows.iter_mut().filter(theirs()).zip(read) {
-                row.now = read.map_err(|error| row.wanted.failed(error.into()))?;
+                row.now = read.map_err(|error| row.wanted.failed(error))?;
             }
         }
         Ok(())
