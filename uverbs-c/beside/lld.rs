@@ -1,13 +1,13 @@
-//! The linker that rustc brings, for processors on which rustc takes the system's.
+//! The linker that rustc brings, where rustc itself takes the system's: on x86_64 before 1.90, and on other processors.
 
 use std::path::Path;
 use std::process::Command;
 
 /// rustc gives the linker a script of versions of its own beside ours. lld takes both, GNU ld refuses the second ("anonymous version tag cannot be combined with
-/// other version tags"). On x86_64 rustc calls its lld anyway; elsewhere it is asked for here.
+/// other version tags").
 pub(crate) fn ask_for_it() {
     let of = |name| std::env::var(name).unwrap_or_default();
-    if of("CARGO_CFG_TARGET_OS") != "linux" || of("CARGO_CFG_TARGET_ARCH") == "x86_64" {
+    if of("CARGO_CFG_TARGET_OS") != "linux" {
         return;
     }
     let sysroot = Command::new(of("RUSTC")).args(["--print", "sysroot"]).output().expect("rustc runs").stdout;
