@@ -11,7 +11,7 @@ use skips::skipped;
 /// Names of programs, and what is in a line that each prints.
 const EXAMPLES: [(&str, &str); 7] = [
     ("completion_counters", "counted by "),
-    ("counter_watch", "300 packets, 18000 bytes in the end"),
+    ("counter_watch", "300 packets, 18000 bytes at the end"),
     ("datagrams", "\"an answer\" with the number 7"),
     ("rc_pingpong", "1000 round trips"),
     ("read_latency", "snapshot.read_cached, at most 10 ms old: "),

@@ -18,7 +18,7 @@ const KEY: u32 = 0x11;
 const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 
 fn main() -> Result<()> {
-    let context = match std::env::args().nth(1) {
+    let context = match std::env::args().nth(1).filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
         None => SoftDevice::new(Profile::default().with_completion_counters(2)).open()?,
     };

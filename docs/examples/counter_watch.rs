@@ -26,7 +26,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     counters.attach(Point::Packets, 0)?;
     counters.attach(Point::Bytes, 1)?;
     let AnyRule::Normal(rule) = AnyRule::parse(&text, 1)? else {
-        return Err("a rule with headers counts; `default` and `sniffer` do not".into());
+        return Err("`all-default`, `mc-default` and `sniffer` rules cannot count".into());
     };
     let flow = qp.create_flow(&rule.count(&counters))?;
 
@@ -48,7 +48,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     let mut values = [0; 2];
     counters.read(&mut values)?; // asks the device
-    println!("{} packets, {} bytes in the end", values[0], values[1]);
+    println!("{} packets, {} bytes at the end", values[0], values[1]);
     if is_soft && seconds > 0 && text.contains("02:00:00:00:00:01") {
         assert_eq!(values[0], 100 * seconds);
     }

@@ -7,9 +7,9 @@ use uverbs::{
     ReceiveRequest, Result, Route, SendRequest, SoftDevice,
 };
 
-/// Only who knows this key reaches the queue pair.
+/// A datagram is delivered only if it carries this key.
 const KEY: u32 = 0x1234_5678;
-/// What stands before the data of each receive: the routing header, from which an answer finds its way.
+/// Bytes before the data of each receive: the routing header, which has the sender's address.
 const HEADER: usize = 40;
 const ROOM: usize = HEADER + 256;
 /// A group of this link alone (ff12::/16).
@@ -72,14 +72,14 @@ fn receive(cq: &mut CompletionQueue) -> Completion {
     }
 }
 
-/// What came in, without the routing header, which its length includes.
+/// The received data, without the routing header, which the completion's length includes.
 fn text(memory: &uverbs::MemoryRegion, completion: &Completion) -> Result<String> {
     let mut bytes = vec![0; (completion.len as usize).saturating_sub(HEADER)];
     memory.read(completion.wr_id as usize * ROOM + HEADER, &mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The address of the port by which IPv4 is spoken, or the first.
+/// The index of the port's first address that contains an IPv4 address, otherwise 0.
 fn gid_index(context: &Context) -> Result<u8> {
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     Ok(context.gid_table()?.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index as u8))

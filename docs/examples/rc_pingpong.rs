@@ -72,7 +72,7 @@ impl End {
             }
             let completion = batch[0].ok().unwrap_or_else(|status| panic!("{status}"));
             if completion.is_receive() {
-                break; // else it tells that what was sent has arrived
+                break; // otherwise it is the completion of a send
             }
         }
         let mut bytes = [0; MESSAGE];
@@ -82,7 +82,7 @@ impl End {
     }
 }
 
-/// The address of the port by which IPv4 is spoken, or the first: the index that `ibv_rc_pingpong -g` wants.
+/// The index of the port's first address that contains an IPv4 address, otherwise 0, as for `ibv_rc_pingpong -g`.
 fn gid_index(context: &Context) -> Result<u8> {
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     Ok(context.gid_table()?.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index as u8))

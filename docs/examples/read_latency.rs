@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Prints the percentiles of so many calls. The time of an empty measurement, some 20 ns for two looks at the clock, is part of each.
+/// Prints the median and the 99th percentile of [`READS`] calls. Each sample includes the two readings of the clock, some 20 ns.
 fn measure(what: &str, mut read: impl FnMut() -> Result<()>) -> Result<()> {
     let mut times = Vec::with_capacity(READS);
     for _ in 0..READS {
@@ -42,6 +42,6 @@ fn measure(what: &str, mut read: impl FnMut() -> Result<()>) -> Result<()> {
     }
     times.sort_unstable();
     let [half, most] = [READS / 2, READS * 99 / 100].map(|at| times[at]);
-    println!("{what}: {half:?} in the middle, 99 of 100 within {most:?}");
+    println!("{what}: median {half:?}, 99th percentile {most:?}");
     Ok(())
 }

@@ -19,7 +19,7 @@ const LOW: u32 = 8;
 const COOKIE: u64 = 1;
 
 fn main() -> Result<()> {
-    let context = match std::env::args().nth(1) {
+    let context = match std::env::args().nth(1).filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
         None => SoftDevice::default().open()?,
     };
@@ -49,9 +49,9 @@ fn main() -> Result<()> {
             client.post_send(&[request])?;
         }
         for _ in 0..CLIENTS {
-            next(&mut sent).ok().expect("it was sent");
+            next(&mut sent).ok().expect("the send succeeds");
             let completion = next(&mut cq);
-            completion.ok().expect("it was received");
+            completion.ok().expect("the receive succeeds");
             free.push(completion.wr_id);
             got += 1;
         }

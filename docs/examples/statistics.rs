@@ -13,7 +13,7 @@ const READINGS: usize = 3;
 
 fn main() -> Result<()> {
     let soft = SoftDevice::default();
-    let name = std::env::args().nth(1);
+    let name = std::env::args().nth(1).filter(|name| name != "soft0");
     let device = match &name {
         Some(name) => uverbs::devices()?.named(name)?.clone(),
         None => soft.device(),
