@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uverbs::{Devices, ErrorKind, SoftDevice};
+use uverbs::ErrorKind;
 
+use super::around::{Around, locked, locked_until};
 use super::collect::{Found, Source};
 use super::exposition::{Families, Metric};
 use crate::Outcome;
@@ -23,8 +24,8 @@ use crate::target::Target;
 /// How long rules that a device refuses are not tried again.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a device may take to answer before its rules cannot be changed.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
+/// How long the devices may take to answer before their rules cannot be changed: less than a scrape waits for them.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2_000 });
 
 const PACKETS: Metric<'static> =
     Metric::counter("uverbs_flow_packets", "Packets that the rule has taken since it was put in force.");
@@ -39,58 +40,13 @@ const LOADED: Metric<'static> = Metric::gauge(
     "Whether the file of rules was without mistake when it was read last.",
 );
 
-/// The devices that rules may be about: those of the machine as they were found last, and the embedded one.
-pub(super) struct Around {
-    soft: SoftDevice,
-    machine: Mutex<Devices>,
-    trace: bool,
-}
-
-impl Around {
-    pub(super) fn new(soft: SoftDevice, trace: bool) -> Self {
-        Self { soft, machine: Mutex::default(), trace }
-    }
-
-    /// Keeps what somebody has found, so that nobody looks for each device by itself.
-    pub(super) fn keep(&self, devices: Devices) {
-        *locked(&self.machine) = devices;
-    }
-
-    /// The device of this name, if it is there.
-    fn target(&self, name: &str) -> Outcome<Option<Target>> {
-        if name == self.soft.name() {
-            return Ok(Some(Target::embedded(self.soft.clone(), self.trace)));
-        }
-        match Target::among(&locked(&self.machine), name, self.trace) {
-            Ok(target) => Ok(Some(target)),
-            Err(Failure::NotFound(_)) => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The same of one that somebody may keep for long; none if it is not free in time.
-fn locked_within<T>(mutex: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
-    let begun = Instant::now();
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() >= patience => return None,
-            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
-        }
-    }
-}
-
 /// The rules of all devices.
 pub(super) struct Flows {
     around: Arc<Around>,
     /// By device, in the order of the file.
     devices: Mutex<Vec<Arc<OfDevice>>>,
+    /// Names of devices that the file does not name any more, and whose rules are in force until they answer.
+    ending: Arc<Mutex<Vec<String>>>,
     /// Whether the file was without mistake when it was read last.
     is_loaded: AtomicBool,
 }
@@ -133,7 +89,7 @@ struct Staged<'a> {
 
 impl Flows {
     pub(super) fn new(around: Arc<Around>) -> Self {
-        Self { around, devices: Mutex::default(), is_loaded: AtomicBool::new(true) }
+        Self { around, devices: Mutex::default(), ending: Arc::default(), is_loaded: AtomicBool::new(true) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -153,33 +109,54 @@ impl Flows {
     }
 
     fn replace(&self, wanted: Vec<Wanted>) -> Outcome {
-        if wanted.iter().any(|wanted| wanted.device != self.around.soft.name()) {
-            self.around.keep(uverbs::devices()?);
-        }
+        let end = Instant::now() + PATIENCE;
+        self.around.look(wanted.iter().map(|wanted| &*wanted.device), end)?;
         let before = locked(&self.devices).clone();
         let (mut devices, mut changed) = (Vec::new(), Vec::new());
         for (name, wanted) in by_device(wanted) {
             let device = before.iter().find(|device| device.name == name).cloned();
+            if device.is_none() && locked(&self.ending).contains(&name) {
+                return Err(silent(&name));
+            }
             let device = device.unwrap_or_else(|| Arc::new(OfDevice::new(name, self.around.clone())));
             if !is_same(&locked(&device.wanted), &wanted) {
                 changed.push((device.clone(), wanted));
             }
             devices.push(device);
         }
+        // All are there before rules of any are put in force: nobody waits for one with the others in hand.
+        let mut states = Vec::with_capacity(changed.len());
+        for (device, _) in &changed {
+            states.push(locked_until(&device.state, end).ok_or_else(|| silent(&device.name))?);
+        }
         let mut staged = Vec::with_capacity(changed.len());
-        for (device, wanted) in &changed {
-            staged.push(device.stage(wanted)?);
+        for ((device, wanted), state) in changed.iter().zip(states) {
+            staged.push(device.stage(state, wanted)?);
         }
         staged.into_iter().for_each(Staged::commit);
         *locked(&self.devices) = devices.clone();
         // What the file does not name any more ends now, not when the next scrape finds it gone.
-        // Those of a device that does not answer end when it does: nobody else has them any more.
         for gone in before.iter().filter(|gone| !devices.iter().any(|device| Arc::ptr_eq(device, gone))) {
-            if let Some(mut state) = locked_within(&gone.state, PATIENCE) {
-                state.clear();
+            match locked_until(&gone.state, end) {
+                Some(mut state) => state.clear(),
+                None => self.end_later(gone.clone()),
             }
         }
         Ok(())
+    }
+
+    /// Ends the rules of a device as soon as it answers.
+    fn end_later(&self, gone: Arc<OfDevice>) {
+        let ending = self.ending.clone();
+        locked(&ending).push(gone.name.clone());
+        let wait = move || {
+            locked(&gone.state).clear();
+            locked(&ending).retain(|name| *name != gone.name);
+        };
+        // Without a thread they end with the reader of the device.
+        if thread::Builder::new().name("ending".to_owned()).spawn(wait).is_err() {
+            locked(&self.ending).pop();
+        }
     }
 
     /// The rules of each device, as a source.
@@ -205,6 +182,11 @@ impl Flows {
     pub(super) fn add_to(&self, families: &mut Families) {
         families.add(&LOADED, &[], self.is_loaded.load(Ordering::Relaxed));
     }
+}
+
+/// Why the rules of a device cannot be changed that does not answer.
+fn silent(name: &str) -> Failure {
+    Failure::Other(format!("{name} does not answer: its rules cannot be changed now"))
 }
 
 /// Rules by their devices, in the order of the file.
@@ -242,11 +224,7 @@ impl OfDevice {
     }
 
     /// Puts those of these rules in force that are not yet.
-    fn stage(&self, wanted: &[Wanted]) -> Outcome<Staged<'_>> {
-        let state = locked_within(&self.state, PATIENCE);
-        let mut state = state.ok_or_else(|| {
-            Failure::Other(format!("{} does not answer: its rules cannot be changed now", self.name))
-        })?;
+    fn stage<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: &[Wanted]) -> Outcome<Staged<'a>> {
         let places: HashMap<&str, usize> =
             state.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
         let old = |wanted: &Wanted| {
@@ -412,6 +390,8 @@ fn told(families: &mut Families, wanted: &Wanted, totals: Option<Totals>) {
 mod tests {
     use std::fs;
 
+    use uverbs::SoftDevice;
+
     use super::super::collect::{Collector, Machine};
     use super::super::exposition::Form;
     use super::*;
@@ -463,14 +443,18 @@ mod tests {
         // They can be left out, and end as soon as it answers.
         load(&rule("c", "soft0", "udp")).expect("rules that can be");
         has(&[("c", "soft0", 1)]);
-        load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
-        assert!(!Arc::ptr_eq(&device, &locked(&flows.devices)[1]), "it is begun anew");
+        let why =
+            load(&(rule("c", "soft0", "udp") + &stuck)).expect_err("the old ones are there").to_string();
+        assert!(why.contains("no such device does not answer"), "{why}");
         drop(hangs);
+        // No scrape is needed for that.
         let begun = Instant::now();
-        while Arc::strong_count(&device) > 1 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "somebody has what was left out");
+        while !locked(&flows.ending).is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "they have not ended");
             thread::sleep(Duration::from_millis(1));
         }
+        assert!(locked(&device.state).rules.is_empty());
+        load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
         // What the file does not name any more ends, and what is refused changes nothing.
         load(&(rule("c", "soft0", "udp") + &rule("d", "soft0", "ip ttl 7"))).expect_err("it is refused");

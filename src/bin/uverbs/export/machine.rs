@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use uverbs::{Device, SoftDevice};
 
+use super::around::Around;
 use super::collect::{Found, Machine, Source, down};
 use super::device::Reader;
 use super::exposition::{Families, Metric};
-use super::flows::{Around, Flows};
+use super::flows::Flows;
 use crate::Outcome;
 use crate::target::{Target, called};
 

@@ -1,5 +1,6 @@
 //! `uverbs export`: what devices have counted, for Prometheus.
 
+mod around;
 mod collect;
 mod device;
 mod exposition;
@@ -25,9 +26,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use uverbs::SoftDevice;
 
+use self::around::Around;
 use self::collect::Collector;
 use self::exposition::Form;
-use self::flows::{Around, Flows};
+use self::flows::Flows;
 use self::http::request::Page;
 use self::http::server::{Content, Limits, Server};
 use self::machine::{Locals, Wide};

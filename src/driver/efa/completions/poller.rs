@@ -177,7 +177,8 @@ impl Poller {
     #[inline(never)]
     fn learn(&mut self, changes: u32, number: u16) {
         self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-        (self.changes, self.place) = (changes, None);
+        // The copy has the current one too, if it is still there.
+        (self.changes, self.place, self.current) = (changes, None, Known::default());
         self.search(number);
     }
 

@@ -1,0 +1,78 @@
+//! What flow rules may be about, and how long is waited for it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uverbs::{Devices, SoftDevice};
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::target::Target;
+
+/// The devices that rules may be about: those of the machine as they were found last, and the embedded one.
+pub(super) struct Around {
+    soft: SoftDevice,
+    machine: Mutex<Devices>,
+    trace: bool,
+}
+
+impl Around {
+    pub(super) fn new(soft: SoftDevice, trace: bool) -> Self {
+        Self { soft, machine: Mutex::default(), trace }
+    }
+
+    /// Keeps what somebody has found, so that nobody looks for each device by itself.
+    pub(super) fn keep(&self, devices: Devices) {
+        *locked(&self.machine) = devices;
+    }
+
+    /// Looks for devices of these names, where one may be the machine's. The kernel may ask the firmware: without an answer in time those stay that were
+    /// found last.
+    pub(super) fn look<'a>(&self, mut names: impl Iterator<Item = &'a str>, end: Instant) -> Outcome {
+        if names.any(|name| name != self.soft.name())
+            && let Some(devices) = devices_until(end)?
+        {
+            self.keep(devices);
+        }
+        Ok(())
+    }
+
+    /// The device of this name, if it is there.
+    pub(super) fn target(&self, name: &str) -> Outcome<Option<Target>> {
+        if name == self.soft.name() {
+            return Ok(Some(Target::embedded(self.soft.clone(), self.trace)));
+        }
+        match Target::among(&locked(&self.machine), name, self.trace) {
+            Ok(target) => Ok(Some(target)),
+            Err(Failure::NotFound(_)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// Whoever panicked with it has left it as it may be.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same of one that somebody may keep for long; none if it is not free in time.
+pub(super) fn locked_until<T>(mutex: &Mutex<T>, end: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= end => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// The devices of the machine; none if the kernel does not say in time.
+fn devices_until(end: Instant) -> Outcome<Option<Devices>> {
+    let (answer, answers) = mpsc::sync_channel(1);
+    // Where there is no thread nobody answers.
+    let _ = thread::Builder::new().name("search".to_owned()).spawn(move || answer.send(uverbs::devices()));
+    let found = answers.recv_timeout(end.saturating_duration_since(Instant::now()));
+    Ok(found.ok().transpose()?)
+}
