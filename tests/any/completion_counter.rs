@@ -1,5 +1,5 @@
 //! What a completion counter promises by itself, without any device: its values and its waits. The sentences are those
-//! of libfabric's manual page fi_cntr(3); docs/guide/completion-counters.md has the table.
+//! of libfabric's manual page fi_cntr(3); docs/internals/completion-counters.md has the table.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
