@@ -1,12 +1,17 @@
 # shellcheck shell=sh
 # For dropin-common.sh and dropin/programs, which source this: whether a server can be called.
 
-# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event (librdmacm 65 polls for it,
-# when it listens). Looked at while the server starts, so as few programs are started as can be.
+# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event. Looked at while the server starts, so as few programs
+# are started as can be. librdmacm 65 polls for events; its server is shown as listening before it can be called (`rdma_listen`, cma.c, Linux 6.1), so it must
+# have gone to sleep behind that.
 listening() {
     case $1 in
     manager)
-        grep -qs ucma_get_event /proc/[0-9]*/task/*/wchan || rdma resource show cm_id | grep -q LISTEN
+        ! grep -qs ucma_get_event /proc/[0-9]*/task/*/wchan || return 0
+        for server in $(rdma resource show cm_id | sed -n 's/.* LISTEN .* pid \([0-9]*\) .*/\1/p'); do
+            ! grep -qs '[^0]' "/proc/$server/wchan" || return 0
+        done
+        return 1
         ;;
     *)
         wanted=$(printf '%04X 0A' "$1")
