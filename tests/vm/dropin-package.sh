@@ -1,11 +1,12 @@
 #!/bin/sh
-# Lane dropin-package: the Debian package of the drop-in, in installed systems of several releases of Debian, on rxe: beside
-# libibverbs1, removed, purged, and in its place. Runs in the guest; see guest.sh.
+# Lane dropin-package: the Debian packages of the drop-in and of the program, in installed systems of several releases of Debian, on rxe: the
+# drop-in beside libibverbs1, removed, purged, and in its place; the program installed and purged. Runs in the guest; see guest.sh.
 #
 # packages: mmdebstrap binutils
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # cargo: UVERBS_EFA build --profile dropin --package uverbs-c-efa
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # systems: bookworm trixie sid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -18,6 +19,10 @@ here=$(dirname "$0")
 
 make_package() {
     cd /tmp && package=$("$here/../../uverbs-c/debian/build" "$UVERBS_DROPIN" "$UVERBS_MLX5" "$UVERBS_EFA") && [ -s "$package" ]
+}
+
+make_program_package() {
+    cd /tmp && tool=$("$here/../../uverbs-c/debian/build" --program "$UVERBS_BIN") && [ -s "$tool" ]
 }
 
 # What is no library leaves nothing.
@@ -150,11 +155,20 @@ in_its_place() {
     loaded "$own"
 }
 
+# The program finds the device, and has its pages, its completions and its service; and it goes without a trace.
+program_comes_and_goes() {
+    files "$OUT/$suite.files" && inside dpkg -i "$tool" && inside dpkg --audit || return
+    inside uverbs devices | tee "$OUT/$name.devices" | grep "^$device " && inside gzip -dc /usr/share/man/man1/uverbs-stat.1.gz | grep '^\.TH' || return
+    inside bash -c '. /usr/share/bash-completion/completions/uverbs && complete -p uverbs' && inside grep 'ExecStart=/usr/bin/uverbs export' /usr/lib/systemd/system/uverbs-export.service || return
+    inside dpkg --purge uverbs && files "$OUT/$suite.files-again" && diff "$OUT/$suite.files" "$OUT/$suite.files-again" >&2
+}
+
 begin make_device
 modprobe overlay
 mount -t tmpfs tmpfs /mnt
 
 step package make_package
+step program-package make_program_package
 step package-refused refused
 for suite in $SYSTEMS; do
     eval "system=\$SYSTEM_$suite"
@@ -169,6 +183,7 @@ for suite in $SYSTEMS; do
     step "$suite-reinstalled" reinstalled
     step "$suite-removed" removed
     step "$suite-purged" purged
+    step "$suite-program" program_comes_and_goes
     step "$suite-in-its-place" in_its_place
 done
 step resources resources_are_as_before
