@@ -8,8 +8,8 @@ listening() {
     case $1 in
     manager)
         ! grep -qs ucma_get_event /proc/[0-9]*/task/*/wchan || return 0
-        for server in $(rdma resource show cm_id | sed -n 's/.* LISTEN .* pid \([0-9]*\) .*/\1/p'); do
-            ! grep -qs '[^0]' "/proc/$server/wchan" || return 0
+        for listener in $(rdma resource show cm_id | sed -n 's/.* LISTEN .* pid \([0-9]*\) .*/\1/p'); do
+            ! grep -qs '[^0]' "/proc/$listener/wchan" || return 0
         done
         return 1
         ;;
