@@ -1,4 +1,4 @@
-//! What flow rules may be about, and how long is waited for it.
+//! The devices that flow rules may be about, and locks that are not waited for longer than is said.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::thread;
@@ -51,7 +51,7 @@ impl Around {
     }
 }
 
-/// Whoever panicked with it has left it as it may be.
+/// Locks it, also after a thread that held it has panicked.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

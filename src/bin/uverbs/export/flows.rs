@@ -1,7 +1,8 @@
 //! Flow rules in force, whose counters are exported.
 //!
 //! Each device's rules are a source of their own: one that hangs takes nothing from the series of others. One thread has new rules take the
-//! place of old ones; it locks what it changes, and nothing else.
+//! place of old ones; it locks what it changes, and nothing else. It does not wait long for a device that a scrape has found to hang; one that
+//! begins to hang while its rules are changed keeps those of all devices that are changed with it until the kernel gives up on its command.
 
 use std::collections::HashMap;
 use std::path::Path;
