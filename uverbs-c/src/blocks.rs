@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use uverbs::abi::types::qp_state;
+use uverbs::raw::ReceiveQueue;
 
 use crate::boundary::Pointer;
 use crate::post::{self, PlainReceives};
@@ -11,15 +11,7 @@ use crate::qp::Qp;
 use crate::srq::{self, Srq};
 
 pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let posted = qp.receives.try_with(|queue| {
-        let queue = queue.as_mut()?;
-        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
-        if is_reset { None } else { queue.post_in_blocks(PlainReceives(list)) }
-    });
-    match posted {
-        Some(at) if at.is_null() => 0,
-        at => post::post_recv(qp, at.unwrap_or(list), bad),
-    }
+    post::post_recv_by(qp, list, bad, ReceiveQueue::post_in_blocks)
 }
 
 pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

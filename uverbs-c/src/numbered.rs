@@ -3,14 +3,13 @@
 
 use std::ffi::c_int;
 
-use uverbs::abi::types::qp_state;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{Batch, FillSends, Lower};
+use uverbs::raw::{Batch, FillSends, Lower, ReceiveQueue};
 
 use crate::answer::{Answer, Code};
 use crate::boundary::{Places, Pointer};
 use crate::cq::{self, Cq};
-use crate::post::{self, List, PlainReceives};
+use crate::post::{self, List};
 use crate::qp::Qp;
 
 pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
@@ -51,13 +50,5 @@ pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Poin
 }
 
 pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let posted = qp.receives.try_with(|queue| {
-        let queue = queue.as_mut()?;
-        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
-        if is_reset { None } else { queue.post_numbered(PlainReceives(list)) }
-    });
-    match posted {
-        Some(at) if at.is_null() => 0,
-        at => post::post_recv(qp, at.unwrap_or(list), bad),
-    }
+    post::post_recv_by(qp, list, bad, ReceiveQueue::post_numbered)
 }

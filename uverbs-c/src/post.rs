@@ -458,6 +458,25 @@ pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Poin
     (qp.post)(qp, list, bad)
 }
 
+/// Posts receives of one piece each by a way of the device's own, and goes on as for any queue with the first that this does not post.
+#[inline(always)]
+pub(crate) fn post_recv_by(
+    qp: &Qp,
+    list: Pointer,
+    bad: Option<&mut Pointer>,
+    way: impl FnOnce(&mut ReceiveQueue, PlainReceives) -> Option<Pointer>,
+) -> c_int {
+    let posted = qp.receives.try_with(|queue| {
+        let queue = queue.as_mut()?;
+        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
+        if is_reset { None } else { way(queue, PlainReceives(list)) }
+    });
+    match posted {
+        Some(at) if at.is_null() => 0,
+        at => post_recv(qp, at.unwrap_or(list), bad),
+    }
+}
+
 pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let mut queue = qp.receives.lock()?;

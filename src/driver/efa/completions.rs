@@ -345,7 +345,7 @@ impl Completions {
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
-        if let [place] = places { self.short_one(place, may_take) } else { self.many(places, may_take) }
+        self.many(places, may_take)
     }
 
     #[inline(always)]

@@ -151,9 +151,7 @@ impl Completions {
         mut fill: impl FnMut(&mut T, &Extended),
     ) -> Result<usize, bool> {
         let at = self.position;
-        let begun = self.begin_run(&may_take)?;
-        if let Some((run, cqe)) = begun.filter(|(run, cqe)| run.track.is_sharing() && is_of::<MESSAGES>(cqe))
-        {
+        if let Some((run, cqe)) = self.begin_shared(&may_take)? {
             let (count, passed) = run.take_shared(cqe, at, places, &mut fill);
             self.position = at + passed;
             if count > 0 {
@@ -169,10 +167,7 @@ impl Completions {
     #[inline(always)]
     pub(super) fn next_shared(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
         let at = self.position;
-        let (run, cqe) = self.begin_run(may_take).ok()??;
-        if !run.track.is_sharing() || !is_of::<MESSAGES>(&cqe) {
-            return None;
-        }
+        let (run, cqe) = self.begin_shared(may_take).ok()??;
         let said = take::<SHARED>(&cqe, run.track, at);
         self.position = at + 1;
         said
@@ -189,6 +184,13 @@ impl Completions {
     ) -> Option<usize> {
         let count = self.poll(places, may_take, fill);
         (count > 0 || self.is_empty()).then_some(count)
+    }
+
+    /// As [`Completions::begin_run`], if it is of a message into an entry of a shared queue.
+    #[inline(always)]
+    fn begin_shared<May: Fn() -> bool>(&self, may_take: May) -> Result<Option<Begun<'_, May>>, bool> {
+        let begun = self.begin_run(may_take)?;
+        Ok(begun.filter(|(run, cqe)| run.track.is_sharing() && is_of::<MESSAGES>(cqe)))
     }
 
     /// The next completion and what is to be known of its queue pair, if it may be one of those that are taken in this way.

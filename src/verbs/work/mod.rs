@@ -146,27 +146,33 @@ impl ReceiveQueue {
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_numbered<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        let Self { receives, origin, pieces } = self;
-        origin.ask()?;
-        receives.post_numbered(Filling { pieces: *pieces, how })
+        self.post_kept(how, Receives::post_numbered)
     }
 
     /// The same of a queue that the device reads itself, of a queue pair.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_in_blocks<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        let Self { receives, origin, pieces } = self;
-        origin.ask()?;
-        receives.post_in_blocks(Filling { pieces: *pieces, how })
+        self.post_kept(how, Receives::post_in_blocks)
     }
 
     /// The same of a shared one.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_listed<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
+        self.post_kept(how, Receives::post_listed)
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn post_kept<F: FillReceives>(
+        &mut self,
+        how: F,
+        way: impl FnOnce(&mut Receives, Filling<F>) -> Option<F::Answer>,
+    ) -> Option<F::Answer> {
         let Self { receives, origin, pieces } = self;
         origin.ask()?;
-        receives.post_listed(Filling { pieces: *pieces, how })
+        way(receives, Filling { pieces: *pieces, how })
     }
 
     /// The same of one request.
