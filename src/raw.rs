@@ -51,7 +51,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
-pub use crate::driver::bound::{OwnRing, Told};
+pub use crate::driver::bound::{OwnRing, Told, Untold};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
 pub use crate::driver::request::{

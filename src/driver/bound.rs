@@ -3,7 +3,7 @@
 use uverbs_abi::write::Wc;
 
 use super::completion::Place;
-pub use super::efa::Told;
+pub use super::efa::{Told, Untold};
 use super::queues::{Completions, Receives, Sends, Unread, WithReceives};
 use super::request::Refused;
 use super::ring::Opening;
@@ -61,17 +61,26 @@ impl Completions {
         }
     }
 
-    /// The same by the shortest way: one that takes longer is as if it might not be taken.
+    /// The same by the shortest way. The number that was given with the request is told, and the place has all else but that and the
+    /// status, which is success.
     #[inline(always)]
     pub(crate) fn short_told(
         &mut self,
         may_take: impl Fn() -> bool,
         place: &mut Told,
-        show: impl Fn(&Told),
-    ) -> std::result::Result<(), bool> {
+    ) -> std::result::Result<u64, Untold> {
         match self {
-            Self::Efa(queue) => queue.short_told(may_take, place, show),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(false),
+            Self::Efa(queue) => queue.short_told(may_take, place),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(Untold::Other),
+        }
+    }
+
+    /// Behind [`Untold::Elsewhere`]: looks there. There may be one for [`Completions::short_told`] then; or why not.
+    #[inline(always)]
+    pub(crate) fn look_elsewhere(&mut self) -> std::result::Result<(), Untold> {
+        match self {
+            Self::Efa(queue) => queue.look_elsewhere(),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(Untold::Other),
         }
     }
 
@@ -81,7 +90,7 @@ impl Completions {
         match self {
             // What was taken from siw was given back at once.
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
-            Self::Efa(queue) => queue.release(),
+            Self::Efa(queue) => queue.end_batch(),
         }
     }
 

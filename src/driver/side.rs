@@ -52,31 +52,10 @@ impl CqSide {
         Error::malformed(op, "a completion queue of another driver")
     }
 
-    /// Who reads the queue's events tells of each by [`CqSide::tell`].
-    #[cfg(feature = "raw")]
-    pub(crate) fn expect_told(&self) {
-        match self {
-            Self::Rings | Self::Siw(_) => {}
-            Self::Mlx5(shared) => shared.expect_told(),
-            Self::Efa(shared) => shared.expect_told(),
-        }
-    }
-
     /// An event of the queue was read.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn tell(&self) {
-        match self {
-            Self::Mlx5(shared) => shared.tell(),
-            Self::Rings => {}
-            Self::Efa(_) | Self::Siw(_) => self.tell_apart(),
-        }
-    }
-
-    #[cfg(feature = "raw")]
-    #[cold]
-    #[inline(never)]
-    fn tell_apart(&self) {
         if let Self::Efa(shared) = self {
             shared.tell();
         }
@@ -90,10 +69,19 @@ impl CqSide {
         shared.arm(solicited_only)
     }
 
-    /// The same of drivers whose queues do not all have one; false when the kernel must be asked by a command, or refuse it.
-    pub(crate) fn arm_apart(&self, solicited_only: bool) -> bool {
+    /// The same where `events` counts those that were read, in its two highest bits.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
+        let Self::Mlx5(shared) = self else { return false };
+        shared.arm_behind(events, solicited_only)
+    }
+
+    /// The same of drivers whose queues do not all have one; false when the kernel must be asked by a command, or refuse it. Events that
+    /// are read may be told of, by [`CqSide::tell`].
+    pub(crate) fn arm_apart(&self, solicited_only: bool, are_told: bool) -> bool {
         match self {
-            Self::Efa(shared) => shared.arm(solicited_only),
+            Self::Efa(shared) => shared.arm(solicited_only, are_told),
             Self::Siw(alarm) => {
                 alarm.set(solicited_only);
                 true

@@ -39,6 +39,7 @@ const UNSAFE: &[&str] = &[
     "uverbs-c/mlx5/src/lib.rs",
     "uverbs-c/efa/src/lib.rs",
     "uverbs-c/src/boundary.rs",
+    "uverbs-c/src/boundary/lock.rs",
     "uverbs-c/src/export/mod.rs",
 ];
 

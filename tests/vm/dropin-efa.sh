@@ -62,6 +62,14 @@ calls() {
     "$PYTHON" "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin-efa.differences"
 }
 
+# What the device is asked for by that program, byte by byte but for what each process has for its own.
+requests() {
+    for side in theirs ours; do
+        control trace clear && "$side" timeout 100 chroot "$root" /tmp/efa-direct "$device" >"$OUT/$name.out" && control trace >"$OUT/$name.$side" || return
+    done
+    "$PYTHON" "$here/dropin/admin" "$OUT/$name.theirs" "$OUT/$name.ours"
+}
+
 comp_cntr() { "$1" timeout 60 chroot "$root" /tmp/efa-comp-cntr "$device" efadv; }
 
 fabric_info() {
@@ -85,6 +93,7 @@ begin make_device
 
 step ibv_devinfo devinfo
 step calls calls
+step requests requests
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
 step pyverbs same_results

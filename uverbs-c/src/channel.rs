@@ -62,11 +62,16 @@ impl Acknowledged {
 /// Reads one record of an event file, and waits for it if the file does.
 pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Answer<T> {
     let mut record = T::new_zeroed();
-    let bytes = record.as_mut_bytes();
-    let wanted = bytes.len();
-    let read = nix::unistd::read(file, bytes)?;
+    read_into(file, record.as_mut_bytes())?;
+    Ok(record)
+}
+
+#[inline(always)]
+fn read_into(file: BorrowedFd<'_>, record: &mut [u8]) -> Answer {
+    let wanted = record.len();
+    let read = nix::unistd::read(file, record)?;
     // A record that is cut short, or the end of the file.
-    if read == wanted { Ok(record) } else { Err(Code::new(libc::EIO)) }
+    if read == wanted { Ok(()) } else { Err(Code::new(libc::EIO)) }
 }
 
 #[repr(C)]
@@ -111,22 +116,21 @@ pub(crate) extern "C" fn destroy_comp_channel(channel: Option<Box<Channel>>) -> 
 
 pub(crate) extern "C" fn get_cq_event(
     channel: Option<&Channel>,
-    cq: Option<&mut Pointer>,
-    cq_context: Option<&mut Pointer>,
+    cq: &mut u64,
+    cq_context: &mut Pointer,
 ) -> c_int {
-    let (Some(channel), Some(place)) = (channel, cq) else { return failed(EINVAL) };
+    let Some(channel) = channel else { return failed(EINVAL) };
     // The cookie of an event is an address in the process that made the queue.
     if !channel.origin.is_here() {
         return failed(Code::new(libc::EIO));
     }
-    let record: CompEventDesc = match read_record(channel.channel.as_fd()) {
-        Ok(record) => record,
-        Err(code) => return failed(code),
-    };
-    *place = Pointer::from_word(record.cq_handle);
-    let Some(cq) = place.get::<Cq>() else { return failed(Code::new(libc::EIO)) };
+    // The record is the cookie, which is what the caller wants.
+    const { assert!(size_of::<CompEventDesc>() == size_of::<u64>()) }
+    if let Err(code) = read_into(channel.channel.as_fd(), cq.as_mut_bytes()) {
+        return failed(code);
+    }
+    let cq: &Cq = Pointer::of_event(*cq);
     cq.object.event_read();
-    let Some(cq_context) = cq_context else { return failed(EINVAL) };
     *cq_context = cq.c.cq_context;
     0
 }

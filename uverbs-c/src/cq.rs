@@ -64,7 +64,6 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
         channel.keep();
     }
     let object = queue.object();
-    object.expect_events_read();
     let in_place = boundary::in_place(&queue);
     let is_in_place = in_place.is_some();
     let mut c = cq_ex::part(Pointer::to(context), &wanted, &queue, is_in_place);

@@ -144,7 +144,10 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
             }
             [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function]
         }
-        SendLayout::Slots => by::<Slots, DATAGRAMS, DATAGRAMS>(),
+        SendLayout::Slots => {
+            part.wr_set_ud_addr = wr_set_ud_addr_in_slots as Function;
+            by::<Slots, DATAGRAMS, DATAGRAMS>()
+        }
         SendLayout::Blocks(RequestKind::Frames) => by::<Frames, SENDS, SENDS>(),
         SendLayout::Blocks(RequestKind::Messages) => by::<Messages, SENDS, MESSAGES>(),
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
@@ -371,12 +374,29 @@ impl FillSends for Address {
 }
 
 extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
+    note_address(qp, ah, qp_num, qkey, |to, ah| to.ah = *ah);
+}
+
+/// The same where all that is written of an address is its number.
+extern "C" fn wr_set_ud_addr_in_slots(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
+    note_address(qp, ah, qp_num, qkey, |to, ah| to.ah.number = ah.number);
+}
+
+#[inline(always)]
+fn note_address(
+    qp: &Qp,
+    ah: Option<&Ah>,
+    qp_num: u32,
+    qkey: u32,
+    note: impl FnOnce(&mut To, &uverbs::raw::Address),
+) {
     let is_set = qp.sends.held(|sending, _| {
         let begun = &mut sending.begun;
         let Ok(ah) = address(ah) else { return false };
         let is_next = begun.stage == Stage::Datagram;
         if is_next {
-            begun.to = To { ah: *ah, qp_num, qkey };
+            note(&mut begun.to, ah);
+            (begun.to.qp_num, begun.to.qkey) = (qp_num, qkey);
             begun.stage = Stage::Addressed;
         }
         is_next

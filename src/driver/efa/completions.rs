@@ -14,7 +14,7 @@
 mod poller;
 mod sink;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
@@ -24,14 +24,14 @@ use uverbs_abi::efa::io::{
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
-use self::poller::{End, Poller, Ring};
+use self::poller::{End, IN_A_ROW, Poller, Ring};
+#[cfg(feature = "raw")]
+use self::sink::Telling;
 use self::sink::{Places, Single};
-#[cfg(feature = "raw")]
-use self::sink::{Showing, Telling};
 use super::doorbell::Doorbell;
-#[cfg(feature = "raw")]
-use super::entry::Told;
 use super::entry::{ENTRY, First};
+#[cfg(feature = "raw")]
+use super::entry::{Told, Untold};
 use super::track::Track;
 use crate::driver::Kernel;
 #[cfg(feature = "raw")]
@@ -171,8 +171,6 @@ pub(crate) struct CompletionSide {
     changes: AtomicU32,
     /// How many events were made, where the doorbell has that number; and [`ARMED`] while one was asked for and is looked for.
     events: AtomicU32,
-    /// Who reads events tells so: then the queue is not searched for the one that made it.
-    is_told: AtomicBool,
 }
 
 /// A bit of [`CompletionSide::events`], one event, and the bits of the doorbell that have their number.
@@ -204,13 +202,15 @@ impl CompletionSide {
         });
     }
 
-    /// Asks for an event at the next completion; false if the device makes none of this kind.
-    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+    /// Asks for an event at the next completion; false if the device makes none of this kind. Where events are told of when they were
+    /// read, by [`CompletionSide::tell`], the poller does not look for the completion that makes this one: then any thread may ask while
+    /// another polls.
+    pub(crate) fn arm(&self, solicited_only: bool, are_told: bool) -> bool {
         let Some(doorbell) = self.doorbell.as_ref().filter(|_| self.makes_events && !solicited_only) else {
             return false;
         };
         let events = self.events.load(RELAXED);
-        if !self.is_told.load(RELAXED) {
+        if !are_told {
             self.events.fetch_or(ARMED, RELAXED);
         }
         doorbell.ring(Self::word(self.taken.load(RELAXED), events) | CQ_DB_ARM);
@@ -245,12 +245,6 @@ impl CompletionSide {
         if let Some(doorbell) = &self.doorbell {
             doorbell.ring_back(Self::word(taken, events));
         }
-    }
-
-    /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.
-    #[cfg(feature = "raw")]
-    pub(crate) fn expect_told(&self) {
-        self.is_told.store(true, RELAXED);
     }
 
     /// An event was read.
@@ -304,7 +298,6 @@ impl Completions {
             known: Mutex::default(),
             changes: AtomicU32::new(0),
             events: AtomicU32::new(0),
-            is_told: AtomicBool::new(false),
         };
         Some(Ok(Self {
             memory,
@@ -358,12 +351,8 @@ impl Completions {
             // What was taken by earlier calls is another process's, to which the doorbell is left.
             return None;
         }
-        if count > 0 {
-            // A full ring holds back no other one.
-            self.turn();
-            self.release();
-        } else if may_take() {
-            self.release();
+        if count > 0 || may_take() {
+            self.end_batch();
         }
         Some(count)
     }
@@ -417,20 +406,37 @@ impl Completions {
         Err(true)
     }
 
-    /// The same by the shortest way: also one that takes longer is as if it might not be taken. `show` tells of each.
+    /// The same by the shortest way, as [`Told::fill_received`] has it, where the last one was.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_told(
         &mut self,
         may_take: impl Fn() -> bool,
         place: &mut Told,
-        show: impl Fn(&Told),
-    ) -> Result<(), bool> {
-        match self.take_one(may_take, &mut Showing(place, show)) {
-            End::Full => Ok(()),
-            End::Empty if self.is_released() => Err(true),
-            End::Empty | End::Refused | End::Nobodys => Err(false),
+    ) -> Result<u64, Untold> {
+        let taken = self.take_same(may_take, place);
+        taken.map_err(|end| if end == End::Empty { Untold::Elsewhere } else { Untold::Other })
+    }
+
+    /// Behind [`Untold::Elsewhere`]: goes on to the ring where there is one.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn look_elsewhere(&mut self) -> Result<(), Untold> {
+        if self.turn_to_filled() {
+            Ok(())
+        } else {
+            Err(if self.is_released() { Untold::Nothing } else { Untold::Other })
         }
+    }
+
+    /// As [`Completions::release`]. Now and then the next poll begins with the next ring.
+    #[inline(always)]
+    pub(crate) fn end_batch(&mut self) {
+        let released = self.shared().taken.load(RELAXED);
+        if (released ^ self.taken) >= IN_A_ROW {
+            self.turn();
+        }
+        self.release();
     }
 
     /// Where the rings lie, one behind the other, for whoever reads them in place of this queue.

@@ -61,7 +61,7 @@ impl First {
     /// What most entries are, of which nothing went wrong.
     // Both are looked for in the difference from one of them, which is shorter than a look at each.
     #[inline(always)]
-    fn plain(self) -> Plain {
+    pub(super) fn plain(self) -> Plain {
         const RECEIVE: u32 = First::word(COMP_STATUS_OK, RECV_QUEUE << 1);
         const SEND: u32 = RECEIVE ^ First::word(COMP_STATUS_OK, SEND_QUEUE << 1);
         let differs = self.0 ^ RECEIVE;
@@ -76,7 +76,7 @@ impl First {
 }
 
 /// Whether an entry is of a request to the send queue, or of a message that came in without immediate data.
-enum Plain {
+pub(super) enum Plain {
     Send,
     Receive,
     No,
@@ -221,46 +221,30 @@ impl Told {
         true
     }
 
-    /// The same with a shorter way for entries of which no more is to be looked at; `show` tells of each.
+    /// The same of a plain entry of a message, but for the number that was given with the request, which is told, and the status, which is
+    /// success.
+    // All that does not depend on the request first: then nothing of it need be kept over what ends the request.
+    #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(super) fn fill_plain(
+    pub(super) fn fill_received(
         &mut self,
         first: First,
         entry: Item<'_, Entry>,
         track: &Track,
-        show: impl Fn(&Self),
-    ) -> bool {
-        match first.plain() {
-            Plain::Receive => {
-                let Some(wr_id) = track.receives.complete_one(first.number()) else { return false };
-                (self.wr_id, self.is_send, self.opcode) = (wr_id, false, wc_opcode::RECV);
-                self.bytes = length(&entry);
-            }
-            Plain::Send => {
-                let Some(Done { wr_id, opcode, bytes }) = track.sends.complete(first.number()) else {
-                    return false;
-                };
-                (self.wr_id, self.is_send) = (wr_id, true);
-                (self.opcode, self.bytes) = (opcode, bytes);
-            }
-            Plain::No => {
-                let is_there = self.fill_rare(first, entry, track);
-                if is_there {
-                    show(self);
-                }
-                return is_there;
-            }
-        }
-        (self.qp_num, self.status) = (track.number, wc_status::SUCCESS);
-        show(self);
-        self.entry = entry.read();
-        true
+    ) -> Option<u64> {
+        (self.entry, self.qp_num, self.is_send) = (entry.read(), track.number, false);
+        (self.opcode, self.bytes) = (wc_opcode::RECV, length(&entry));
+        track.receives.complete_one(first.number())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn fill_rare(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        self.fill(first, entry, track)
+    /// The same of a request to the send queue.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(super) fn fill_sent(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> Option<u64> {
+        (self.entry, self.qp_num, self.is_send) = (entry.read(), track.number, true);
+        let Done { wr_id, opcode, bytes } = track.sends.complete(first.number())?;
+        (self.opcode, self.bytes) = (opcode, bytes);
+        Some(wr_id)
     }
 
     /// A completion of a device that tells no more of anything than efa does of a send.
@@ -278,6 +262,17 @@ impl Told {
     fn has_immediate(&self) -> bool {
         !self.is_send && self.entry().base.common.flags & CDESC_HAS_IMM != 0
     }
+}
+
+/// Why none was taken by the shortest way to completions that tell who has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untold {
+    /// There is none.
+    Nothing,
+    /// There is none where the last one was: elsewhere has not been looked.
+    Elsewhere,
+    /// There may be one that takes longer, such as one of another queue pair than the last.
+    Other,
 }
 
 // Each function is one of a binding's, which asks for what it wants to know.

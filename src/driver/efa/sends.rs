@@ -99,6 +99,8 @@ pub(crate) struct Sends {
     last: usize,
     /// Whether it is a message, and names no remote memory.
     is_message: bool,
+    /// Most bytes of a message that stand in its request.
+    most_inline: usize,
     allowed: Allowed,
     /// The flags of requests, which have no others but inline data; [`NONE`] in a state in which nothing is sent.
     flags: u32,
@@ -137,6 +139,7 @@ impl Sends {
             limit: most_at_once,
             last: NOWHERE,
             is_message: false,
+            most_inline: if units > 1 { TX_DESC_INLINE_MAX_SIZE_128 } else { TX_DESC_INLINE_MAX_SIZE },
             allowed,
             flags: NONE,
         })
@@ -311,10 +314,9 @@ impl Sends {
     /// Most bytes of such a request that stand in it.
     #[inline(always)]
     fn most_inline(&self, operation: u8) -> usize {
-        match (self.units > 1, operation) {
-            (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
-            (true, RDMA_WRITE) if self.allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
-            (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
+        match operation {
+            SEND => self.most_inline,
+            RDMA_WRITE if self.units > 1 && self.allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
             // There is no room behind the remote memory; and what is read has no place there.
             _ => 0,
         }

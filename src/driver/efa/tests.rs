@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
 #[cfg(feature = "raw")]
-use crate::driver::bound::{OwnRing, Told};
+use crate::driver::bound::{OwnRing, Told, Untold};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::queues::{Lower, LowerReceive};
 use crate::driver::request::{

@@ -6,7 +6,7 @@
 use uverbs_abi::mlx5::CreateAhResp;
 use uverbs_abi::mlx5::wqe::{EXTENDED_UD_AV, WqeAv};
 use uverbs_abi::write::AhAttr;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::driver::request::Address;
 
@@ -82,6 +82,14 @@ fn source_port(gid: &[u8; 16], flow_label: u32) -> u16 {
         label = gid.as_chunks::<4>().0.iter().fold(0, |sum, word| sum ^ u32::from_be_bytes(*word));
     }
     FIRST_PORT | ((label ^ label >> PORT_BITS) & ((1 << PORT_BITS) - 1)) as u16
+}
+
+/// The first block of a datagram's request: the control segment, and the three units of the address.
+#[derive(Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Block {
+    pub(super) control: [u64; 2],
+    pub(super) to: [[u32; 4]; 3],
 }
 
 /// The three units of a datagram's address in its request.

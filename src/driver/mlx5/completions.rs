@@ -12,7 +12,7 @@
 //! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
@@ -95,14 +95,13 @@ impl CqPlan {
             consumer: self.consumer,
             arm: self.arm,
             doorbell: self.doorbell,
-            number: self.response.cqn.into(),
+            number: halves(0, self.response.cqn),
             next: AtomicU64::new(0),
             origin: Origin::here(),
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
             armed: AtomicU32::new(NOT_ARMED),
             sequence: AtomicU32::new(0),
-            is_told: AtomicBool::new(false),
         };
         Completions {
             ring,
@@ -129,6 +128,7 @@ pub(crate) struct CompletionSide {
     consumer: Word,
     arm: Word,
     doorbell: Register,
+    /// The second half of what is written to the doorbell.
     number: u64,
     /// Position behind the last entry that was given back, or that was taken by [`Completions::next_unread`]: an ask for an event in
     /// the middle of a poll is not for those. Only the poller changes it.
@@ -139,8 +139,12 @@ pub(crate) struct CompletionSide {
     /// What an event was asked for, and the sequence number of the next ask.
     armed: AtomicU32,
     sequence: AtomicU32,
-    /// Who reads events tells so: then the queue is not searched for the one that made it.
-    is_told: AtomicBool,
+}
+
+/// What is written to a doorbell: two numbers in the device's order of bytes.
+#[inline(always)]
+fn halves(first: u32, second: u32) -> u64 {
+    zerocopy::transmute!([first.to_be(), second.to_be()])
 }
 
 impl CompletionSide {
@@ -211,35 +215,38 @@ impl CompletionSide {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Asks for an event at the next completion, or the next solicited one. False, and nothing done, in a process that has not made the queue.
+    /// Asks for an event at the next completion, or the next solicited one, which the poller looks for. False, and nothing done, in a
+    /// process that has not made the queue.
     #[inline(always)]
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
-        if !self.origin.is_here() {
-            return false;
-        }
-        let (command, armed) = if solicited_only { (1 << 24, ARMED_SOLICITED) } else { (0, ARMED) };
-        let sequence = self.sequence.load(Ordering::Relaxed) << 28;
-        let next = self.next.load(Ordering::Relaxed) as u32 & COUNTER;
-        if !self.is_told.load(Ordering::Relaxed) {
+        let is_here = self.origin.is_here();
+        if is_here {
+            let armed = if solicited_only { ARMED_SOLICITED } else { ARMED };
             self.armed.store(armed, Ordering::Relaxed);
+            self.ask(solicited_only, self.sequence.load(Ordering::Relaxed) << 30);
         }
-        // Two bits of the sequence number: the device has no more.
-        let word = sequence & 3 << 28 | command | next;
+        is_here
+    }
+
+    /// The same where `events` counts the events that were read, in its two highest bits. The poller looks for none, so any thread may
+    /// ask while another polls.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
+            self.ask(solicited_only, events);
+        }
+        is_here
+    }
+
+    /// The device has two bits of the sequence number: the highest of `sequence`.
+    #[inline(always)]
+    fn ask(&self, solicited_only: bool, sequence: u32) {
+        let next = self.next.load(Ordering::Relaxed) as u32 & COUNTER;
+        let word = sequence >> 30 << 28 | u32::from(solicited_only) << 24 | next;
         self.arm.tell(word);
-        self.doorbell.ring((u64::from(word) << 32 | self.number).to_be_bytes());
-        true
-    }
-
-    /// Who reads the events of the queue tells of each, from the first on: then any thread may ask for one while another polls.
-    #[cfg(feature = "raw")]
-    pub(crate) fn expect_told(&self) {
-        self.is_told.store(true, Ordering::Relaxed);
-    }
-
-    /// An event was read.
-    #[cfg(feature = "raw")]
-    pub(crate) fn tell(&self) {
-        self.sequence.fetch_add(1, Ordering::Relaxed);
+        self.doorbell.ring((halves(word, 0) | self.number).to_ne_bytes());
     }
 
     /// Does something at the position behind all that the device has written, while the queue is not resized.

@@ -17,6 +17,13 @@ const ADDRESS_UNITS: u8 = 3;
 /// Units that name a shared receive queue.
 const QUEUE_UNITS: u8 = 1;
 
+/// What goes before the data of a datagram, whose address stands there too; and what goes with it.
+#[inline(always)]
+pub(super) fn start_to(to: &ToAddress<'_>) -> (Start, u32) {
+    let (opcode, immediate) = to.immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
+    (Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate)
+}
+
 impl Sends {
     /// Writes what is before the data, behind the first units. What goes with the message, as it goes over the wire, is the second answer.
     #[inline(always)]
@@ -78,24 +85,16 @@ impl Sends {
     /// The same of a datagram.
     #[inline(always)]
     pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
-        match opcode {
+        let to = match opcode {
             Opcode::Datagram { ah, qp_num, qkey, immediate } => {
-                Ok(self.start_to(&ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: *immediate }))
+                &ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: *immediate }
             }
             // To nowhere, for a queue pair that is in error.
-            Opcode::Send => {
-                Ok(self.start_to(&ToAddress { ah: &Address::default(), qp_num: 0, qkey: 0, immediate: None }))
-            }
-            _ => Err(Refused::Lacks),
-        }
-    }
-
-    /// The same with the address where it is.
-    #[inline(always)]
-    pub(super) fn start_to(&mut self, to: &ToAddress<'_>) -> (Start, u32) {
+            Opcode::Send => &ToAddress { ah: &Address::default(), qp_num: 0, qkey: 0, immediate: None },
+            _ => return Err(Refused::Lacks),
+        };
         self.put_address(self.head, to.ah, to.qp_num, to.qkey);
-        let (opcode, immediate) = to.immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));
-        (Start { opcode, units: 1 + ADDRESS_UNITS, left_out: 0 }, immediate)
+        Ok(start_to(to))
     }
 
     /// Writes the address of the datagram at `begin`.

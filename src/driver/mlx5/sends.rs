@@ -16,6 +16,8 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
+use super::address::{self, Block};
+use super::messages::start_to;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
 use super::track::Track;
@@ -181,7 +183,7 @@ impl Sends {
     {
         let (start, with) =
             self.start::<LOOKS, KIND>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
-        self.put_rest::<LOOKS, KIND, P, B>(request.wr_id, request.flags, start, with, &request.data)
+        self.put_rest::<LOOKS, KIND, P, B>(request.wr_id, request.flags, start, with, &request.data, Alone)
     }
 
     /// Writes a datagram.
@@ -198,11 +200,11 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         self.want_room::<LOOKS>()?;
-        let (start, with) = self.start_to(to);
-        self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data)
+        let (start, with) = start_to(to);
+        self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data, to)
     }
 
-    /// Writes what follows the start of a request.
+    /// Writes what follows the start of a request, and the control segment by `lead`.
     #[inline(always)]
     fn put_rest<'b, const LOOKS: bool, const KIND: u8, P, B>(
         &mut self,
@@ -211,6 +213,7 @@ impl Sends {
         start: Start,
         with: u32,
         data: &Data<P, B>,
+        lead: impl Lead,
     ) -> Result<(), Refused>
     where
         P: Iterator<Item = Sge> + Clone,
@@ -221,12 +224,12 @@ impl Sends {
             // The bytes last: then nothing need be kept over the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(begin, start.units.into(), bytes.len() as u32);
-            self.end::<LOOKS, KIND>(begin, wr_id, flags, start, with, units);
+            self.end::<LOOKS, KIND>(wr_id, flags, start, with, units, lead);
             self.units.put_bytes(at, bytes);
             return Ok(());
         }
         let units = self.put_data::<KIND, _, _>(begin, start, data)?;
-        self.end::<LOOKS, KIND>(begin, wr_id, flags, start, with, units);
+        self.end::<LOOKS, KIND>(wr_id, flags, start, with, units, lead);
         Ok(())
     }
 
@@ -240,7 +243,7 @@ impl Sends {
     ) -> Result<(), Refused> {
         let head = (KIND == FRAMES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
         let (start, with) = self.start::<true, KIND>(flags, opcode, head, 0)?;
-        self.end::<true, KIND>(self.head, wr_id, flags, start, with, start.units.into());
+        self.end::<true, KIND>(wr_id, flags, start, with, start.units.into(), Alone);
         Ok(())
     }
 
@@ -325,17 +328,18 @@ impl Sends {
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Writes the control segment of the request at `begin`, which has so many units, and goes on behind it.
+    /// Writes the control segment of the next request, which has so many units, by `lead`, and goes on behind it.
     #[inline(always)]
     fn end<const LOOKS: bool, const KIND: u8>(
         &mut self,
-        begin: u32,
         wr_id: u64,
         flags: SendFlags,
         start: Start,
         with: u32,
         units: u32,
+        lead: impl Lead,
     ) {
+        let begin = self.head;
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
         let control = WqeCtrlSeg {
@@ -351,7 +355,7 @@ impl Sends {
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
         // `opmod_idx_opcode` and `qpn_ds`, which the doorbell has too.
         self.told = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
-        self.units.put(unit(begin), [u64::from_ne_bytes(self.told), rest]);
+        lead.put(&mut self.units, begin, [u64::from_ne_bytes(self.told), rest]);
         (self.begun, self.begun_at) = (Some(start), begin);
         // It has two units at least.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
@@ -403,6 +407,29 @@ impl Sends {
 impl Drop for Sends {
     fn drop(&mut self) {
         self.queues.fall_silent();
+    }
+}
+
+/// What is written with the control segment of the request that begins with a block.
+trait Lead {
+    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]);
+}
+
+/// The control segment alone.
+struct Alone;
+
+impl Lead for Alone {
+    #[inline(always)]
+    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {
+        units.put(unit(begin), control);
+    }
+}
+
+/// The address of a datagram.
+impl Lead for &ToAddress<'_> {
+    #[inline(always)]
+    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {
+        units.put(begin as usize, Block { control, to: address::units(self.ah, self.qp_num, self.qkey) });
     }
 }
 

@@ -204,10 +204,9 @@ impl<W> Consumer<W> {
     #[cfg(any(feature = "raw", test))]
     #[inline(always)]
     fn at_masked(&self, index: u32) -> Filled<'_, W> {
-        let Geometry { mask, log2_size } = self.ring.geometry;
-        debug_assert!(index <= mask);
+        debug_assert!(index <= self.ring.geometry.mask);
         // SAFETY: a masked index, below the number of slots, which have this size (first point of the page of `ring.rs`).
-        let at = unsafe { self.ring.slots.add((index as usize) << log2_size) };
+        let at = unsafe { self.ring.slots.add(index as usize * self.ring.size) };
         Filled { at, of: PhantomData }
     }
 

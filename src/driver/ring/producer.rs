@@ -133,7 +133,7 @@ impl<W> Producer<W> {
     #[inline(always)]
     fn place(&self, index: u32) -> NonNull<u8> {
         // SAFETY: a masked index, below the number of slots, which have this size (first point of the page of `ring.rs`).
-        unsafe { self.ring.slots.add((index as usize) << self.ring.geometry.log2_size) }
+        unsafe { self.ring.slots.add(index as usize * self.ring.size) }
     }
 
     #[inline(always)]
@@ -146,8 +146,8 @@ impl<W> Producer<W> {
     /// Begins a batch.
     #[inline(always)]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {
-        let Ring { slots, geometry: Geometry { mask, log2_size }, .. } = self.ring;
-        Batch { slots, mask, log2_size, next: self.next, free: self.free, room: self.room, of: self }
+        let Ring { slots, geometry: Geometry { mask, .. }, size, .. } = self.ring;
+        Batch { slots, mask, size, next: self.next, free: self.free, room: self.room, of: self }
     }
 
     /// The way to one slot that keeps nothing at hand. Unless it `LOOKS` how far the other side is, only what is known to be free is.
@@ -264,7 +264,7 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
 pub(crate) struct Batch<'a, W> {
     slots: NonNull<u8>,
     mask: u32,
-    log2_size: u32,
+    size: usize,
     /// Always masked.
     next: u32,
     free: u32,
@@ -276,7 +276,7 @@ impl<W> Batch<'_, W> {
     #[inline(always)]
     fn slot(&mut self, index: u32) -> Slot<'_, W> {
         // SAFETY: as in `Producer::place`, from which all of these numbers are.
-        let at = unsafe { self.slots.add((index as usize) << self.log2_size) };
+        let at = unsafe { self.slots.add(index as usize * self.size) };
         Slot { at, room: self.room, of: PhantomData }
     }
 }

@@ -8,6 +8,8 @@ mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+#[cfg(feature = "raw")]
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use uverbs_abi::ids::cq::{self, create};
@@ -60,6 +62,9 @@ pub(crate) struct CompletionQueueCore {
     registry: Arc<Registry>,
     /// What the driver's queue pairs know of it.
     side: CqSide,
+    /// How many events were read, if that is told.
+    #[cfg(feature = "raw")]
+    events_read: AtomicU32,
 }
 
 impl CompletionQueueCore {
@@ -99,7 +104,7 @@ impl CompletionQueueCore {
     /// Asks for an event.
     #[inline]
     fn notify(&self, solicited_only: bool) -> Result<()> {
-        if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only) }
+        if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only, false) }
     }
 
     /// The same by a doorbell, if this is the process that has the queue, and all queues of its driver have a doorbell.
@@ -110,8 +115,8 @@ impl CompletionQueueCore {
 
     /// The same of the others, most of which ask the kernel.
     #[inline(never)]
-    fn notify_apart(&self, solicited_only: bool) -> Result<()> {
-        if self.context().is_here() && self.side.arm_apart(solicited_only) {
+    fn notify_apart(&self, solicited_only: bool, are_told: bool) -> Result<()> {
+        if self.context().is_here() && self.side.arm_apart(solicited_only, are_told) {
             return Ok(());
         }
         let hint = "the device sends events for all completions of queues with a channel: not only for solicited ones, and not for other queues";
@@ -253,6 +258,8 @@ impl<'a> CompletionQueueBuilder<'a> {
             channel: channel.cloned(),
             registry: registry.clone(),
             side: ring.side(),
+            #[cfg(feature = "raw")]
+            events_read: AtomicU32::new(0),
         };
         let origin = context.origin();
         Ok(CompletionQueue {

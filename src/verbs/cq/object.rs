@@ -1,6 +1,7 @@
 //! What of a completion queue needs no lock, for bindings.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uverbs_abi::write::{CqModeration, DestroyCqResp};
 
@@ -14,6 +15,9 @@ impl CompletionQueue {
         CompletionObject(self.shared.clone())
     }
 }
+
+/// An event as it is counted: devices know the lowest bits of the number, which are wanted at the upper end of a word.
+const EVENT: u32 = 1 << 30;
 
 /// A completion queue without what polls it: what queue pairs are made with, and events asked for. It takes no lock and needs
 /// none, so it may be used in the middle of a poll.
@@ -38,30 +42,26 @@ impl CompletionObject {
         self.0.change(attr_mask, attr)
     }
 
-    /// As [`CompletionQueue::notify`].
+    /// As [`CompletionQueue::notify`], also while another thread polls. Each event that is read is to be told of by
+    /// [`CompletionObject::event_read`], or some devices make no more.
     ///
     /// # Errors
     /// The same.
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
-        self.0.notify(solicited_only)
+        if self.arm(solicited_only) { Ok(()) } else { self.0.notify_apart(solicited_only, true) }
     }
 
     /// Asks for an event by a doorbell. False, and nothing was asked for, where [`notify`](Self::notify) must be called, which knows the other ways and the
     /// errors.
     #[inline(always)]
     pub fn arm(&self, solicited_only: bool) -> bool {
-        self.0.arm(solicited_only)
+        self.0.side().arm_behind(self.0.events_read.load(Ordering::Relaxed), solicited_only)
     }
 
-    /// From now on, before any event was asked for, who reads an event of the queue tells so by [`CompletionObject::event_read`].
-    /// Without that, [`CompletionObject::notify`] must not be called while another thread polls: one of the two might not see the other.
-    pub fn expect_events_read(&self) {
-        self.0.side().expect_told();
-    }
-
-    /// An event of the queue was read from its channel.
+    /// An event of the queue was read from its channel. Whoever asks for events by this object must tell of each that is read.
     #[inline(always)]
     pub fn event_read(&self) {
+        self.0.events_read.fetch_add(EVENT, Ordering::Relaxed);
         self.0.side().tell();
     }
 

@@ -1,12 +1,13 @@
 //! Taking completions straight into the places that want them, which bindings do.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use uverbs_abi::write::Wc;
 
 use super::CompletionQueue;
 use crate::completion_counter::Registry;
-use crate::driver::bound::{OwnRing, Told};
+use crate::driver::bound::{OwnRing, Told, Untold};
 use crate::driver::completion::{Extended, Place};
 use crate::driver::queues::Unread;
 use crate::driver::ring::Opening;
@@ -49,14 +50,24 @@ impl CompletionQueue {
         self.ring.is_told()
     }
 
-    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`]; `show` tells of each.
+    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`]. The number that was given with
+    /// the request is told, and the place has all else but that and the status, which is success.
     ///
     /// # Errors
     /// As of that.
     #[inline(always)]
-    pub fn short_told(&mut self, place: &mut Told, show: impl Fn(&Told)) -> Result<(), bool> {
-        let passage = self.passage;
-        self.ring.short_told(|| passage.is_open(), place, show)
+    pub fn short_told(&mut self, place: &mut Told) -> Result<u64, Untold> {
+        let Self { ring, passage, .. } = self;
+        ring.short_told(|| passage.is_open(), place)
+    }
+
+    /// Behind [`Untold::Elsewhere`]: looks there.
+    ///
+    /// # Errors
+    /// Why there is none for [`CompletionQueue::short_told`] there either: then it is not [`Untold::Elsewhere`].
+    #[inline(always)]
+    pub fn look_elsewhere(&mut self) -> Result<(), Untold> {
+        self.ring.look_elsewhere()
     }
 
     /// As [`CompletionQueue::release`], of a queue with [`CompletionQueue::next_told`].
@@ -72,9 +83,15 @@ impl CompletionQueue {
     /// As [`CompletionQueue::next_unread`], with who has sent.
     #[inline(never)]
     pub fn next_told(&mut self, place: &mut Told) -> bool {
-        let Self { ring, origin, registry, tally, .. } = self;
-        let is_there = ring.next_told(|| origin.is_here(), place).is_ok();
-        if is_there {
+        let Self { ring, origin, registry, tally, passage, .. } = self;
+        // Asked behind the look at what there is, as everywhere.
+        let counts = Cell::new(true);
+        let may_take = || {
+            counts.set(!passage.is_open());
+            origin.is_here()
+        };
+        let is_there = ring.next_told(may_take, place).is_ok();
+        if is_there && counts.get() {
             tally.count_extended(registry, &Extended { wc: place.wc(), ..Extended::default() });
         }
         is_there

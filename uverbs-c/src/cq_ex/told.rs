@@ -4,7 +4,8 @@ use std::ffi::c_int;
 
 use nix::libc;
 use uverbs::CompletionQueue;
-use uverbs::raw::Told;
+use uverbs::abi::types::wc_status;
+use uverbs::raw::{Told, Untold};
 
 use super::{Functions, is_unknown};
 use crate::abi::{Function, PollCqAttr};
@@ -33,7 +34,7 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
         return libc::EINVAL;
     }
     // Other threads wait from here to the end of the poll.
-    if !cq.queue.try_keep() && !keep_late(cq) {
+    if !cq.queue.keep() {
         return libc::ENOENT;
     }
     poll(cq, true)
@@ -43,28 +44,31 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
     poll(cq, false)
 }
 
-/// When another thread has the queue.
-#[cold]
-#[inline(never)]
-fn keep_late(cq: &Cq) -> bool {
-    cq.queue.keep()
-}
-
 /// Shows what the program reads without a call.
 #[inline(always)]
-fn show(cq: &Cq, told: &Told) {
-    cq.c.status.set(told.status());
-    cq.c.wr_id.set(told.wr_id());
+fn show(cq: &Cq, status: u32, wr_id: u64) -> c_int {
+    cq.c.status.set(status);
+    cq.c.wr_id.set(wr_id);
+    0
 }
 
 #[inline(never)]
 fn poll(cq: &Cq, is_start: bool) -> c_int {
-    let taken =
-        cq.queue.kept(|queue| cq.told.with(|told| queue.short_told(told, move |told| show(cq, told))));
-    match taken {
-        Some(Ok(())) => 0,
-        Some(Err(false)) => poll_apart(cq, is_start),
-        Some(Err(true)) | None => none(cq, is_start),
+    match cq.queue.kept(|queue| cq.told.with(|told| queue.short_told(told))) {
+        Some(Ok(wr_id)) => show(cq, wc_status::SUCCESS, wr_id),
+        Some(Err(Untold::Elsewhere)) => poll_elsewhere(cq, is_start),
+        Some(Err(Untold::Other)) => poll_apart(cq, is_start),
+        Some(Err(Untold::Nothing)) | None => none(cq, is_start),
+    }
+}
+
+/// Where there is none in the place where the last one was.
+#[inline(never)]
+fn poll_elsewhere(cq: &Cq, is_start: bool) -> c_int {
+    match cq.queue.kept(CompletionQueue::look_elsewhere) {
+        Some(Ok(())) => poll(cq, is_start),
+        Some(Err(Untold::Other)) => poll_apart(cq, is_start),
+        Some(Err(_)) | None => none(cq, is_start),
     }
 }
 
@@ -72,8 +76,10 @@ fn poll(cq: &Cq, is_start: bool) -> c_int {
 #[cold]
 #[inline(never)]
 fn poll_apart(cq: &Cq, is_start: bool) -> c_int {
-    let taken = cq.queue.kept(|queue| cq.told.with(|told| queue.next_told(told).then(|| show(cq, told))));
-    if taken.flatten().is_some() { 0 } else { none(cq, is_start) }
+    let shown = cq.queue.kept(|queue| {
+        cq.told.with(|told| queue.next_told(told).then(|| show(cq, told.status(), told.wr_id())))
+    });
+    shown.flatten().unwrap_or_else(|| none(cq, is_start))
 }
 
 #[inline(always)]

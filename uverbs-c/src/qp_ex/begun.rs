@@ -67,10 +67,12 @@ pub(crate) struct Begun {
 }
 
 /// Where a datagram goes.
+// In this order, so that the two numbers are not loaded as one: they go to different places.
 #[derive(Clone, Copy, Default)]
+#[repr(C)]
 pub(super) struct To {
-    pub(super) ah: Address,
     pub(super) qp_num: u32,
+    pub(super) ah: Address,
     pub(super) qkey: u32,
 }
 
@@ -231,7 +233,9 @@ where
         match (OF, stage) {
             (SENDS, Stage::Send) | (WRITES, Stage::Write) | (READS, Stage::Read) => {}
             (MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
-            (DATAGRAMS | ANY, Stage::Addressed) | (ANY, Stage::Other) => {}
+            // With immediate data it is as any.
+            (DATAGRAMS, Stage::Addressed) if begun.immediate.is_none() => {}
+            (ANY, Stage::Addressed | Stage::Other) => {}
             _ => return false,
         }
         let Some(mut step) = queue.get_mut().ok().and_then(|queue| W::step::<LOOKS>(queue, here)) else {
@@ -244,7 +248,10 @@ where
         let wr_id = begun.wr_id;
         let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
         let is_put = match OF {
-            DATAGRAMS => step.put(wr_id, flags, &begun.datagram(&begun.to), None, data).is_ok(),
+            DATAGRAMS => {
+                let to = ToAddress { immediate: None, ..begun.datagram(&begun.to) };
+                step.put(wr_id, flags, &to, None, data).is_ok()
+            }
             SENDS => write(&Opcode::Send),
             WRITES => write(&Opcode::Write(begun.remote)),
             READS => write(&Opcode::Read(begun.remote)),

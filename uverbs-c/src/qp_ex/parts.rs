@@ -35,24 +35,39 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 // With an operation of a type of its own, so that there is a function for each, which ends in the longer one and keeps nothing for it.
 #[inline(always)]
 fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
-    let is_begun = qp.sends.held(|sending, here| {
-        let Sending { queue, begun, .. } = sending;
-        // What is asked for the first is so to the end.
-        let asked = if begun.stage == Stage::Short { None } else { Some(here) };
-        let Some(mut batch) = queue.get_mut().ok().and_then(|queue| queue.parts(asked)) else { return false };
-        if begun.stage > Stage::Written {
-            return false;
-        }
-        let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
-        let is_begun = batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok();
-        if is_begun {
-            begun.stage = Stage::Short;
-        }
-        is_begun
-    });
-    if is_begun != Some(true) {
+    // What is asked for the first is so to the end.
+    let may_begin = is_short(qp) || may_be_short(qp);
+    let is_begun = may_begin
+        && qp.sends.within(|Sending { queue, begun, .. }| {
+            let Some(mut batch) = queue.get_mut().ok().and_then(|queue| queue.parts(None)) else {
+                return false;
+            };
+            let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
+            let is_begun = batch.begin(qp.c.wr_id.get(), flags, &opcode()).is_ok();
+            if is_begun {
+                begun.stage = Stage::Short;
+            }
+            is_begun
+        });
+    if !is_begun {
         begin_other(qp, opcode);
     }
+}
+
+/// Whether an operation was begun whose parts are written by the shortest way. They are written to a copy of the ring, which is the process's
+/// own: so which process this is need not be asked before the device is shown them.
+#[inline(always)]
+fn is_short(qp: &Qp) -> bool {
+    qp.sends.within(|sending| sending.begun.stage == Stage::Short)
+}
+
+/// Whether the first operation may be.
+#[inline(always)]
+fn may_be_short(qp: &Qp) -> bool {
+    let may = qp.sends.held(|Sending { queue, begun, .. }, here| {
+        begun.stage <= Stage::Written && queue.get_mut().is_ok_and(|queue| queue.parts(Some(here)).is_some())
+    });
+    may == Some(true)
 }
 
 #[cold]
@@ -86,13 +101,13 @@ fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {
 /// Writes a part of the operation that was begun last; false, and nothing done, where that is not so simple.
 macro_rules! written {
     ($qp:expr, |$batch:ident| $write:expr) => {
-        $qp.sends.held(|sending, _| {
-            let Sending { queue, begun, .. } = sending;
-            let Ok(queue) = queue.get_mut() else { return false };
-            let batch = if begun.stage == Stage::Short { queue.parts(None) } else { None };
-            let Some(mut $batch) = batch else { return false };
-            $write.is_ok()
-        }) == Some(true)
+        is_short($qp)
+            && $qp.sends.within(|Sending { queue, .. }| {
+                let Some(mut $batch) = queue.get_mut().ok().and_then(|queue| queue.parts(None)) else {
+                    return false;
+                };
+                $write.is_ok()
+            })
     };
 }
 

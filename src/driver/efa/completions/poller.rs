@@ -2,6 +2,8 @@
 
 use super::sink::Sink;
 use super::*;
+#[cfg(feature = "raw")]
+use crate::driver::efa::entry::{Plain, Told};
 use crate::driver::ring::units::Reading;
 
 /// How a look at the rings ended.
@@ -106,6 +108,18 @@ impl Completions {
     }
 }
 
+/// So many completions, a power of two, are taken from one ring before the next is looked at: those of a queue pair come in one most often,
+/// and a full ring holds back no other one for long.
+pub(super) const IN_A_ROW: u32 = 64;
+
+/// The ring behind the one at `turn`.
+// Apart, so that there is a branch, which costs less than both answers.
+#[cold]
+#[inline(never)]
+fn behind(turn: usize, count: usize) -> usize {
+    if turn + 1 < count { turn + 1 } else { 0 }
+}
+
 impl Completions {
     /// As [`Completions::take`], of one. It ends at one that is nobody's.
     #[inline(always)]
@@ -114,27 +128,74 @@ impl Completions {
         let (mut turn, mut left, count) = (*next, rings.len(), rings.len());
         // Each ring is looked at once.
         let (round, now, reading, first) = loop {
-            if left == 0 {
-                return End::Empty;
-            }
             let Some(Ring { units, round }) = rings.get_mut(turn) else { return End::Empty };
             let (now, reading) = (*round, units.reading());
-            // A full ring holds back no other one.
-            turn = if turn + 1 < count { turn + 1 } else { 0 };
             if let Some(first) = now.filled(reading) {
                 break (round, now, reading, first);
             }
             left -= 1;
+            if left == 0 {
+                return End::Empty;
+            }
+            turn = if turn + 1 < count { turn + 1 } else { 0 };
         };
         if !may_take() {
             return End::Refused;
         }
         let entry = reading.get(now.next as usize);
-        *next = turn;
         *taken = taken.wrapping_add(1);
         round.pass(now.next, *last);
+        *next = if taken.is_multiple_of(IN_A_ROW) { behind(turn, count) } else { turn };
         let Some(track) = poller.find(first, entry.field::<4, u16>()) else { return End::Nobodys };
         if sink.put(first, entry, track) { End::Full } else { End::Nobodys }
+    }
+}
+
+impl Completions {
+    /// As [`Completions::take_one`], where nothing is out of the ordinary: a plain one, of the queue pair that the last was of, in the ring
+    /// that is looked at next. Another is not taken.
+    // No function is called, there is no loop, and all is done with the ring before the request is looked for: so little has to be saved on
+    // the stack.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(super) fn take_same(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<u64, End> {
+        let Self { rings, last, next, taken, poller, .. } = self;
+        let Some(Ring { units, round }) = rings.get_mut(*next) else { return Err(End::Refused) };
+        let (now, reading) = (*round, units.reading());
+        let Some(first) = now.filled(reading) else { return Err(End::Empty) };
+        if !may_take() {
+            return Err(End::Refused);
+        }
+        let entry = reading.get(now.next as usize);
+        let track = poller.same(first, entry.field::<4, u16>()).ok_or(End::Refused)?;
+        let mut pass = || {
+            *taken = taken.wrapping_add(1);
+            round.pass(now.next, *last);
+        };
+        match first.plain() {
+            Plain::Receive => {
+                pass();
+                place.fill_received(first, entry, track).ok_or(End::Nobodys)
+            }
+            Plain::Send => {
+                pass();
+                place.fill_sent(first, entry, track).ok_or(End::Nobodys)
+            }
+            Plain::No => Err(End::Refused),
+        }
+    }
+
+    /// Goes on to the next other ring that has an entry; false if there is none.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(super) fn turn_to_filled(&mut self) -> bool {
+        for _ in 1..self.rings.len() {
+            self.turn();
+            if self.rings.get(self.next).is_some_and(|ring| !ring.is_empty()) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -171,6 +232,15 @@ impl Poller {
             self.search(number);
         }
         self.current.track(first)
+    }
+
+    /// The same if it is the one whose completion was taken last.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn same(&self, first: First, number: u16) -> Option<&Track> {
+        let changes = self.shared.changes.load(Ordering::Acquire);
+        let is_same = changes == self.changes && u16::from_le(number) == self.current.number;
+        if is_same { self.current.track(first) } else { None }
     }
 
     #[cold]

@@ -65,19 +65,3 @@ impl Sink for Telling<'_> {
         self.0.fill(first, entry, track)
     }
 }
-
-/// The same by the shorter way.
-#[cfg(feature = "raw")]
-pub(super) struct Showing<'a, S>(pub(super) &'a mut Told, pub(super) S);
-
-#[cfg(feature = "raw")]
-impl<S: Fn(&Told)> Sink for Showing<'_, S> {
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
-        self.0.fill_plain(first, entry, track, &self.1)
-    }
-}

@@ -15,13 +15,15 @@ impl Sends {
         if !self.takes(flags) {
             return Err(self.refusal(flags));
         }
-        let (at, round) = (self.at(self.head), self.round());
-        let Self { track, numbers, requests, units, .. } = self;
-        let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
+        // The number first, so that what is written of the slot need not be kept meanwhile: there is a slot for each number.
+        let Self { track, numbers, .. } = self;
         let (lane, kind) = (&track.sends, what.kind());
         let number =
             if QUICK { numbers.take_quick(lane, wr_id, kind, 0) } else { numbers.take(lane, wr_id, kind, 0) };
         let Some(number) = number else { return Err(Refused::Full) };
+        let (at, round) = (self.at(self.head), self.round());
+        let Self { requests, units, .. } = self;
+        let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
         *slot = what.head(number, round, to).unit(Said::default(), [0; 4]);
         if *units > 1
             && let Some(second) = requests.get_mut(at + 1)
@@ -41,7 +43,7 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let at = self.last;
-        let Self { requests, is_message, allowed, units, .. } = &mut *self;
+        let Self { requests, is_message, allowed, most_inline, .. } = &mut *self;
         if let Some(sge) = data.only_piece() {
             let Some(slot) = requests.get_mut(at) else { return false };
             let said = Said::of_one(sge.length);
@@ -59,9 +61,8 @@ impl Sends {
             return true;
         }
         let Some(bytes) = data.only_bytes().filter(|_| *is_message) else { return false };
-        let most = if *units > 1 { TX_DESC_INLINE_MAX_SIZE_128 } else { TX_DESC_INLINE_MAX_SIZE };
         let Some(slot) = requests.get_mut(at) else { return false };
-        if bytes.len() > most {
+        if bytes.len() > *most_inline {
             return false;
         }
         Said::of_bytes(bytes.len()).write::<false>(slot);

@@ -107,3 +107,65 @@ fn bindings_read_what_a_poll_tells() {
     assert_eq!(failed.status, wc_status::LOC_PROT_ERR);
     assert!(read().is_none());
 }
+
+/// A plain completion of the queue pair that the last was of is taken by the shortest way; all else is left for the other one.
+#[test]
+fn the_shortest_way_takes_what_is_plain() {
+    let mut bench = Bench::ready();
+    let mut told = Told::default();
+    let numbers = [1, 2, 3].map(|wr_id| bench.receive(wr_id, &[PIECE]).unwrap());
+    let sent = bench.send(9).unwrap();
+    assert_eq!(bench.queue.short_told(|| true, &mut told), Err(Untold::Elsewhere));
+    assert_eq!(bench.queue.look_elsewhere(), Err(Untold::Nothing));
+    bench.deliver(0, numbers[0], |entry| entry.base.length = 11.into());
+    bench.deliver(0, numbers[1], |entry| entry.base.length = 12.into());
+    // Nobody's, since it is done; then one with immediate data.
+    bench.deliver(0, numbers[1], |_| {});
+    bench.deliver(0, numbers[2], |entry| entry.base.common.flags |= CDESC_HAS_IMM);
+    let short = |queue: &mut Completions, told: &mut Told| loop {
+        match queue.short_told(|| true, told) {
+            Err(Untold::Elsewhere) => queue.look_elsewhere()?,
+            answer => return answer,
+        }
+    };
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "none is known to be the same");
+    assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
+    assert_eq!((told.wr_id(), told.byte_len()), (1, 11));
+    assert_eq!(bench.queue.short_told(|| false, &mut told), Err(Untold::Other), "in a child of fork");
+    assert_eq!(short(&mut bench.queue, &mut told), Ok(2));
+    assert_eq!((told.byte_len(), told.opcode(), told.qp_num()), (12, wc_opcode::RECV, NUMBER));
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "it is nobody's");
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "immediate data");
+    bench.complete(1, sent, 0);
+    assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
+    assert_eq!((told.wr_id(), told.flags()), (3, WcFlags::WITH_IMM.bits()));
+    assert_eq!(short(&mut bench.queue, &mut told), Ok(9), "in the other ring");
+    assert_eq!((told.opcode(), told.byte_len(), told.flags()), (wc_opcode::SEND, 0, 0));
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "the device is to be told");
+    bench.queue.end_batch();
+    assert_eq!(bench.doorbell(CQ_DOORBELL) & 0xffff, 5);
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Nothing));
+}
+
+#[test]
+fn a_ring_that_is_never_empty_holds_back_no_other() {
+    let mut bench = Bench::ready();
+    let mut told = Told::default();
+    let sent = bench.send(7).unwrap();
+    let deliver = |bench: &mut Bench| {
+        let number = bench.receive(1, &[PIECE]).unwrap();
+        bench.deliver(0, number, |_| {});
+    };
+    deliver(&mut bench);
+    assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
+    deliver(&mut bench);
+    bench.complete(1, sent, 0);
+    let looked = (0..200).position(|_| {
+        deliver(&mut bench);
+        let taken = bench.queue.short_told(|| true, &mut told);
+        bench.queue.end_batch();
+        assert!(matches!(taken, Ok(1 | 7)));
+        taken == Ok(7)
+    });
+    assert!(looked.is_some_and(|count| count <= 128), "{looked:?}");
+}

@@ -104,7 +104,7 @@ fn a_completion_queue_is_in_memory_of_the_process_where_the_device_can() {
     let mut queue = made.open("test", 64, &Memory::default()).unwrap();
     let mut batch = Completion::batch::<1>();
     assert_eq!(queue.poll(&mut batch, || true), 0, "it was cleared");
-    assert!(!queue.shared().arm(false), "it has no doorbell");
+    assert!(!queue.shared().arm(false, false), "it has no doorbell");
     for bad in [
         CqShape { entries: 65, ..shape },
         CqShape { entries: u32::MAX, ..shape },
