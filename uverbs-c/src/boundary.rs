@@ -1,22 +1,21 @@
 //! Data from C (pointers, arrays, texts), and objects that C holds.
 //!
 //! # Safety
-//! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the page
-//! describes, for as long as the page says, and nothing changes it during the call except as the page says. This crate relies on
-//! the contract in these forms only:
-//! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library created
-//!   and that was not destroyed, or a structure of the caller;
+//! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the page describes, for
+//! as long as the page says, and nothing changes it during the call except as the page says. This crate relies on the contract in these
+//! forms only:
+//! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library created and that
+//!   was not destroyed, or a structure of the caller;
 //! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`], a [`Handed`] or a [`Text`]: created only by C, or by
-//!   [`Pointer::to`] and [`Pointer::cookie`] from a reference. The type and the count at the place where it is read say what it
-//!   points to;
-//! - the cookie of an event is the address of the object with which it was created. The object still exists, because its
-//!   destruction waits until every event of it that was read is acknowledged, and the kernel removes the unread ones;
-//! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called
-//!   `wr_start`, and by no other (ibv_wr_post(3)); see [`Lock::held`]. The same is true of the functions that read completions,
-//!   and of a completion queue between a `start_poll` that returned zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
+//!   [`Pointer::to`] and [`Pointer::cookie`] from a reference. What it points to follows from the type and the count where it is read;
+//! - the cookie of an event is the address of the object with which it was created. The object still exists: its destruction waits until
+//!   every event that was read is acknowledged, and the kernel removes the unread ones;
+//! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called `wr_start`,
+//!   and by no other (ibv_wr_post(3)); see [`Lock::held`]. The same is true of the functions that read completions, and of a completion
+//!   queue between a `start_poll` that returned zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
 //!
-//! Data that C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory that
-//! is registered belongs to the caller until it is deregistered, as ibv_reg_mr(3) says.
+//! Data that C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory that is
+//! registered belongs to the caller until it is deregistered, as ibv_reg_mr(3) says.
 
 #![allow(unsafe_code)]
 
@@ -91,8 +90,8 @@ impl Pointer {
         if count == 0 {
             return Some(&[]);
         }
-        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they contain. A count of 32
-        // bits is smaller than what a process can have.
+        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they contain. A count of 32 bits is
+        // smaller than what a process can have.
         (!self.0.is_null()).then(|| unsafe { std::slice::from_raw_parts(self.0.cast(), count as usize) })
     }
 
@@ -155,13 +154,12 @@ impl<T> Places<'_, T> {
 }
 
 impl Places<'_, u8> {
-    /// Writes the first `size` bytes of `value`; C may have been compiled with another version of the structure. Writes nothing
-    /// if this is null.
+    /// Writes the first `size` bytes of `value`, which may be from another version of the structure; nothing if this is null.
     pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) -> Option<()> {
         let size = size.min(size_of::<T>());
         (!self.0.is_null()).then(|| {
-            // SAFETY: `value` has at least as many bytes, and by the contract so has the caller's structure. Padding is copied
-            // without being read.
+            // SAFETY: `value` has at least as many bytes, and by the contract so has the caller's structure. Padding is copied without
+            // being read.
             unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), self.0, size) }
         })
     }
@@ -211,8 +209,8 @@ impl Counted {
     }
 }
 
-/// An object that C gives back in order to destroy it. It is not a `Box`, which would need exclusive access: until the object is
-/// freed, other threads may still acknowledge its events.
+/// An object that C gives back in order to destroy it. It is not a `Box`, which would need exclusive access: until the object is freed,
+/// other threads may still acknowledge its events.
 #[repr(transparent)]
 pub(crate) struct Given<T>(*mut T);
 
@@ -291,11 +289,10 @@ pub(crate) fn take_part<W>(Handed(part): Handed, offset: usize) -> Option<Box<W>
     (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
 }
 
-/// A value that one thread at a time may use, such as a queue. If a child of `fork` finds it locked by a thread that does not
-/// exist in the child, the child is refused.
+/// A value that one thread at a time may use, such as a queue. If a child of `fork` finds it locked by a thread that does not exist in
+/// the child, the child is refused.
 ///
-/// It spins instead of sleeping, as the locks of libibverbs' drivers do, because it is usually free, and held for some hundred
-/// instructions only.
+/// It spins instead of sleeping, as the locks of libibverbs' drivers do: it is usually free, and held for a short time only.
 pub(crate) struct Lock<T> {
     /// [`FREE`], [`IN_CALL`] or [`KEPT`].
     state: AtomicU8,
@@ -338,8 +335,7 @@ impl<T> Lock<T> {
         self.try_take(state) || self.wait(state)
     }
 
-    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Threads that hold it for one call are
-    /// waited for.
+    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Other threads are waited for.
     pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
         let mut turns = 1000;
         while turns > 0 {
@@ -416,13 +412,13 @@ impl<T> Lock<T> {
         self.origin.is_here()
     }
 
-    /// Uses the value that [`Lock::begin`] locked. Does nothing if it was not locked, and in a child, where another thread may
-    /// have been changing the value.
+    /// Uses the value that [`Lock::begin`] locked. Does nothing if it was not locked, and in a child, where another thread may have been
+    /// changing the value.
     #[inline(always)]
     pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
         let here = self.holder.ask()?;
-        // SAFETY: the lock was taken by `begin`, which then stored the holder; and by the contract of the calls between `begin`
-        // and `end`, this is the thread that called `begin`, and it is in none of these calls (fourth form).
+        // SAFETY: the lock was taken by `begin`, which then stored the holder; and by the contract of the calls between `begin` and
+        // `end`, this is the thread that called `begin`, and it is in none of these calls (fourth form).
         Some(how(unsafe { &mut *self.value.get() }, here))
     }
 
@@ -430,8 +426,8 @@ impl<T> Lock<T> {
     #[inline(always)]
     pub(crate) fn kept<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
         let is_kept = self.state.load(Ordering::Relaxed) == KEPT;
-        // SAFETY: by the contract of the calls between `keep` and `give_back`, this is the thread that took the lock, and it is
-        // in none of these calls (fourth form). A child first checks which process owns the value, which does not change.
+        // SAFETY: by the contract of the calls between `keep` and `give_back`, this is the thread that took the lock, and it is in none
+        // of these calls (fourth form). A child first checks which process owns the value, which does not change.
         is_kept.then(|| how(unsafe { &mut *self.value.get() }))
     }
 
@@ -462,16 +458,15 @@ impl<T> Beside<T> {
     /// Uses the value, in a function that has taken the lock, or in one of those that are called until it is released.
     #[inline(always)]
     pub(crate) fn with<R>(&self, how: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: by the contract of these functions (fourth form) this is the thread that took the lock, and it is in no other
-        // of them: `how` is code of this crate, and does not call this function again.
+        // SAFETY: by the contract of these functions (fourth form) this is the thread that took the lock, and it is in no other of them:
+        // `how` is code of this crate, and does not call this function again.
         how(unsafe { &mut *self.0.get() })
     }
 }
 
 /// The completions of a queue with rings, which are read in the ring itself.
 pub(crate) fn in_place(queue: &CompletionQueue) -> Option<InPlace> {
-    // SAFETY: the queue is in a lock, which is held from the start of a poll to its end, and whenever completions are taken
-    // otherwise.
+    // SAFETY: the queue is in a lock, which is held from the start of a poll to its end, and whenever completions are taken otherwise.
     unsafe { queue.in_place() }
 }
 
