@@ -22,7 +22,8 @@ pub const MULTICAST_QP: u32 = 0xff_ffff;
 pub(super) struct Groups(Mutex<Vec<[u8; 16]>>);
 
 impl Groups {
-    /// Sends a command that adds or removes `gid`. `must_be` says whether the group must be attached before.
+    /// Sends a command that adds or removes `gid`. If the group is attached although it must not be, or the reverse (`is_in`), it returns
+    /// `None` and sends nothing.
     fn change(
         &self,
         gid: &[u8; 16],
