@@ -1,4 +1,4 @@
-//! A queue pair: what it was made with, its state, and its two halves.
+//! A queue pair: its properties, its state, and its two halves.
 
 use super::requester::Requester;
 use super::responder::Responder;
@@ -10,7 +10,7 @@ use crate::queue::{Pages, ReceiveRing, WorkRing};
 
 use super::packet::Service;
 
-/// States of queue pairs, by the numbers that QUERY_QP tells.
+/// States of queue pairs, by the numbers of QUERY_QP.
 pub(crate) mod state {
     pub(crate) const RESET: u32 = 0;
     pub(crate) const INIT: u32 = 1;
@@ -21,14 +21,14 @@ pub(crate) mod state {
     pub(crate) const ERROR: u32 = 6;
 }
 
-/// What a queue pair carries: the kinds of `MLX5_QP_ST_*` in the kernel's `include/linux/mlx5/qp.h`.
+/// The kind of a queue pair: `MLX5_QP_ST_*` in the kernel's `include/linux/mlx5/qp.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rc,
     Uc,
     Ud,
     Xrc,
-    /// Queue pairs 0 and 1 of the port, for the management of the subnet and of all else.
+    /// Queue pairs 0 and 1 of the port, for subnet management and general services.
     Management(u32),
     /// Changes memory keys, and sends nothing.
     Keys,
@@ -74,13 +74,13 @@ pub(crate) struct Qp {
     pub(crate) kind: Kind,
     pub(crate) context: Vec<u8>,
     pub(crate) sends: Option<WorkRing>,
-    /// Its own receive requests, if they are not in a shared queue.
+    /// Its own receive requests, if it does not use a shared queue.
     pub(crate) receives: Option<ReceiveRing>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
 }
 
-/// Where receive requests are, by the numbers of `rq_type`.
+/// The place of receive requests, by the numbers of `rq_type`.
 const OWN_RECEIVES: u32 = 0;
 const SHARED_RECEIVES: u32 = 1;
 
